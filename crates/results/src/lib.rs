@@ -1,2 +1,3 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The results schema, statistics over seeds, provenance
+//! The results schema (one for simulator, lab and host), statistics over seeds, provenance.
+pub mod schema;

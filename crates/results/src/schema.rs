@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Results in long format: one [`Sample`] per place, arm, seed and metric.
+//!
+//! Metric names are `OBJECT.QUANTITY[.STAT]`, the object being a VM group (`web`), a VM (`web-2`) or `host`:
+//!
+//! | metric | unit | meaning |
+//! |---|---|---|
+//! | `web.response.{mean,p50,p90,p99,p999,max}` | ns | request's arrival to its reply |
+//! | `web.response.count` | 1 | requests answered in the measured window |
+//! | `web.wakeup.{mean,p50,p90,p99,p999,max}` | ns | runnable after sleep, to running |
+//! | `web.run_delay.{mean,p50,p99,max}` | ns | each stay in a run queue |
+//! | `web.run_delay.share` | 1 | waiting / (waiting + running) |
+//! | `web.cpu` | CPU | mean CPUs used |
+//! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
+//! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
+//! | `host.idle` | 1 | idle share of all CPUs |
+//! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    Sim,
+    Lab,
+    Host,
+}
+
+/// One run: one arm with one seed in one place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    pub place: Place,
+    pub arm: String,
+    pub seed: u64,
+    /// Metric name -> value, in the unit given by [`unit_of`].
+    pub metrics: BTreeMap<String, f64>,
+    /// Hash of everything that happened (simulator: event trace; lab: serial log); equal runs, equal hash.
+    pub hash: String,
+    /// Notes a reader must see (retries, degraded features).
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// Unit of a metric, from its name: `ns`, `CPU`, `1/s` or `1`.
+pub fn unit_of(metric: &str) -> &'static str {
+    let mut parts = metric.split('.').skip(1);
+    match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
+        (_, "count" | "share") => "1",
+        ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
+        ("cpu", _) => "CPU",
+        ("migrations" | "switches" | "switches_per_cpu", _) => "1/s",
+        _ => "1",
+    }
+}

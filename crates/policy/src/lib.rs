@@ -1,2 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Policy objects: compile, load (ELF, BTF, CO-RE), translate, run; no libbpf
+//! From a policy's `.bpf.c` to something that runs anywhere, without libbpf.
+//!
+//! ```text
+//! compile  .bpf.c → .bpf.o (clang)                       headers packed by build.rs
+//! object   .bpf.o → Object: sections, BTF, maps, struct_ops, CO-RE applied against the kernel view
+//! ir       Object → Program: resolved instructions per function (what both executors run)
+//! emit     Program → C, one statement per instruction     native → cc → shared library or static archive
+//! interp   Program executed instruction by instruction, every access checked: oracle and checked mode
+//! instance one policy's data on one machine: sections, maps, storages, timers' owner
+//! table    every helper and kfunc: name, prototype, contexts, where implemented (also the docs page)
+//! kview    the kernel's types and constants as a policy sees them, shared with the simulator
+//! abi      what translated code and runtime share: Inst, Map, function types, operations
+//! ```
+pub mod abi;
+pub mod ir;
+pub mod kview;
+pub mod table;

@@ -142,13 +142,18 @@ pub enum Step {
     /// Relative sleep, from when the step is reached.
     Sleep(Dist),
     /// Sleep until the next point of a grid of this period (absolute timer), with a random phase per thread.
-    Timer { period_ns: Nanos },
+    Timer {
+        period_ns: Nanos,
+    },
     /// Wait for a request of a client, or for a `Send` by another task, on this queue.
     Receive(String),
     /// Answer the request in hand: its response time ends here.
     Reply,
     /// Put a message into a task's queue, waking a waiter.
-    Send { to: String, bytes: u64 },
+    Send {
+        to: String,
+        bytes: u64,
+    },
     Yield,
     SetNice(i32),
     /// Empty = all CPUs.
@@ -162,14 +167,28 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Dist {
     Const(Nanos),
-    Exp { mean_ns: f64 },
-    Uniform { lo_ns: Nanos, hi_ns: Nanos },
+    Exp {
+        mean_ns: f64,
+    },
+    Uniform {
+        lo_ns: Nanos,
+        hi_ns: Nanos,
+    },
     /// Parameters: median in nanoseconds, sigma of the logarithm.
-    Lognormal { median_ns: f64, sigma: f64 },
+    Lognormal {
+        median_ns: f64,
+        sigma: f64,
+    },
     /// Parameters: minimum in nanoseconds, shape alpha.
-    Pareto { min_ns: f64, alpha: f64 },
+    Pareto {
+        min_ns: f64,
+        alpha: f64,
+    },
     /// Two-phase hyperexponential with balanced means.
-    Hyperexp { mean_ns: f64, cv2: f64 },
+    Hyperexp {
+        mean_ns: f64,
+        cv2: f64,
+    },
     /// Values in file order, over and over.
     Values(Vec<Nanos>),
 }

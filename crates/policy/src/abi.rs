@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What translated code, interpreter and runtime share. The C side of these layouts is `rt.h`;
+//! `rt.h` and this file change together (offsets are asserted on both sides).
+use std::ffi::c_void;
+
+/// A helper or kfunc as the policy calls it: five 64-bit arguments, one result.
+pub type KernelFn = unsafe extern "C" fn(*mut Inst, u64, u64, u64, u64, u64) -> u64;
+/// A translated BPF function (r1..r5).
+pub type NativeFn = unsafe extern "C" fn(*mut Inst, u64, u64, u64, u64, u64) -> u64;
+
+/// One policy on one machine, as seen by translated code. Hot fields only; the rest is `Instance`'s.
+#[repr(C)]
+pub struct Inst {
+    /// BPF instructions executed so far: the deterministic cost of the policy.
+    pub insns: u64,
+    /// Execution past this count traps (a callback that never returns).
+    pub insns_limit: u64,
+    /// `scx_bpf_now()`: run-queue clock, constant within one scheduling pass, ns.
+    pub now: u64,
+    /// `bpf_ktime_get_ns()`, ns.
+    pub ktime: u64,
+    /// CPU that executes the callback.
+    pub cpu: u32,
+    /// [`Op`] being executed, for context rules.
+    pub op: u32,
+    /// The simulated machine; opaque here.
+    pub machine: *mut c_void,
+    /// Indexed by [`crate::table::KernelFunc::id`].
+    pub fns: *const KernelFn,
+    /// Data section bases, indexed by [`crate::ir::SectionId`].
+    pub sec: *const *mut u8,
+    /// Indexed by [`crate::ir::MapId`].
+    pub map: *const *mut Map,
+    /// Translated functions, indexed by [`crate::ir::FuncId`]: callbacks go through it.
+    pub code: *const NativeFn,
+}
+
+/// A map as translated code sees it: enough for inline lookups.
+#[repr(C)]
+pub struct Map {
+    /// BPF_MAP_TYPE_* number.
+    pub kind: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    /// Distance of two elements, bytes (value size rounded up to 8).
+    pub stride: u64,
+    /// Distance of two CPUs' copies, bytes; 0 if not per CPU.
+    pub cpu_stride: u64,
+    /// ARRAY, PERCPU_ARRAY: first element. Storages: table of chunk pointers ([`STORAGE_CHUNK`] elements each).
+    pub data: *mut u8,
+    /// Storages: table of presence-byte chunks.
+    pub present: *mut u8,
+    /// The runtime's own object for everything not inline.
+    pub runtime: *mut c_void,
+}
+
+/// Elements per chunk of a task or cgroup storage map (chunks never move).
+pub const STORAGE_CHUNK: usize = 64;
+
+/// A BPF function as a *value* (timer, bpf_loop callbacks): `FUNC_TAG | FuncId`, the same in both executors.
+pub const FUNC_TAG: u64 = 0xfbf0_0000_0000_0000;
+
+macro_rules! ops {
+    ($($variant:ident = $name:literal),* $(,)?) => {
+        /// The operations of `struct sched_ext_ops`, and the other contexts in which policy code runs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum Op { $($variant),* }
+        impl Op {
+            pub const ALL: &'static [Op] = &[$(Op::$variant),*];
+            /// Member name in `struct sched_ext_ops` (or a name in brackets for other contexts).
+            pub fn name(self) -> &'static str { match self { $(Op::$variant => $name),* } }
+            pub fn from_name(name: &str) -> Option<Op> { Op::ALL.iter().copied().find(|o| o.name() == name) }
+        }
+    };
+}
+ops! {
+    SelectCpu = "select_cpu", Enqueue = "enqueue", Dequeue = "dequeue", Dispatch = "dispatch", Tick = "tick",
+    Runnable = "runnable", Running = "running", Stopping = "stopping", Quiescent = "quiescent", Yield = "yield",
+    CoreSchedBefore = "core_sched_before", SetWeight = "set_weight", SetCpumask = "set_cpumask",
+    UpdateIdle = "update_idle", CpuAcquire = "cpu_acquire", CpuRelease = "cpu_release", InitTask = "init_task",
+    ExitTask = "exit_task", Enable = "enable", Disable = "disable", Dump = "dump", DumpCpu = "dump_cpu",
+    DumpTask = "dump_task", CgroupInit = "cgroup_init", CgroupExit = "cgroup_exit",
+    CgroupPrepMove = "cgroup_prep_move", CgroupMove = "cgroup_move", CgroupCancelMove = "cgroup_cancel_move",
+    CgroupSetWeight = "cgroup_set_weight", CgroupSetBandwidth = "cgroup_set_bandwidth",
+    CgroupSetIdle = "cgroup_set_idle", SubAttach = "sub_attach", SubDetach = "sub_detach",
+    CpuOnline = "cpu_online", CpuOffline = "cpu_offline", Init = "init", Exit = "exit",
+    Timer = "(timer)", Syscall = "(syscall)",
+}
+
+/// Why a callback did not return normally.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trap {
+    pub kind: TrapKind,
+    /// BPF function and source position, where known (always in checked mode).
+    pub function: Option<String>,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrapKind {
+    /// Load or store outside everything the policy may touch. `address` 0..4096 = NULL.
+    BadAccess {
+        address: u64,
+        size: u32,
+        write: bool,
+    },
+    /// The instruction budget of one callback ran out.
+    Budget { insns: u64 },
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A policy after loading: functions of decoded BPF instructions whose relocations are resolved to
+//! sections, maps, functions and kernel functions. Translator and interpreter both run exactly this.
+use crate::abi::Op;
+
+pub type FuncId = usize;
+pub type MapId = usize;
+pub type SectionId = usize;
+
+/// Everything needed to run a policy, independent of any machine. Immutable, shared by all instances.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub funcs: Vec<Func>,
+    pub maps: Vec<MapDef>,
+    pub sections: Vec<Section>,
+    pub structs: Vec<OpsVar>,
+    /// SEC("syscall") programs by name.
+    pub syscalls: Vec<(String, FuncId)>,
+    /// Source files named by line information.
+    pub files: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Func {
+    pub name: String,
+    pub insns: Vec<Insn>,
+    /// struct_ops and syscall programs get their arguments as one array pointer in r1.
+    pub is_entry: bool,
+}
+
+/// One decoded instruction. Jump targets are indices into the same function's `insns`;
+/// a 16-byte load-immediate is ONE entry here (the translator renumbers targets).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Insn {
+    pub op: Operation,
+    /// Index into [`Program::files`] and line; 0 = unknown.
+    pub file: u32,
+    pub line: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Src {
+    Reg(u8),
+    Imm(i32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    B1,
+    B2,
+    B4,
+    B8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AluOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    SDiv,
+    Mod,
+    SMod,
+    Or,
+    And,
+    Xor,
+    Lsh,
+    Rsh,
+    Arsh,
+    Neg,
+    Mov,
+    /// Sign-extending move from 8, 16 or 32 bits.
+    MovSx(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cond {
+    Eq,
+    Ne,
+    Gt,
+    Ge,
+    Lt,
+    Le,
+    Set,
+    SGt,
+    SGe,
+    SLt,
+    SLe,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    Add,
+    Or,
+    And,
+    Xor,
+    Xchg,
+    CmpXchg,
+    LoadAcquire,
+    StoreRelease,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    Alu {
+        wide: bool,
+        op: AluOp,
+        dst: u8,
+        src: Src,
+    },
+    /// Byte swap: `to_be` swaps on little-endian hosts, `to_le` truncates, `swap` always swaps; bits 16, 32, 64.
+    Endian {
+        dst: u8,
+        bits: u8,
+        swap: bool,
+    },
+    Load {
+        size: Size,
+        signed: bool,
+        dst: u8,
+        base: u8,
+        off: i16,
+    },
+    Store {
+        size: Size,
+        base: u8,
+        off: i16,
+        src: Src,
+    },
+    Atomic {
+        size: Size,
+        op: AtomicOp,
+        fetch: bool,
+        base: u8,
+        off: i16,
+        src: u8,
+    },
+    LoadImm64 {
+        dst: u8,
+        value: u64,
+    },
+    LoadSection {
+        dst: u8,
+        section: SectionId,
+        offset: u64,
+    },
+    LoadMap {
+        dst: u8,
+        map: MapId,
+    },
+    LoadFunc {
+        dst: u8,
+        func: FuncId,
+    },
+    Jump {
+        target: u32,
+    },
+    JumpIf {
+        wide: bool,
+        cond: Cond,
+        dst: u8,
+        src: Src,
+        target: u32,
+    },
+    /// may_goto: falls through until the budget of this function's loop is used up (8 Mi), then jumps.
+    MayGoto {
+        target: u32,
+    },
+    CallFunc {
+        func: FuncId,
+    },
+    /// Id of [`crate::table::KernelFunc`].
+    CallKernel {
+        id: u16,
+    },
+    /// A call to something this runtime does not have. An error only if it can be reached.
+    CallMissing {
+        name: String,
+    },
+    /// A CO-RE record that does not resolve. An error only if it can be reached.
+    Unresolved {
+        what: String,
+    },
+    Exit,
+}
+
+#[derive(Clone, Debug)]
+pub struct MapDef {
+    pub name: String,
+    pub kind: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    pub flags: u32,
+    /// Offsets in the value of bpf_timer, bpf_spin_lock and kptr fields.
+    pub timers: Vec<u32>,
+    pub kptrs: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// `.rodata`, `.data`, `.bss`, `.data.X`, `.bss.X`, `.kconfig`, ...
+    pub name: String,
+    pub data: Vec<u8>,
+    pub readonly: bool,
+    pub vars: Vec<Var>,
+}
+
+/// A global variable, from BTF.
+#[derive(Clone, Debug)]
+pub struct Var {
+    pub name: String,
+    pub offset: u32,
+    pub size: u32,
+    pub signed: bool,
+    /// BTF declaration tags on it (`berth:param ...`).
+    pub tags: Vec<String>,
+}
+
+/// One `struct sched_ext_ops` variable.
+#[derive(Clone, Debug)]
+pub struct OpsVar {
+    pub var: String,
+    pub name: String,
+    pub flags: u64,
+    pub timeout_ms: u32,
+    pub dispatch_max_batch: u32,
+    pub exit_dump_len: u32,
+    pub hotplug_seq: u64,
+    pub ops: Vec<(Op, FuncId)>,
+}

@@ -48,6 +48,15 @@ ints!(u8: false, u16: false, u32: false, u64: false, i8: true, i16: true, i32: t
 impl Described for *mut c_void {
     const TY: Ty = Ty::Ptr("");
 }
+impl Described for *const u8 {
+    const TY: Ty = Ty::Ptr("");
+}
+impl Described for *mut u8 {
+    const TY: Ty = Ty::Ptr("");
+}
+impl Described for *mut u64 {
+    const TY: Ty = Ty::Ptr("");
+}
 impl<T: Described, const N: usize> Described for [T; N] {
     const TY: Ty = Ty::Array(&T::TY, N as u32);
 }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# What a developer does daily. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BERTH := target/release/berth
+SCENARIO ?= noisy-neighbour
+OUT ?= berth-out
+JOBS ?= $(shell nproc)
+
+.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance docs setup-sim setup-lab clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: ## the noisy neighbour, simulated and then on a real kernel in a throw-away VM
+	@tools/demo
+
+test: setup-sim setup-lab ## everything: unit, property and oracle tests, then real kernels in the lab
+	@tools/test full
+
+test-quick: setup-sim ## without the lab and the long suites; under 3 minutes when warm
+	@tools/test quick
+
+lint: setup-sim setup-lab ## rustfmt, clippy, clang-format, SPDX lines
+	@tools/lint
+
+bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
+	cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
+
+bench-jit: setup-sim ## translated C against a JIT library, same policy, same machine
+	cargo run --release -q --manifest-path bench/jit/Cargo.toml
+
+oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % interval cover the truth?
+	cargo run --release -q -p berth-sim --example closed_forms -- --seeds 1000
+
+same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1 to 8 workers
+	@tools/same-bytes
+
+conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
+	cargo run --release -q -p berth-conformance -- table --record --out docs/conformance.md
+
+docs: setup-sim ## the book, with the generated pages, in target/book
+	@tools/docs
+
+setup-sim: ## what simulator and tests need (clang)
+	@tools/setup sim
+
+setup-lab: ## what the lab needs (libbpf's build, QEMU, kernels)
+	@tools/setup lab
+
+clean: ## build output; downloads in the cache stay
+	cargo clean

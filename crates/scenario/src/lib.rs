@@ -3,4 +3,6 @@
 //!
 //! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to
 //! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it.
+pub mod dist;
 pub mod model;
+pub mod placement;

@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which host threads a scenario has: the one rule that the simulator and the load generator share.
+//!
+//! While there is no guest level (a vCPU is not yet the CPU of a guest machine with a scheduler of its
+//! own), a VM's task threads are folded onto its vCPU threads:
+//!
+//! 1. A task that waits for messages (its first step is `receive`) is a *pool*. Its threads serve one
+//!    FIFO queue per VM and queue name; each vCPU thread that serves pools takes the message that has
+//!    waited longest in any of its queues and runs that task's other steps to completion before it
+//!    takes the next.
+//! 2. Any other task has one vCPU thread for each of its threads (`threads`, or one per vCPU), dealt in
+//!    the order of the VM's task list, beginning after the VM's reserved vCPUs (those do the I/O). Two
+//!    such threads on one vCPU would need a guest scheduler, and are refused.
+//! 3. Pools are served by the vCPUs that rule 2 left, each pool by the first `threads` of them
+//!    (by all, if it has more threads).
+//! 4. vCPUs with nothing to do have no thread.
+//!
+//! Host tasks (`host.tasks`) have `threads` threads of their own (default 1), outside any VM.
+use crate::model::{Scenario, Step, Task, Vm};
+
+/// What a thread is for the host, as in the identity record that policies read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    Vcpu,
+    Other,
+}
+
+/// One VM of a group (`web-2` of `[vm.web]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmInstance {
+    /// Position of the group in [`Scenario::vms`].
+    pub group: usize,
+    /// 0-based number inside the group.
+    pub index: u32,
+    /// 0-based number over all VM instances of the scenario, in file order.
+    pub ordinal: u32,
+    /// `web` if the group has one VM, else `web-1`, `web-2`, ...
+    pub name: String,
+}
+
+/// What a host thread does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The steps of this task, over and over.
+    Task(String),
+    /// Serves the queues of these tasks, whichever message is oldest (ties: the task named first).
+    Pools(Vec<String>),
+}
+
+/// One thread of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostThread {
+    /// `web-1/0` (VM and vCPU), `logger/0` (host task and thread number).
+    pub name: String,
+    /// `None` for host tasks.
+    pub vm: Option<VmInstance>,
+    /// Index of the vCPU in its VM.
+    pub vcpu: Option<u32>,
+    pub role: Role,
+    pub work: Work,
+    /// Host CPUs it may use; empty = all.
+    pub affinity: Vec<u32>,
+    pub nice: i32,
+    /// cgroup `cpu.weight` of its whole VM (100 for host tasks, which have no cgroup of their own).
+    pub weight: u32,
+    /// cgroup below the run's root, `web-1`; empty = the root itself.
+    pub cgroup: String,
+    /// When its VM starts and, if it does, stops, in nanoseconds after the start of the run.
+    pub start_ns: u64,
+    pub stop_ns: Option<u64>,
+}
+
+/// Why a scenario cannot be folded onto vCPU threads.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    #[error("{place} names the task `{task}`, which the scenario does not have: add [task.{task}]")]
+    UnknownTask { place: String, task: String },
+    #[error(
+        "task `{task}` of vm.{vm}: its {threads} threads find {free} of {vcpus} vCPUs free; several \
+         threads on one vCPU need the guest level, which comes with a later release"
+    )]
+    TooManyThreads {
+        vm: String,
+        task: String,
+        threads: u32,
+        free: u32,
+        vcpus: u32,
+    },
+    #[error(
+        "task `{task}` of vm.{vm} receives requests, but the VM's other tasks hold all of its {vcpus} \
+         vCPUs; sharing one needs the guest level, which comes with a later release"
+    )]
+    NoVcpuForPool {
+        vm: String,
+        task: String,
+        vcpus: u32,
+    },
+    #[error(
+        "task `{task}`: `receive` must be its first step and occur once, a second wait inside a request needs the guest level, which comes with a later release"
+    )]
+    ReceiveInside { task: String },
+    #[error(
+        "task `{task}` of vm.{vm} sleeps while it serves a request and has more threads ({threads}) than \
+         the VM has vCPUs for it ({free}); that needs the guest level, which comes with a later release"
+    )]
+    SleepingPool {
+        vm: String,
+        task: String,
+        threads: u32,
+        free: u32,
+    },
+    #[error(
+        "tasks `{first}` and `{second}` of vm.{vm} serve requests on the same vCPUs with different nice or affinity; that needs the guest level, which comes with a later release"
+    )]
+    MixedPools {
+        vm: String,
+        first: String,
+        second: String,
+    },
+    #[error(
+        "task `{from}` sends to `{to}`, which no task receives: name a task or queue that some task receives on"
+    )]
+    NobodyReceives { from: String, to: String },
+    #[error("client `{client}` sends to vm.{vm}, where no task has the step `receive {client}`")]
+    ClientUnheard { client: String, vm: String },
+}
+
+/// The queue a pool task serves; `None` for other tasks.
+pub fn pool_queue(task: &Task) -> Option<&str> {
+    match task.steps.first() {
+        Some(Step::Receive(queue)) => Some(queue),
+        _ => None,
+    }
+}
+
+/// All VM instances, in file order.
+pub fn instances(scenario: &Scenario) -> Vec<VmInstance> {
+    let mut all = Vec::new();
+    for (group, vm) in scenario.vms.iter().enumerate() {
+        for index in 0..vm.count {
+            let name = if vm.count == 1 {
+                vm.name.clone()
+            } else {
+                format!("{}-{}", vm.name, index + 1)
+            };
+            all.push(VmInstance {
+                group,
+                index,
+                ordinal: all.len() as u32,
+                name,
+            });
+        }
+    }
+    all
+}
+
+/// The host threads of a scenario: VMs in file order, vCPUs ascending, then the host's own tasks.
+/// The position in this list is the thread's ordinal (see [`crate::dist::Stream`]).
+pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
+    let mut all = Vec::new();
+    for task in scenario.tasks.values() {
+        let receives = task
+            .steps
+            .iter()
+            .filter(|s| matches!(s, Step::Receive(_)))
+            .count();
+        if receives > usize::from(pool_queue(task).is_some()) {
+            return Err(PlacementError::ReceiveInside {
+                task: task.name.clone(),
+            });
+        }
+        for step in &task.steps {
+            match step {
+                Step::Fork(name) => {
+                    find(scenario, &format!("`fork` in task.{}", task.name), name)?;
+                }
+                Step::Send { to, .. } if queue_of(scenario, to).is_none() => {
+                    return Err(PlacementError::NobodyReceives {
+                        from: task.name.clone(),
+                        to: to.clone(),
+                    });
+                }
+                _ => (),
+            }
+        }
+    }
+    for client in &scenario.clients {
+        let vm = scenario.vms.iter().find(|vm| vm.name == client.to);
+        let hears =
+            |name: &String| scenario.tasks.get(name).and_then(pool_queue) == Some(&client.name);
+        if !vm.is_some_and(|vm| vm.tasks.iter().any(hears)) {
+            let (client, vm) = (client.name.clone(), client.to.clone());
+            return Err(PlacementError::ClientUnheard { client, vm });
+        }
+    }
+    for instance in instances(scenario) {
+        let vm = &scenario.vms[instance.group];
+        for (vcpu, work) in fold(scenario, vm)? {
+            let first = match &work {
+                Work::Task(name) => name,
+                Work::Pools(names) => &names[0],
+            };
+            let task = &scenario.tasks[first];
+            all.push(HostThread {
+                name: format!("{}/{vcpu}", instance.name),
+                vm: Some(instance.clone()),
+                vcpu: Some(vcpu),
+                role: Role::Vcpu,
+                affinity: own_or(&task.affinity, &vm.affinity),
+                nice: (vm.nice + task.nice).clamp(-20, 19),
+                work,
+                weight: vm.weight,
+                cgroup: instance.name.clone(),
+                start_ns: vm.start_ns,
+                stop_ns: vm.stop_ns,
+            });
+        }
+    }
+    for name in &scenario.host.tasks {
+        let task = find(scenario, "host.tasks", name)?;
+        for i in 0..task.threads.unwrap_or(1) {
+            let work = match pool_queue(task) {
+                Some(_) => Work::Pools(vec![name.clone()]),
+                None => Work::Task(name.clone()),
+            };
+            all.push(HostThread {
+                name: format!("{name}/{i}"),
+                vm: None,
+                vcpu: None,
+                role: Role::Other,
+                work,
+                affinity: task.affinity.clone(),
+                nice: task.nice,
+                weight: 100,
+                cgroup: String::new(),
+                start_ns: 0,
+                stop_ns: None,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// The thread that `Fork(task)` starts: one more thread of the parent's VM, with the parent's role and
+/// vCPU index (identity is inherited), the child task's nice and affinity.
+pub fn forked(
+    scenario: &Scenario,
+    parent: &HostThread,
+    task: &str,
+) -> Result<HostThread, PlacementError> {
+    let child = find(scenario, &format!("`fork` in {}", parent.name), task)?;
+    let vm = parent.vm.as_ref().map(|v| &scenario.vms[v.group]);
+    let work = match pool_queue(child) {
+        Some(_) => Work::Pools(vec![task.to_string()]),
+        None => Work::Task(task.to_string()),
+    };
+    Ok(HostThread {
+        name: format!("{}+{task}", parent.name),
+        work,
+        affinity: own_or(&child.affinity, vm.map_or(&[], |v| &v.affinity)),
+        nice: (vm.map_or(0, |v| v.nice) + child.nice).clamp(-20, 19),
+        ..parent.clone()
+    })
+}
+
+/// The queue that `send TO` and a client named `TO` mean: of the task of that name, else the queue
+/// itself. `None` if no task receives on it.
+pub fn queue_of<'a>(scenario: &'a Scenario, to: &str) -> Option<&'a str> {
+    let named = scenario.tasks.get(to).and_then(pool_queue);
+    named.or_else(|| {
+        scenario
+            .tasks
+            .values()
+            .filter_map(pool_queue)
+            .find(|q| *q == to)
+    })
+}
+
+/// Which VM instance (`None` = host) gets a message that a thread of `from` sends to `queue`: its own if
+/// one of its tasks receives there; else the first VM group that does (instance number of the sender,
+/// wrapped around), else the host. `None` outside if nobody receives.
+pub fn receiver(
+    scenario: &Scenario,
+    from: Option<&VmInstance>,
+    queue: &str,
+) -> Option<Option<u32>> {
+    let serves = |names: &[String]| {
+        names
+            .iter()
+            .any(|n| scenario.tasks.get(n).and_then(pool_queue) == Some(queue))
+    };
+    match from {
+        Some(vm) if serves(&scenario.vms[vm.group].tasks) => return Some(Some(vm.ordinal)),
+        None if serves(&scenario.host.tasks) => return Some(None),
+        _ => (),
+    }
+    let mut first = 0;
+    for vm in &scenario.vms {
+        if vm.count > 0 && serves(&vm.tasks) {
+            return Some(Some(first + from.map_or(0, |f| f.index % vm.count)));
+        }
+        first += vm.count;
+    }
+    serves(&scenario.host.tasks).then_some(None)
+}
+
+fn find<'a>(scenario: &'a Scenario, place: &str, task: &str) -> Result<&'a Task, PlacementError> {
+    scenario
+        .tasks
+        .get(task)
+        .ok_or_else(|| PlacementError::UnknownTask {
+            place: place.into(),
+            task: task.into(),
+        })
+}
+
+fn own_or(own: &[u32], other: &[u32]) -> Vec<u32> {
+    if own.is_empty() {
+        other.to_vec()
+    } else {
+        own.to_vec()
+    }
+}
+
+/// Rules 1 to 4 for one VM: its busy vCPUs and their work.
+fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError> {
+    let mut work: Vec<Option<Work>> = vec![None; vm.vcpus as usize];
+    let mut free: Vec<u32> = (0..vm.vcpus).collect();
+    // Reserved vCPUs are dealt last.
+    free.rotate_left(vm.reserved_vcpus.min(vm.vcpus) as usize % (vm.vcpus.max(1) as usize));
+    let mut pools = Vec::new();
+    for name in &vm.tasks {
+        let task = find(scenario, &format!("vm.{}", vm.name), name)?;
+        if pool_queue(task).is_some() {
+            pools.push(task);
+            continue;
+        }
+        let threads = task.threads.unwrap_or(vm.vcpus);
+        if threads as usize > free.len() {
+            return Err(PlacementError::TooManyThreads {
+                vm: vm.name.clone(),
+                task: name.clone(),
+                threads,
+                free: free.len() as u32,
+                vcpus: vm.vcpus,
+            });
+        }
+        for vcpu in free.drain(..threads as usize) {
+            work[vcpu as usize] = Some(Work::Task(name.clone()));
+        }
+    }
+    free.sort_unstable();
+    for pool in pools {
+        let threads = pool.threads.unwrap_or(vm.vcpus);
+        if free.is_empty() {
+            let (vm, vcpus) = (vm.name.clone(), vm.vcpus);
+            return Err(PlacementError::NoVcpuForPool {
+                vm,
+                task: pool.name.clone(),
+                vcpus,
+            });
+        }
+        let sleeps = pool
+            .steps
+            .iter()
+            .any(|s| matches!(s, Step::Sleep(_) | Step::Timer { .. }));
+        if sleeps && threads as usize > free.len() {
+            let (vm, free) = (vm.name.clone(), free.len() as u32);
+            return Err(PlacementError::SleepingPool {
+                vm,
+                task: pool.name.clone(),
+                threads,
+                free,
+            });
+        }
+        for vcpu in free.iter().take(threads as usize) {
+            match &mut work[*vcpu as usize] {
+                Some(Work::Pools(names)) => {
+                    let first = &scenario.tasks[&names[0]];
+                    if (first.nice, &first.affinity) != (pool.nice, &pool.affinity) {
+                        let (vm, first, second) =
+                            (vm.name.clone(), names[0].clone(), pool.name.clone());
+                        return Err(PlacementError::MixedPools { vm, first, second });
+                    }
+                    names.push(pool.name.clone());
+                }
+                slot => *slot = Some(Work::Pools(vec![pool.name.clone()])),
+            }
+        }
+    }
+    Ok(work
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, w)| w.map(|w| (i as u32, w)))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::*;
+    use std::collections::BTreeMap;
+
+    fn task(name: &str, threads: Option<u32>, steps: Vec<Step>) -> Task {
+        Task {
+            name: name.into(),
+            threads,
+            nice: 0,
+            affinity: vec![],
+            steps,
+            model: None,
+        }
+    }
+
+    fn vm(name: &str, count: u32, vcpus: u32, tasks: &[&str]) -> Vm {
+        Vm {
+            name: name.into(),
+            count,
+            vcpus,
+            class: Class::Batch,
+            reserved_vcpus: 0,
+            weight: 100,
+            cap_milli: None,
+            affinity: vec![],
+            nice: 0,
+            tasks: tasks.iter().map(|t| t.to_string()).collect(),
+            start_ns: 0,
+            stop_ns: None,
+        }
+    }
+
+    /// Tasks: `worker` and `disk` serve `users` and `disk`, `hog` is busy, `beat` has one thread.
+    fn scenario(vms: Vec<Vm>) -> Scenario {
+        let serve = |q: &str| {
+            vec![
+                Step::Receive(q.into()),
+                Step::Compute(Dist::Const(1000)),
+                Step::Reply,
+            ]
+        };
+        let tasks = [
+            task("worker", Some(4), serve("users")),
+            task("disk", Some(1), serve("disk")),
+            task("hog", None, vec![Step::Busy]),
+            task(
+                "beat",
+                Some(1),
+                vec![
+                    Step::Timer { period_ns: 1000 },
+                    Step::Compute(Dist::Const(10)),
+                ],
+            ),
+        ];
+        Scenario {
+            name: "t".into(),
+            title: "t".into(),
+            run: Run {
+                warmup_ns: 0,
+                measure_ns: 1,
+                seeds: 1,
+            },
+            host: Host {
+                nodes: 1,
+                packages: 1,
+                llcs: 1,
+                cores: 2,
+                threads: 1,
+                hz: Hz::Exact,
+                tasks: vec![],
+                kernel: "7.2".into(),
+                cost: HostCost::default(),
+                hotplug: vec![],
+            },
+            vms,
+            tasks: tasks
+                .into_iter()
+                .map(|t| (t.name.clone(), t))
+                .collect::<BTreeMap<_, _>>(),
+            clients: vec![],
+            arms: vec![],
+            baseline: None,
+            expects: vec![],
+        }
+    }
+
+    fn shown(s: &Scenario) -> Vec<String> {
+        let what = |w: &Work| match w {
+            Work::Task(t) => t.clone(),
+            Work::Pools(p) => format!("[{}]", p.join(" ")),
+        };
+        threads(s)
+            .unwrap()
+            .iter()
+            .map(|t| format!("{} {}", t.name, what(&t.work)))
+            .collect()
+    }
+
+    #[test]
+    fn a_pool_is_served_by_every_vcpu_and_a_model_has_one_thread_per_vcpu() {
+        let s = scenario(vec![
+            vm("web", 2, 2, &["worker"]),
+            vm("build", 1, 2, &["hog"]),
+        ]);
+        let want = [
+            "web-1/0 [worker]",
+            "web-1/1 [worker]",
+            "web-2/0 [worker]",
+            "web-2/1 [worker]",
+        ];
+        assert_eq!(shown(&s)[..4], want);
+        assert_eq!(shown(&s)[4..], ["build/0 hog", "build/1 hog"]);
+        let all = threads(&s).unwrap();
+        assert_eq!(all[2].vm.as_ref().unwrap().ordinal, 1);
+        assert_eq!(
+            (all[2].cgroup.as_str(), all[4].cgroup.as_str()),
+            ("web-2", "build")
+        );
+    }
+
+    #[test]
+    fn ordinary_tasks_leave_the_rest_to_the_pools() {
+        let mut v = vm("m", 1, 4, &["worker", "beat", "disk"]);
+        let want = [
+            "m/0 beat",
+            "m/1 [worker disk]",
+            "m/2 [worker]",
+            "m/3 [worker]",
+        ];
+        assert_eq!(shown(&scenario(vec![v.clone()])), want);
+        v.reserved_vcpus = 1;
+        let want = [
+            "m/0 [worker disk]",
+            "m/1 beat",
+            "m/2 [worker]",
+            "m/3 [worker]",
+        ];
+        assert_eq!(shown(&scenario(vec![v])), want);
+    }
+
+    #[test]
+    fn what_needs_a_guest_is_refused_by_name() {
+        let error = |tasks: &[&str]| {
+            threads(&scenario(vec![vm("v", 1, 2, tasks)]))
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(
+            error(&["hog", "beat"]).starts_with("task `beat` of vm.v: its 1 threads find 0 of 2")
+        );
+        assert!(error(&["hog", "worker"]).starts_with("task `worker` of vm.v receives requests"));
+        assert!(error(&["hogg"]).contains("add [task.hogg]"));
+        let mut s = scenario(vec![vm("v", 1, 2, &["worker"])]);
+        s.tasks
+            .get_mut("worker")
+            .unwrap()
+            .steps
+            .push(Step::Sleep(Dist::Const(1)));
+        assert!(matches!(
+            threads(&s),
+            Err(PlacementError::SleepingPool { free: 2, .. })
+        ));
+        s.tasks
+            .get_mut("worker")
+            .unwrap()
+            .steps
+            .push(Step::Receive("x".into()));
+        assert!(matches!(
+            threads(&s),
+            Err(PlacementError::ReceiveInside { .. })
+        ));
+    }
+
+    #[test]
+    fn messages_stay_in_the_vm_or_go_to_the_matching_instance() {
+        let s = scenario(vec![
+            vm("web", 2, 2, &["worker"]),
+            vm("db", 2, 1, &["disk"]),
+        ]);
+        let all = instances(&s);
+        assert_eq!(queue_of(&s, "worker"), Some("users"));
+        assert_eq!(queue_of(&s, "disk"), Some("disk"));
+        assert_eq!(queue_of(&s, "nobody"), None);
+        assert_eq!(receiver(&s, Some(&all[1]), "users"), Some(Some(1)));
+        assert_eq!(receiver(&s, Some(&all[1]), "disk"), Some(Some(3)));
+        assert_eq!(receiver(&s, None, "disk"), Some(Some(2)));
+        assert_eq!(receiver(&s, None, "x"), None);
+    }
+
+    #[test]
+    fn host_tasks_and_forks_have_threads_of_their_own() {
+        let mut s = scenario(vec![vm("v", 1, 1, &["hog"])]);
+        s.host.tasks = vec!["beat".into()];
+        s.vms[0].affinity = vec![1];
+        s.vms[0].nice = 5;
+        let all = threads(&s).unwrap();
+        assert_eq!(
+            (all[1].name.as_str(), all[1].role, all[1].cgroup.as_str()),
+            ("beat/0", Role::Other, "")
+        );
+        let child = forked(&s, &all[0], "beat").unwrap();
+        assert_eq!(
+            (child.name.as_str(), child.vcpu, child.nice),
+            ("v/0+beat", Some(0), 5)
+        );
+        assert_eq!(child.affinity, [1]);
+        assert!(forked(&s, &all[0], "none").is_err());
+    }
+
+    #[test]
+    fn a_client_nobody_listens_to_is_refused() {
+        let mut s = scenario(vec![vm("v", 1, 1, &["worker"])]);
+        let sends = Sends::Open {
+            gap: Dist::Const(1),
+        };
+        let client = |name: &str| Client {
+            name: name.into(),
+            to: "v".into(),
+            sends: sends.clone(),
+            request_bytes: 0,
+            reply_bytes: 0,
+        };
+        s.clients = vec![client("users")];
+        assert!(threads(&s).is_ok());
+        s.clients = vec![client("usrs")];
+        assert!(
+            threads(&s)
+                .unwrap_err()
+                .to_string()
+                .contains("`receive usrs`")
+        );
+    }
+}

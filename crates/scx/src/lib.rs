@@ -1,2 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loads policies into a running kernel
+//! Loads a compiled policy into the running kernel, watches it, sets its parameters, reads its counters, and unloads it.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), berth_scx::ScxError> {
+//! let policy = std::fs::read("vmfair.bpf.o").unwrap();
+//! let mut loaded = berth_scx::Loaded::load(&policy, &berth_scx::LoadOptions::default())?;
+//! while let Some(state) = loaded.poll()?.running() {
+//!     println!("{} is scheduling", state);
+//!     std::thread::sleep(std::time::Duration::from_secs(1));
+//! }
+//! println!("{}", loaded.exit_record()?);
+//! # Ok(())
+//! # }   // dropped: the kernel's own scheduler takes over
+//! ```
+//!
+//! # Why plain libbpf-rs
+//! The scx project's `scx_utils` does the same job through macros over a generated skeleton: one Rust type per object,
+//! made by the build. Berth loads objects it meets at run time (a user's own file, the same bytes the simulator ran), so
+//! there is no skeleton, and 14 crates build instead of 151. What `scx_utils` does beyond libbpf is done here:
+//! * the weak `__SCX_*` constants in `.rodata` are filled from the running kernel's BTF ([`LoadOptions`] may override one);
+//! * members of `sched_ext_ops` that the kernel does not have are cleared, each with a warning in [`Loaded::warnings`];
+//! * `hotplug_seq` is set, so that a CPU going away between load and attach is noticed;
+//! * `SEC("syscall")` programs are associated with the scheduler where the kernel can do that (7.1 and newer);
+//! * the exit record (`UEI_DEFINE(uei)`) is read ([`Loaded::exit_record`]).
+mod error;
+mod exit;
+mod layout;
+mod load;
+mod log;
+mod sysfs;
+mod value;
+
+pub use error::ScxError;
+pub use exit::ExitRecord;
+pub use load::{LoadOptions, Loaded};
+pub use sysfs::{State, Status, status, supported};
+pub use value::Value;

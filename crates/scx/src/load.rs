@@ -1,0 +1,688 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From an object's bytes to a running scheduler, and what can be asked of it while it runs.
+use crate::exit::ExitRecord;
+use crate::layout::{Kernel, Layout, Ops, Variable};
+use crate::log::Capture;
+use crate::sysfs::{self, Status};
+use crate::{ScxError, Value};
+use libbpf_rs::{
+    AsRawLibbpf, Link, Map, MapCore, MapFlags, MapType, Object, ObjectBuilder, OpenObject,
+    ProgramInput, ProgramType, btf::Btf,
+};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+/// Name given to libbpf for the object; the kernel's names of its data maps start with it.
+const OBJECT_NAME: &str = "berth";
+
+/// How to load an object. The default loads its only scheduler with the values it was compiled with.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Which scheduler (struct_ops variable), if the object has several.
+    pub ops: Option<String>,
+    /// Values of global variables (`.rodata`, `.data`, `.bss`), by name.
+    pub variables: BTreeMap<String, Value>,
+    /// `max_entries` of maps, by name.
+    pub map_entries: BTreeMap<String, u32>,
+    /// Watchdog: a task runnable this long without running ends the scheduler; milliseconds, at most 30,000.
+    pub timeout_ms: Option<u32>,
+    /// How long to wait for the kernel to report the scheduler as enabled (10 s if `None`).
+    pub wait: Option<Duration>,
+}
+
+/// A policy that runs; dropping it unloads it and gives the CPUs back to the kernel's own scheduler.
+pub struct Loaded {
+    // Declared (and so dropped) before the object whose maps and programs they refer to.
+    ops_link: Option<Link>,
+    _links: Vec<Link>,
+    object: Object,
+    layout: Layout,
+    name: String,
+    warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Loads and starts the scheduler in the object (the bytes of a `.bpf.o` file).
+    ///
+    /// # Errors
+    /// Every [`ScxError`]; nothing stays loaded after one.
+    pub fn load(object: &[u8], options: &LoadOptions) -> Result<Loaded, ScxError> {
+        sysfs::supported()?;
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return Err(ScxError::NotPermitted);
+        }
+        if let Some(other) = sysfs::status()?.running() {
+            return Err(ScxError::Busy(other.to_string()));
+        }
+        let capture = Capture::start();
+        let kernel = Kernel::running()?;
+        let mut open = open(object, &capture)?;
+        let layout = layout_of(&open)?;
+        let chosen = choose_ops(&layout, options.ops.as_deref())?;
+        let ops = &layout.ops[&chosen];
+        let mut warnings = Vec::new();
+
+        fill_constants(&mut open, &layout, &kernel)?;
+        for (name, value) in &options.variables {
+            set_initial(&mut open, &layout, name, value)?;
+        }
+        set_map_entries(&mut open, &options.map_entries)?;
+        let name = prepare_ops(&mut open, &layout, &chosen, &kernel, options, &mut warnings)?;
+        choose_programs(&mut open, &kernel, &mut warnings);
+
+        let object = open.load().map_err(|e| rejected(&e, &capture))?;
+        let mut loaded = Loaded {
+            ops_link: None,
+            _links: Vec::new(),
+            object,
+            layout: layout.clone(),
+            name,
+            warnings,
+        };
+        loaded.associate(&chosen, &kernel);
+        loaded.attach(&chosen, ops, &capture)?;
+        drop(capture);
+        loaded.wait_enabled(options.wait.unwrap_or(Duration::from_secs(10)))?;
+        Ok(loaded)
+    }
+
+    /// The scheduler's own name, as /sys/kernel/sched_ext/root/ops shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What had to be left out for this kernel.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// One reading of the kernel's state.
+    ///
+    /// # Errors
+    /// As [`crate::status`].
+    pub fn poll(&self) -> Result<Status, ScxError> {
+        sysfs::status()
+    }
+
+    /// Waits until the scheduler ends or the time is over; the exit record, if it ended.
+    ///
+    /// # Errors
+    /// As [`Loaded::poll`] and [`Loaded::exit_record`].
+    pub fn watch(&self, time: Duration) -> Result<Option<ExitRecord>, ScxError> {
+        let end = Instant::now() + time;
+        loop {
+            if self.poll()?.running() != Some(self.name.as_str()) {
+                return self.exit_record().map(Some);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+
+    /// The record that the policy's `ops.exit` left; one that says "still running" if it has none.
+    ///
+    /// # Errors
+    /// The data map cannot be read.
+    pub fn exit_record(&self) -> Result<ExitRecord, ScxError> {
+        let none = ExitRecord {
+            kind: 0,
+            code: 0,
+            reason: String::new(),
+            message: String::new(),
+        };
+        match &self.layout.exit {
+            Some((variable, fields)) => {
+                let bytes = self.variable(variable)?;
+                Ok(ExitRecord::parse(&bytes, fields).unwrap_or(none))
+            }
+            None => Ok(none),
+        }
+    }
+
+    /// The kernel's event counters of this scheduler (`SCX_EV_*`), by name.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read.
+    pub fn events(&self) -> Result<BTreeMap<String, u64>, ScxError> {
+        sysfs::events()
+    }
+
+    /// The bytes of a global variable, now.
+    ///
+    /// # Errors
+    /// No such variable, or its map cannot be read.
+    pub fn variable(&self, name: &str) -> Result<Vec<u8>, ScxError> {
+        let v = find_variable(&self.layout, name)?;
+        let map = self.section_map(v, name)?;
+        let bytes = map
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| map_error(&v.section, &e))?
+            .unwrap_or_default();
+        match bytes.get(v.offset..v.offset + v.size) {
+            Some(b) => Ok(b.to_vec()),
+            None => Err(ScxError::Map {
+                name: v.section.clone(),
+                reason: "is shorter than its type information says".to_string(),
+            }),
+        }
+    }
+
+    /// Sets a global variable of `.data` or `.bss` while the policy runs; nothing else in the section is touched.
+    ///
+    /// # Errors
+    /// No such variable, a value that does not fit, or a variable that is fixed at load (`.rodata`).
+    pub fn set_variable(&mut self, name: &str, value: &Value) -> Result<(), ScxError> {
+        let v = find_variable(&self.layout, name)?;
+        if v.section.starts_with(".rodata") {
+            return Err(ScxError::ReadOnly {
+                name: name.to_string(),
+            });
+        }
+        let bytes = value
+            .encode(&v.kind, v.size)
+            .map_err(|reason| ScxError::BadValue {
+                name: name.to_string(),
+                reason,
+            })?;
+        let map = self.section_map(v, name)?;
+        write_mapped(&map, v.offset, &bytes).map_err(|source| ScxError::Io {
+            path: v.section.clone(),
+            source,
+        })
+    }
+
+    /// One element of a map: its value, or for per-CPU maps one value per possible CPU. `None` if there is none.
+    ///
+    /// # Errors
+    /// No such map, or a key of the wrong size.
+    pub fn map_value(&self, map: &str, key: &[u8]) -> Result<Option<Vec<Vec<u8>>>, ScxError> {
+        let m = self.map(map)?;
+        let found = if m.map_type().is_percpu() {
+            m.lookup_percpu(key, MapFlags::ANY)
+        } else {
+            m.lookup(key, MapFlags::ANY).map(|v| v.map(|b| vec![b]))
+        };
+        found.map_err(|e| map_error(map, &e))
+    }
+
+    /// All elements of an array map, in index order (per-CPU arrays: the CPUs' values one after the other).
+    ///
+    /// # Errors
+    /// No such map, or not an array.
+    pub fn array(&self, map: &str) -> Result<Vec<Vec<u8>>, ScxError> {
+        let m = self.map(map)?;
+        if !matches!(m.map_type(), MapType::Array | MapType::PercpuArray) {
+            return Err(ScxError::Map {
+                name: map.to_string(),
+                reason: format!("is not an array ({:?})", m.map_type()),
+            });
+        }
+        let mut out = Vec::new();
+        for i in 0..m.max_entries() {
+            let value = self.map_value(map, &i.to_ne_bytes())?.unwrap_or_default();
+            out.push(value.concat());
+        }
+        Ok(out)
+    }
+
+    /// Sum over CPUs of each `u64` element of a per-CPU array (or the elements of a plain array): a policy's counters.
+    ///
+    /// # Errors
+    /// As [`Loaded::array`], or elements that are not 8 bytes wide.
+    pub fn counters(&self, map: &str) -> Result<Vec<u64>, ScxError> {
+        if self.map(map)?.value_size() != 8 {
+            return Err(ScxError::Map {
+                name: map.to_string(),
+                reason: "its elements are not 8 bytes wide".to_string(),
+            });
+        }
+        let sum = |b: Vec<u8>| {
+            b.chunks_exact(8).fold(0u64, |s, c| {
+                s.wrapping_add(u64::from_ne_bytes(c.try_into().expect("8 bytes")))
+            })
+        };
+        Ok(self.array(map)?.into_iter().map(sum).collect())
+    }
+
+    /// Writes one element of a map.
+    ///
+    /// # Errors
+    /// No such map, or the kernel refuses (key, size, full).
+    pub fn set_map_value(&mut self, map: &str, key: &[u8], value: &[u8]) -> Result<(), ScxError> {
+        self.map(map)?
+            .update(key, value, MapFlags::ANY)
+            .map_err(|e| map_error(map, &e))
+    }
+
+    /// Runs a `SEC("syscall")` program with this context, which it may change; its return value.
+    ///
+    /// # Errors
+    /// No such program, or the kernel refuses to run it.
+    pub fn run(&self, program: &str, context: &mut [u8]) -> Result<u32, ScxError> {
+        let syscall = |p: &libbpf_rs::Program<'_>| p.prog_type() == ProgramType::Syscall;
+        let found = self
+            .object
+            .progs_mut()
+            .find(|p| syscall(p) && p.name() == program);
+        let Some(found) = found else {
+            let names: Vec<String> = self
+                .object
+                .progs()
+                .filter(syscall)
+                .map(|p| p.name().to_string_lossy().into_owned())
+                .collect();
+            return Err(ScxError::UnknownProgram {
+                name: program.to_string(),
+                found: list(&names),
+            });
+        };
+        let input = ProgramInput {
+            context_in: (!context.is_empty()).then_some(context),
+            ..Default::default()
+        };
+        match found.test_run(input) {
+            Ok(out) => Ok(out.return_value),
+            Err(e) => Err(ScxError::Run {
+                name: program.to_string(),
+                reason: e.to_string(),
+            }),
+        }
+    }
+
+    /// Stops the scheduler; the exit record it leaves. Dropping does the same without the record.
+    ///
+    /// # Errors
+    /// As [`Loaded::exit_record`]; the scheduler is stopped in any case.
+    pub fn unload(mut self) -> Result<ExitRecord, ScxError> {
+        self.ops_link = None;
+        let end = Instant::now() + Duration::from_secs(5);
+        while self.poll()?.state != sysfs::State::Disabled && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.exit_record()
+    }
+
+    fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
+        self.object
+            .maps()
+            .find(|m| m.name() == name)
+            .ok_or_else(|| ScxError::UnknownMap {
+                name: name.to_string(),
+                found: list(&map_names(self.object.maps().map(|m| m.name().to_owned()))),
+            })
+    }
+
+    fn section_map(&self, v: &Variable, name: &str) -> Result<Map<'_>, ScxError> {
+        self.object
+            .maps()
+            .find(|m| holds_section(&m.name().to_string_lossy(), &v.section))
+            .ok_or_else(|| ScxError::UnknownVariable {
+                name: name.to_string(),
+                hint: format!(" (its section {} was not loaded)", v.section),
+            })
+    }
+
+    /// Tells the kernel which scheduler the syscall programs belong to (7.1 and newer).
+    fn associate(&mut self, ops: &str, kernel: &Kernel) {
+        if !kernel.has_function("bpf_prog_assoc_struct_ops") {
+            return;
+        }
+        let Some(map) = self.object.maps().find(|m| m.name() == ops) else {
+            return;
+        };
+        let mut failed = Vec::new();
+        for p in self.object.progs_mut() {
+            let wanted = p.prog_type() == ProgramType::Syscall && p.autoload();
+            if wanted && let Err(e) = p.assoc_struct_ops(&map) {
+                failed.push(format!(
+                    "program {} is not tied to {ops}: {e}",
+                    p.name().to_string_lossy()
+                ));
+            }
+        }
+        self.warnings.append(&mut failed);
+    }
+
+    fn attach(&mut self, chosen: &str, ops: &Ops, capture: &Capture) -> Result<(), ScxError> {
+        let mut links = Vec::new();
+        for p in self.object.progs_mut() {
+            let has_own_way =
+                matches!(p.prog_type(), ProgramType::StructOps | ProgramType::Syscall);
+            if has_own_way || !p.autoload() {
+                continue;
+            }
+            let link = p.attach().map_err(|e| ScxError::NotStarted {
+                reason: format!("program {}: {e}", p.name().to_string_lossy()),
+                exit: None,
+            })?;
+            links.push(link);
+        }
+        self._links = links;
+        let link = self
+            .object
+            .maps_mut()
+            .find(|m| m.name() == chosen)
+            .ok_or(ScxError::NoOps)?
+            .attach_struct_ops();
+        match link {
+            Ok(l) => {
+                self.ops_link = Some(l);
+                Ok(())
+            }
+            Err(e) => {
+                let exit = self.exit_record().ok().filter(ExitRecord::ended);
+                let mut reason = format!("the kernel did not accept {} ({e})", ops.type_name);
+                if exit.is_none() && !capture.text().is_empty() {
+                    reason = format!("{reason}\n{}", capture.text());
+                }
+                Err(ScxError::NotStarted {
+                    reason,
+                    exit: exit.map(Box::new),
+                })
+            }
+        }
+    }
+
+    fn wait_enabled(&self, wait: Duration) -> Result<(), ScxError> {
+        let end = Instant::now() + wait;
+        loop {
+            let status = self.poll()?;
+            if status.running() == Some(self.name.as_str()) {
+                return Ok(());
+            }
+            let exit = self.exit_record()?;
+            if exit.ended() || Instant::now() > end {
+                return Err(ScxError::NotStarted {
+                    reason: format!("sched_ext is {} after {wait:?}", status.state),
+                    exit: exit.ended().then(|| Box::new(exit)),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn open(object: &[u8], capture: &Capture) -> Result<OpenObject, ScxError> {
+    let fail = |e: libbpf_rs::Error| ScxError::Open {
+        reason: e.to_string(),
+        log: capture.text(),
+    };
+    ObjectBuilder::default()
+        .name(OBJECT_NAME)
+        .map_err(fail)?
+        .open_memory(object)
+        .map_err(fail)
+}
+
+fn layout_of(open: &OpenObject) -> Result<Layout, ScxError> {
+    // SAFETY: the pointer belongs to `open`, which outlives the reference.
+    let raw = unsafe { open.as_libbpf_object().as_ref() };
+    match Btf::from_bpf_object(raw) {
+        Ok(Some(btf)) => Ok(Layout::of(&btf)),
+        Ok(None) => Err(ScxError::Open {
+            reason: "it has no type information (compile it with -g)".to_string(),
+            log: String::new(),
+        }),
+        Err(e) => Err(ScxError::Open {
+            reason: e.to_string(),
+            log: String::new(),
+        }),
+    }
+}
+
+fn choose_ops(layout: &Layout, wanted: Option<&str>) -> Result<String, ScxError> {
+    let names: Vec<String> = layout.ops.keys().cloned().collect();
+    match (wanted, names.as_slice()) {
+        (_, []) => Err(ScxError::NoOps),
+        (Some(w), _) if layout.ops.contains_key(w) => Ok(w.to_string()),
+        (Some(w), _) => Err(ScxError::UnknownOps {
+            name: w.to_string(),
+            found: list(&names),
+        }),
+        (None, [only]) => Ok(only.clone()),
+        (None, _) => Err(ScxError::SeveralOps(list(&names))),
+    }
+}
+
+/// Gives each `__SCX_NAME` variable the running kernel's value of `SCX_NAME`; those it lacks stay 0.
+fn fill_constants(open: &mut OpenObject, layout: &Layout, kernel: &Kernel) -> Result<(), ScxError> {
+    let wanted = |n: &str| n.starts_with("__") && n.contains("SCX_");
+    if !layout.variables.keys().any(|n| wanted(n)) {
+        return Ok(());
+    }
+    let constants = kernel.constants();
+    for (name, v) in &layout.variables {
+        if !wanted(name) || !v.section.starts_with(".rodata") || v.size != 8 {
+            continue;
+        }
+        if let Some(value) = constants.get(&name[2..]) {
+            set_initial(
+                open,
+                layout,
+                name,
+                &Value::Bytes(value.to_ne_bytes().to_vec()),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn set_initial(
+    open: &mut OpenObject,
+    layout: &Layout,
+    name: &str,
+    value: &Value,
+) -> Result<(), ScxError> {
+    let v = find_variable(layout, name)?;
+    let bytes = value
+        .encode(&v.kind, v.size)
+        .map_err(|reason| ScxError::BadValue {
+            name: name.to_string(),
+            reason,
+        })?;
+    let mut map = open
+        .maps_mut()
+        .find(|m| holds_section(&m.name().to_string_lossy(), &v.section));
+    let place = map
+        .as_mut()
+        .and_then(|m| m.initial_value_mut())
+        .and_then(|data| data.get_mut(v.offset..v.offset + v.size));
+    match place {
+        Some(p) => {
+            p.copy_from_slice(&bytes);
+            Ok(())
+        }
+        None => Err(ScxError::BadValue {
+            name: name.to_string(),
+            reason: format!("section {} has no data to set", v.section),
+        }),
+    }
+}
+
+fn set_map_entries(open: &mut OpenObject, entries: &BTreeMap<String, u32>) -> Result<(), ScxError> {
+    for (name, &count) in entries {
+        let found = open.maps_mut().find(|m| m.name() == name.as_str());
+        let Some(mut map) = found else {
+            return Err(ScxError::UnknownMap {
+                name: name.clone(),
+                found: list(&map_names(open.maps().map(|m| m.name().to_owned()))),
+            });
+        };
+        map.set_max_entries(count)
+            .map_err(|e| map_error(name, &e))?;
+    }
+    Ok(())
+}
+
+/// Adapts the scheduler to the kernel and to the options; its name.
+fn prepare_ops(
+    open: &mut OpenObject,
+    layout: &Layout,
+    chosen: &str,
+    kernel: &Kernel,
+    options: &LoadOptions,
+    warnings: &mut Vec<String>,
+) -> Result<String, ScxError> {
+    let ops = &layout.ops[chosen];
+    let known = kernel.members(&ops.type_name);
+    if known.is_empty() {
+        return Err(ScxError::Rejected {
+            reason: format!("it has no struct {}", ops.type_name),
+            log: String::new(),
+        });
+    }
+    let hotplug_seq = sysfs::hotplug_seq()?;
+    for mut map in open.maps_mut() {
+        if map.map_type() != MapType::StructOps {
+            continue;
+        }
+        if map.name() != chosen {
+            map.set_autocreate(false)
+                .map_err(|e| map_error(&map.name().to_string_lossy(), &e))?;
+            continue;
+        }
+        let Some(data) = map.initial_value_mut() else {
+            return Err(ScxError::NoOps);
+        };
+        for (name, m) in &ops.members {
+            let Some(bytes) = data.get_mut(m.offset..m.offset + m.size) else {
+                continue;
+            };
+            if !known.contains(name) && bytes.iter().any(|&b| b != 0) {
+                bytes.fill(0);
+                warnings.push(format!("this kernel has no ops.{name}; left out"));
+            }
+            match (name.as_str(), options.timeout_ms) {
+                ("timeout_ms", Some(ms)) if m.size == 4 => {
+                    bytes.copy_from_slice(&ms.to_ne_bytes());
+                }
+                ("hotplug_seq", _) if known.contains(name) && m.size == 8 => {
+                    bytes.copy_from_slice(&hotplug_seq.to_ne_bytes());
+                }
+                _ => {}
+            }
+        }
+        let text = ops
+            .members
+            .get("name")
+            .and_then(|m| data.get(m.offset..m.offset + m.size))
+            .unwrap_or_default();
+        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+        return Ok(String::from_utf8_lossy(&text[..end]).into_owned());
+    }
+    Err(ScxError::NoOps)
+}
+
+/// Turns off the programs that this kernel cannot load or that Berth has no use for.
+fn choose_programs(open: &mut OpenObject, kernel: &Kernel, warnings: &mut Vec<String>) {
+    for mut p in open.progs_mut() {
+        let section = p.section().to_string_lossy().into_owned();
+        let name = p.name().to_string_lossy().into_owned();
+        let traced = ["fentry/", "fexit/", "fmod_ret/"]
+            .iter()
+            .find_map(|s| section.strip_prefix(s));
+        let Some(target) = traced else { continue };
+        if name == "scx_lib_init_probe" {
+            // From the scx headers; answers a question that only kernels before 6.18 leave open.
+            p.set_autoload(false);
+        } else if !kernel.has_function(target) {
+            p.set_autoload(false);
+            warnings.push(format!(
+                "this kernel has no function {target}; program {name} left out"
+            ));
+        }
+    }
+}
+
+fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
+    match e.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied if capture.text().is_empty() => {
+            ScxError::NotPermitted
+        }
+        _ => ScxError::Rejected {
+            reason: e.to_string(),
+            log: capture.text(),
+        },
+    }
+}
+
+fn find_variable<'l>(layout: &'l Layout, name: &str) -> Result<&'l Variable, ScxError> {
+    layout.variables.get(name).ok_or_else(|| {
+        let own: Vec<String> = layout
+            .variables
+            .keys()
+            .filter(|n| !n.starts_with("__"))
+            .cloned()
+            .collect();
+        ScxError::UnknownVariable {
+            name: name.to_string(),
+            hint: format!("; it has: {}", list(&own)),
+        }
+    })
+}
+
+/// Whether libbpf's map of this name holds that section: custom sections keep their own name, the standard ones
+/// are prefixed with the object's.
+fn holds_section(map: &str, section: &str) -> bool {
+    map == section || map.strip_prefix(OBJECT_NAME) == Some(section)
+}
+
+fn map_names(names: impl Iterator<Item = OsString>) -> Vec<String> {
+    names.map(|n| n.to_string_lossy().into_owned()).collect()
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        return "none".to_string();
+    }
+    names.join(", ")
+}
+
+fn map_error(name: &str, e: &libbpf_rs::Error) -> ScxError {
+    ScxError::Map {
+        name: name.to_string(),
+        reason: e.to_string(),
+    }
+}
+
+/// Stores bytes into a memory-mappable array map, leaving its other bytes to the running programs.
+fn write_mapped(map: &Map<'_>, offset: usize, bytes: &[u8]) -> std::io::Result<()> {
+    let len = offset + bytes.len();
+    // SAFETY: a fresh shared mapping of a file descriptor that is open; checked below, unmapped at the end.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            map.as_fd().as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: `at` maps `len` bytes; an aligned scalar is stored in one instruction, so that programs see old or new.
+    unsafe {
+        let to = at.cast::<u8>().add(offset);
+        match bytes.len() {
+            8 if offset.is_multiple_of(8) => to.cast::<u64>().write_volatile(u64_of(bytes)),
+            4 if offset.is_multiple_of(4) => to.cast::<u32>().write_volatile(u64_of(bytes) as u32),
+            _ => std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()),
+        }
+        libc::munmap(at, len);
+    }
+    Ok(())
+}
+
+fn u64_of(bytes: &[u8]) -> u64 {
+    let mut b = [0; 8];
+    b[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(b)
+}

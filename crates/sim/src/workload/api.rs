@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a workload and the machine say to each other.
+//!
+//! The machine runs tasks; the workload decides what they do. When the running task has used up what it
+//! asked for, the machine calls [`Workload::next`] in the context of that task, on its CPU, and executes
+//! the returned [`Action`]. Everything a workload does to the machine goes through [`Ctx`], at the present
+//! instant and on the present CPU: a wake-up from `next` is executed by the running task (the waker), one
+//! from [`Workload::event`] by an interrupt on the CPU the event was armed for.
+//!
+//! Rules: no allocation, hashing or formatting in `next` and `event` (they are the event path); the same
+//! calls in the same order for the same seed; a task returns [`Action::Block`] only if nothing is there for
+//! it, checked in the same call of `next` (there are no lost wake-ups because nothing runs in between).
+use crate::machine::MaskId;
+use crate::scx::Handle;
+use std::collections::BTreeMap;
+
+/// Nanoseconds since the machine started.
+pub type Nanos = u64;
+/// Dense number of a task in its machine; reused after the task has exited.
+pub type TaskId = u32;
+/// Number of a CPU, from 0.
+pub type CpuId = u32;
+/// Number of a VM: VM groups in the scenario's order, `count` consecutive numbers each.
+pub type VmId = u32;
+
+/// The task an action is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    pub task: TaskId,
+    /// The workload's own number of it, from [`TaskSpec::token`].
+    pub token: u32,
+    /// CPU it runs on now.
+    pub cpu: CpuId,
+}
+
+/// What the running task does next. Zero-length actions are legal; more than [`MAX_INSTANT_ACTIONS`] in a row
+/// without time passing stop the run (a workload that never computes nor sleeps).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Burn this much CPU time (at speed 1), in ns.
+    Compute {
+        ns: Nanos,
+    },
+    /// Burn CPU time without end (until killed).
+    ComputeForever,
+    /// Sleep until somebody calls [`Ctx::wake`].
+    Block,
+    /// Sleep until this instant (a timer on the CPU the task runs on); an instant not in the future returns at once.
+    SleepUntil {
+        at: Nanos,
+    },
+    /// `sched_yield`.
+    Yield,
+    /// -20..=19.
+    SetNice(i32),
+    /// A mask from [`Ctx::mask`].
+    SetAffinity(MaskId),
+    /// Change the scheduling class (a thread leaving or joining SCHED_EXT).
+    SetClass(SchedClass),
+    /// Start one more thread, as `clone` by the running task. It is announced with [`Workload::born`].
+    Fork(Box<TaskSpec>),
+    Exit,
+}
+
+/// Limit of actions in a row that take no time.
+pub const MAX_INSTANT_ACTIONS: u32 = 1_000_000;
+
+/// Class of a task, from the lowest. All but `Ext` are *higher classes* for sched_ext.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum SchedClass {
+    /// SCHED_EXT: scheduled by the policy.
+    #[default]
+    Ext,
+    /// The kernel's own fair class, reduced to round robin (enough to be "another class").
+    Fair,
+    /// First in, first out.
+    Rt,
+    /// The stopper thread.
+    Stop,
+}
+
+/// Part of a thread in its VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    Vcpu,
+    Vhost,
+    Iothread,
+    Emulator,
+    /// Not part of a VM, or unknown.
+    #[default]
+    Other,
+}
+
+/// A thread to be started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskSpec {
+    /// The workload's own number for it; comes back in every [`Who`].
+    pub token: u32,
+    /// `comm`, cut to 15 bytes.
+    pub name: String,
+    /// The VM whose cgroup and statistics it belongs to; none = a host thread.
+    pub vm: Option<VmId>,
+    /// Index of the vCPU if `role` is `Vcpu`.
+    pub vcpu: u32,
+    pub role: Role,
+    /// It does I/O on behalf of latency-sensitive work (identity flag for policies).
+    pub io: bool,
+    /// -20..=19.
+    pub nice: i32,
+    /// CPUs it may use; [`MaskId::ALL`] = every CPU.
+    pub affinity: MaskId,
+    pub class: SchedClass,
+    /// Bound kernel thread (PF_KTHREAD) instead of a user thread.
+    pub kthread: bool,
+}
+
+impl Default for TaskSpec {
+    fn default() -> Self {
+        TaskSpec {
+            token: 0,
+            name: String::from("task"),
+            vm: None,
+            vcpu: 0,
+            role: Role::Other,
+            io: false,
+            nice: 0,
+            affinity: MaskId::ALL,
+            class: SchedClass::Ext,
+            kthread: false,
+        }
+    }
+}
+
+/// The work of one run.
+pub trait Workload {
+    /// Called once at time 0, after the policy is in charge and all CPUs idle: create tasks, arm events.
+    fn start(&mut self, ctx: &mut Ctx);
+
+    /// A task exists now (from [`Ctx::spawn`] or [`Action::Fork`]); `token` is its [`TaskSpec::token`].
+    /// Called before the task can run.
+    fn born(&mut self, token: u32, task: TaskId);
+
+    /// A task has exited: its [`TaskId`] may be reused from now on.
+    fn died(&mut self, token: u32, task: TaskId);
+
+    /// The running task has done what it asked for (or runs for the first time after birth or sleep).
+    fn next(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action;
+
+    /// An event of [`Ctx::at`] is due; runs as an interrupt on [`Ctx::cpu`].
+    fn event(&mut self, token: u64, now: Nanos, ctx: &mut Ctx);
+
+    /// The warm-up is over: samples before this instant do not count.
+    fn measure_from(&mut self, now: Nanos);
+
+    /// At the end: the workload's own metrics (`web.response.p99`, ...), see `berth_results::schema`.
+    fn metrics(&self, now: Nanos, out: &mut BTreeMap<String, f64>);
+
+    /// An invariant of the workload that does not hold at the end, as one sentence (Little's law, lost requests).
+    fn violated(&self, now: Nanos) -> Option<String> {
+        let _ = now;
+        None
+    }
+}
+
+/// The machine as the workload may use it.
+pub struct Ctx {
+    pub(crate) k: Handle,
+    pub(crate) cpu: CpuId,
+}
+
+impl Ctx {
+    /// The present instant, ns.
+    pub fn now(&self) -> Nanos {
+        self.k.now
+    }
+
+    /// CPU that executes this call.
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    pub fn nr_cpus(&self) -> u32 {
+        self.k.nr_cpus
+    }
+
+    /// Wake a task that sleeps in [`Action::Block`] or [`Action::SleepUntil`] (whose timer is then void).
+    /// The calling CPU is the waker. `false`: it was not asleep, nothing happened.
+    pub fn wake(&mut self, task: TaskId) -> bool {
+        self.k.wake_task(task, self.cpu, false)
+    }
+
+    /// As [`Ctx::wake`], telling that the waker is about to sleep (WF_SYNC, as pipes and sockets do).
+    pub fn wake_sync(&mut self, task: TaskId) -> bool {
+        self.k.wake_task(task, self.cpu, true)
+    }
+
+    /// Call [`Workload::event`] with this token at this instant (not before now), as an interrupt on this CPU.
+    pub fn at(&mut self, at: Nanos, token: u64) {
+        let cpu = self.cpu;
+        self.at_on(cpu, at, token);
+    }
+
+    /// As [`Ctx::at`], on a given CPU (where a device's interrupts go). Offline: delivered to CPU 0.
+    pub fn at_on(&mut self, cpu: CpuId, at: Nanos, token: u64) {
+        self.k.arm_token(cpu, at, token);
+    }
+
+    /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces
+    /// it with [`Workload::born`] before it can run; the number returned is the same.
+    pub fn spawn(&mut self, spec: &TaskSpec) -> TaskId {
+        self.k.spawn(spec, self.cpu)
+    }
+
+    /// Kill a task: it is woken if asleep, and exits when it next runs, without being asked.
+    pub fn kill(&mut self, task: TaskId) {
+        self.k.kill_task(task, self.cpu);
+    }
+
+    /// The mask of these CPUs (interned: equal lists give the equal number). Empty = all CPUs. CPUs beyond the
+    /// machine are ignored. Not for the event path: make masks in [`Workload::start`].
+    pub fn mask(&mut self, cpus: &[CpuId]) -> MaskId {
+        self.k.mask(cpus)
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Truths the simulator is held against, computed without it.
+//!
+//! * [`queue`]: means of queues with known formulas (M/M/1, M/M/c, M/G/1 under processor sharing, the closed
+//!   processor-sharing network with hogs).
+//! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).
+//! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
+//!   the truth.
+pub mod interval;
+pub mod queue;
+pub mod share;

@@ -1,2 +1,367 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A scenario's VMs and tasks made real: one thread per vCPU
+//! A scenario's work made real on a Linux kernel: one thread per vCPU, one cgroup per VM.
+//!
+//! [`run`] starts the threads that [`berth_scenario::placement::threads`] names, lets them do their
+//! steps, sends the clients' requests from one real-time thread, and returns the metrics of the results
+//! schema. It schedules nothing itself: that is the kernel's own scheduler, or the sched_ext policy that
+//! somebody loaded before.
+mod burn;
+mod cgroup;
+mod client;
+mod mailbox;
+mod metrics;
+mod procfs;
+mod shared;
+mod sys;
+mod worker;
+
+use berth_scenario::model::{Nanos, Scenario, Step};
+use berth_scenario::placement::{self, HostThread, PlacementError};
+use mailbox::Mailbox;
+use metrics::{Latencies, Snapshot};
+use shared::{Shared, Slot};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::{fs, io};
+
+/// Threads of one run, at most: a `fork` loop must not take the machine down.
+const MAX_THREADS: usize = 4096;
+/// From the last preparations to the start of the run.
+const HEAD_START_NS: Nanos = 5_000_000;
+
+/// Told every thread and its id; see [`Options::on_threads`].
+pub type OnThreads<'a> = dyn FnMut(&[(HostThread, i32)]) -> io::Result<()> + 'a;
+
+/// How to run a scenario.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// cgroup v2 folder to make for the run, e.g. `/sys/fs/cgroup/berth`; its parent must exist.
+    /// None: no cgroups, so weights and caps have no effect (and a note says so).
+    pub cgroup_root: Option<PathBuf>,
+    /// Time before measuring, in nanoseconds.
+    pub warmup_ns: Nanos,
+    /// Time measured, in nanoseconds.
+    pub measure_ns: Nanos,
+    /// Called when all threads exist and wait for the start: the place to give a policy their identity.
+    pub on_threads: Option<Box<OnThreads<'a>>>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Metric name -> value, as in [`berth_results::schema`].
+    pub metrics: BTreeMap<String, f64>,
+    /// What a reader must know: what could not be measured or done.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    #[error("this kernel run cannot do {what}: leave it out, or run the scenario in the simulator")]
+    Unsupported { what: String },
+    #[error("cgroup: cannot write {}: {source}; run as root on a machine with cgroup v2", path.display())]
+    Cgroup { path: PathBuf, source: io::Error },
+    #[error("thread {thread} {what}: {source}")]
+    Thread {
+        thread: String,
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error("threads could not be announced to the policy: {0}")]
+    Announce(io::Error),
+    #[error("thread {thread} cannot be started: {source}")]
+    Spawn { thread: String, source: io::Error },
+    #[error("thread {thread} panicked; its message is on standard error")]
+    Panic { thread: String },
+}
+
+/// Runs the scenario once, for `warmup_ns + measure_ns` of real time and a little more.
+///
+/// # Errors
+/// A scenario that threads cannot express, a refused system call, a cgroup that cannot be written.
+pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outcome, LoadError> {
+    if !scenario.host.hotplug.is_empty() {
+        return Err(LoadError::Unsupported {
+            what: "host.hotplug".into(),
+        });
+    }
+    let threads = placement::threads(scenario)?;
+    let streams = client::streams(scenario, seed);
+    let (answers, from_workers) = channel();
+    let groups = options
+        .cgroup_root
+        .as_deref()
+        .map(|root| cgroup::Groups::make(root, scenario))
+        .transpose()?;
+    let window = (
+        options.warmup_ns,
+        options.warmup_ns.saturating_add(options.measure_ns),
+    );
+    let closed = client::closed(&streams);
+    let boxes = mailboxes(scenario);
+    let shared = Shared::new(
+        scenario,
+        seed,
+        sched_ext_enabled(),
+        groups,
+        boxes,
+        window,
+        answers,
+        closed,
+    );
+    let shared = Arc::new(shared);
+    note_what_is_missing(&shared, options.cgroup_root.is_none());
+
+    // Nobody starts before everybody is set up and announced.
+    let failed = Arc::new(Mutex::new(None));
+    let mut handles = Vec::new();
+    let mut setup = Ok(());
+    for thread in threads {
+        let slot = shared.add_slot(thread);
+        let (gate, failed) = (Arc::clone(&shared), Arc::clone(&failed));
+        let before = move |result: Result<(), LoadError>| {
+            if let Err(e) = result {
+                failed
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .get_or_insert(e);
+            }
+            gate.pass();
+        };
+        match spawn(&shared, &slot, before) {
+            Ok(handle) => handles.push(handle),
+            Err(e) => {
+                setup = Err(e);
+                break;
+            }
+        }
+    }
+    shared.wait_at_gate(handles.len() as u32);
+    if let Some(e) = failed.lock().unwrap_or_else(|e| e.into_inner()).take() {
+        setup = Err(e);
+    }
+    if let (Ok(()), Some(announce)) = (&setup, &mut options.on_threads) {
+        let list: Vec<_> = shared
+            .slots()
+            .iter()
+            .map(|s| (s.thread.clone(), s.tid.load(Ordering::Acquire)))
+            .collect();
+        setup = announce(&list).map_err(LoadError::Announce);
+    }
+    if setup.is_err() {
+        shared.stop.store(1, Ordering::Release);
+    }
+    shared.start_at(sys::now_ns() + HEAD_START_NS);
+    shared.open_gate();
+    let snapshots = match setup {
+        Ok(()) => observe(&shared, streams, from_workers, window),
+        Err(e) => Err(e),
+    };
+    sys::change_and_wake(&shared.stop, i32::MAX);
+    let latencies = collect(&shared, handles)?;
+    let (begin, end) = snapshots?;
+    let (metrics, mut notes) = metrics::metrics(&shared, &begin, &end, &latencies);
+    notes.extend(
+        shared
+            .notes
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .iter()
+            .cloned(),
+    );
+    Ok(Outcome { metrics, notes })
+}
+
+/// Runs the generator and takes the snapshots at both ends of the measured window.
+fn observe(
+    shared: &Arc<Shared>,
+    streams: Vec<client::RequestStream>,
+    answers: std::sync::mpsc::Receiver<shared::Answer>,
+    (begin_ns, end_ns): (Nanos, Nanos),
+) -> Result<(Snapshot, Snapshot), LoadError> {
+    let failed = |what| {
+        move |source| LoadError::Thread {
+            thread: "clients".into(),
+            what,
+            source,
+        }
+    };
+    std::thread::scope(|scope| {
+        let observer = scope.spawn(|| {
+            real_time(shared, 1);
+            let at = |ns: Nanos| -> io::Result<Snapshot> {
+                let due = shared.start_ns().saturating_add(ns);
+                while sys::wait(&[(&shared.stop, 0)], Some(due))? == sys::Woken::Wake {}
+                Ok(Snapshot::take(shared))
+            };
+            let begin = at(begin_ns);
+            let end = at(end_ns);
+            sys::change_and_wake(&shared.stop, i32::MAX);
+            sys::change_and_wake(&shared.answered, i32::MAX);
+            begin.and_then(|b| Ok((b, end?)))
+        });
+        let generator = scope.spawn(move || {
+            real_time(shared, 2);
+            client::generate(shared, streams, &answers)
+        });
+        let panicked = |_| LoadError::Panic {
+            thread: "clients".into(),
+        };
+        let sent = generator.join().map_err(panicked)?;
+        let seen = observer.join().map_err(panicked)?;
+        sent.map_err(failed("stopped sending"))?;
+        seen.map_err(failed("stopped observing"))
+    })
+}
+
+fn real_time(shared: &Shared, priority: i32) {
+    sys::exact_timers();
+    if let Err(e) = sys::become_fifo(priority) {
+        shared.note(format!(
+            "clients run as ordinary threads, so requests may come late: SCHED_FIFO was refused ({e})"
+        ));
+    }
+}
+
+/// Waits for all threads, forked ones included.
+fn collect(shared: &Shared, handles: Vec<Handle>) -> Result<BTreeMap<u32, Latencies>, LoadError> {
+    let mut latencies = BTreeMap::new();
+    let mut first_error = None;
+    let mut waiting = handles;
+    loop {
+        for (name, ordinal, handle) in waiting {
+            match handle
+                .join()
+                .unwrap_or(Err(LoadError::Panic { thread: name }))
+            {
+                Ok(seen) => {
+                    latencies.insert(ordinal, seen);
+                }
+                Err(e) => {
+                    first_error.get_or_insert(e);
+                }
+            }
+        }
+        waiting = std::mem::take(&mut *shared.forked.lock().unwrap_or_else(|e| e.into_inner()));
+        if waiting.is_empty() {
+            return first_error.map_or(Ok(latencies), Err);
+        }
+    }
+}
+
+/// Starts a thread: it sets itself up, tells `before` how that went, and works.
+fn spawn(
+    shared: &Arc<Shared>,
+    slot: &Arc<Slot>,
+    before: impl FnOnce(Result<(), LoadError>) + Send + 'static,
+) -> Result<Handle, LoadError> {
+    let (name, ordinal) = (slot.thread.name.clone(), slot.ordinal);
+    let (shared, slot) = (Arc::clone(shared), Arc::clone(slot));
+    // Thread names hold 15 bytes; the kernel cuts the rest.
+    let builder = std::thread::Builder::new()
+        .name(name.clone())
+        .stack_size(256 << 10);
+    let handle = builder.spawn(move || {
+        slot.tid.store(sys::gettid(), Ordering::Release);
+        let thread = slot.thread.clone();
+        let result = worker::set_up(&shared, &thread);
+        before(result);
+        worker::Worker::new(shared, slot, thread).run()
+    });
+    match handle {
+        Ok(handle) => Ok((name, ordinal, handle)),
+        Err(source) => Err(LoadError::Spawn {
+            thread: name,
+            source,
+        }),
+    }
+}
+
+/// The `fork` step: one more thread of `task` in the VM of `parent`.
+fn fork(shared: &Arc<Shared>, parent: &HostThread, task: &str) -> io::Result<()> {
+    if shared.slots().len() >= MAX_THREADS {
+        shared.note(format!(
+            "`fork` was ignored once the run had {MAX_THREADS} threads"
+        ));
+        return Ok(());
+    }
+    let child = placement::forked(&shared.scenario, parent, task).map_err(io::Error::other)?;
+    let slot = shared.add_slot(child);
+    let for_errors = Arc::clone(shared);
+    let before = move |result: Result<(), LoadError>| {
+        if let Err(e) = result {
+            for_errors.note(format!("a forked thread lacks some of its settings: {e}"));
+        }
+    };
+    let handle = spawn(shared, &slot, before).map_err(io::Error::other)?;
+    shared
+        .forked
+        .lock()
+        .unwrap_or_else(|e| e.into_inner())
+        .push(handle);
+    Ok(())
+}
+
+/// One mailbox per VM instance (and one for the host), with a queue per name its pools serve.
+fn mailboxes(scenario: &Scenario) -> BTreeMap<Option<u32>, Mailbox> {
+    let queues = |names: &[String]| {
+        let tasks = names.iter().filter_map(|n| scenario.tasks.get(n));
+        let forks = scenario
+            .tasks
+            .values()
+            .flat_map(|t| &t.steps)
+            .filter_map(|s| match s {
+                Step::Fork(name) => scenario.tasks.get(name),
+                _ => None,
+            });
+        let mut queues: Vec<String> = tasks
+            .chain(forks)
+            .filter_map(placement::pool_queue)
+            .map(str::to_string)
+            .collect();
+        queues.sort();
+        queues.dedup();
+        Mailbox::new(queues)
+    };
+    let vms = placement::instances(scenario);
+    let mut boxes: BTreeMap<_, _> = vms
+        .iter()
+        .map(|vm| (Some(vm.ordinal), queues(&scenario.vms[vm.group].tasks)))
+        .collect();
+    boxes.insert(None, queues(&scenario.host.tasks));
+    boxes
+}
+
+/// Whether a sched_ext scheduler runs that only takes threads which ask for it.
+fn sched_ext_enabled() -> bool {
+    let read = |file: &str| {
+        fs::read_to_string(format!("/sys/kernel/sched_ext/{file}")).unwrap_or_default()
+    };
+    read("state").trim() == "enabled" && read("switch_all").trim() == "0"
+}
+
+fn note_what_is_missing(shared: &Shared, no_cgroups: bool) {
+    let scenario = &shared.scenario;
+    let weighted = scenario
+        .vms
+        .iter()
+        .any(|vm| vm.weight != 100 || vm.cap_milli.is_some() || vm.vcpus > 1);
+    if no_cgroups && weighted {
+        shared.note("VMs have no cgroups in this run: weights and caps have no effect, every vCPU counts alone");
+    }
+    let cpus = procfs::machine().map_or(0, |m| m.cpus);
+    if cpus != 0 && cpus != u64::from(scenario.host.nr_cpus()) {
+        shared.note(format!(
+            "the scenario has {} CPUs, this machine {cpus}",
+            scenario.host.nr_cpus()
+        ));
+    }
+}
+
+type Handle = (String, u32, JoinHandle<Result<Latencies, LoadError>>);

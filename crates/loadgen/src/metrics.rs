@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From counters and histograms to the metrics of the results schema.
+use crate::procfs::{MachineCounters, ThreadCounters};
+use crate::shared::{Shared, Slot};
+use crate::{procfs, sys};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Latencies seen by one thread, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    wakeup: Histogram<u64>,
+    response: Histogram<u64>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        // Three significant digits, up to an hour; both are constants that the library accepts.
+        let new = || Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("valid bounds");
+        Latencies {
+            wakeup: new(),
+            response: new(),
+        }
+    }
+}
+
+impl Latencies {
+    pub fn wakeup(&mut self, ns: u64) {
+        self.wakeup.saturating_record(ns.max(1));
+    }
+
+    pub fn response(&mut self, ns: u64) {
+        self.response.saturating_record(ns.max(1));
+    }
+
+    pub fn add(&mut self, other: &Latencies) {
+        // Same bounds, so adding cannot fail.
+        let _ = self.wakeup.add(&other.wakeup);
+        let _ = self.response.add(&other.response);
+    }
+}
+
+/// Everything the kernel and the threads have counted until one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    at_ns: u64,
+    machine: Option<MachineCounters>,
+    /// By thread ordinal: counters, useful work.
+    threads: Vec<(Option<ThreadCounters>, u64)>,
+}
+
+impl Snapshot {
+    pub fn take(shared: &Shared) -> Snapshot {
+        let read = |slot: &Slot| {
+            let tid = slot.tid.load(Ordering::Acquire);
+            let last = *slot.last_counters.lock().unwrap_or_else(|e| e.into_inner());
+            // An ended thread's id may belong to another one by now: its own last word counts.
+            let counters = last.or_else(|| (tid != 0).then(|| procfs::thread(tid)).flatten());
+            (counters, slot.work_ns.load(Ordering::Relaxed))
+        };
+        let at_ns = sys::now_ns();
+        Snapshot {
+            at_ns,
+            machine: procfs::machine(),
+            threads: shared.slots().iter().map(|s| read(s)).collect(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    cpu_ns: u64,
+    delay_ns: u64,
+    timeslices: u64,
+    work_ns: u64,
+    migrations: Option<u64>,
+    latencies: Latencies,
+}
+
+fn put(out: &mut BTreeMap<String, f64>, name: String, value: f64) {
+    if value.is_finite() {
+        out.insert(name, value);
+    }
+}
+
+fn histogram(out: &mut BTreeMap<String, f64>, name: &str, h: &Histogram<u64>) {
+    if h.is_empty() {
+        return;
+    }
+    put(out, format!("{name}.mean"), h.mean());
+    for (stat, q) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
+        put(out, format!("{name}.{stat}"), h.value_at_quantile(q) as f64);
+    }
+    put(out, format!("{name}.max"), h.max() as f64);
+}
+
+/// The metrics of the window between two snapshots, and notes on what cannot be known.
+pub fn metrics(
+    shared: &Shared,
+    begin: &Snapshot,
+    end: &Snapshot,
+    latencies: &BTreeMap<u32, Latencies>,
+) -> (BTreeMap<String, f64>, Vec<String>) {
+    let mut out = BTreeMap::new();
+    let mut notes = vec![
+        "run_delay percentiles: the kernel counts only the sum of all stays in a run queue"
+            .to_string(),
+    ];
+    let window_ns = (end.at_ns - begin.at_ns).max(1) as f64;
+    let seconds = window_ns / 1e9;
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let mut unknown = false;
+    for slot in shared.slots() {
+        let Some(vm) = &slot.thread.vm else { continue };
+        let i = slot.ordinal as usize;
+        let (now, work) = end.threads.get(i).copied().unwrap_or_default();
+        let (before, work_before) = begin.threads.get(i).copied().unwrap_or_default();
+        unknown |= now.is_none();
+        let (now, before) = (now.unwrap_or_default(), before.unwrap_or_default());
+        let group = &shared.scenario.vms[vm.group].name;
+        let mut names = vec![group.clone()];
+        if *group != vm.name {
+            names.push(vm.name.clone());
+        }
+        for name in names {
+            let sum = sums.entry(name).or_default();
+            sum.cpu_ns += now.cpu_ns.saturating_sub(before.cpu_ns);
+            sum.delay_ns += now.delay_ns.saturating_sub(before.delay_ns);
+            sum.timeslices += now.timeslices.saturating_sub(before.timeslices);
+            sum.work_ns += work - work_before.min(work);
+            if let Some(m) = now.migrations {
+                *sum.migrations.get_or_insert(0) +=
+                    m.saturating_sub(before.migrations.unwrap_or(0));
+            }
+            if let Some(seen) = latencies.get(&slot.ordinal) {
+                sum.latencies.add(seen);
+            }
+        }
+    }
+    if unknown {
+        notes.push("CPU time and run delay are missing for some threads: /proc/PID/task/TID/schedstat was not readable".into());
+    }
+    if sums.values().any(|s| s.migrations.is_none()) {
+        notes.push("migrations are unknown: this kernel has no /proc/PID/sched".into());
+    }
+    for (name, sum) in &sums {
+        histogram(&mut out, &format!("{name}.wakeup"), &sum.latencies.wakeup);
+        histogram(
+            &mut out,
+            &format!("{name}.response"),
+            &sum.latencies.response,
+        );
+        if !shared.scenario.clients.is_empty() {
+            put(
+                &mut out,
+                format!("{name}.response.count"),
+                sum.latencies.response.len() as f64,
+            );
+        }
+        put(
+            &mut out,
+            format!("{name}.run_delay.mean"),
+            sum.delay_ns as f64 / sum.timeslices as f64,
+        );
+        let wanted = (sum.delay_ns + sum.cpu_ns) as f64;
+        put(
+            &mut out,
+            format!("{name}.run_delay.share"),
+            sum.delay_ns as f64 / wanted,
+        );
+        put(
+            &mut out,
+            format!("{name}.cpu"),
+            sum.cpu_ns as f64 / window_ns,
+        );
+        put(&mut out, format!("{name}.work"), sum.work_ns as f64);
+        if let Some(migrations) = sum.migrations {
+            put(
+                &mut out,
+                format!("{name}.migrations"),
+                migrations as f64 / seconds,
+            );
+        }
+    }
+    if let (Some(now), Some(before)) = (end.machine, begin.machine) {
+        let cpus = now.cpus.max(1) as f64;
+        let idle = now.idle_ns.saturating_sub(before.idle_ns) as f64 / (cpus * window_ns);
+        put(&mut out, "host.idle".into(), idle.min(1.0));
+        let switches = now.switches.saturating_sub(before.switches) as f64 / seconds;
+        put(&mut out, "host.switches".into(), switches);
+        put(&mut out, "host.switches_per_cpu".into(), switches / cpus);
+    } else {
+        notes.push(
+            "idle time and switches of the host are unknown: /proc/stat was not readable".into(),
+        );
+    }
+    (out, notes)
+}

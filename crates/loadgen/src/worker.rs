@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One host thread of the scenario: sets itself up, waits for the start, does its steps.
+use crate::burn::Burner;
+use crate::mailbox::{Mailbox, Taken};
+use crate::procfs;
+use crate::shared::{Shared, Slot};
+use crate::sys::{self, Woken};
+use crate::{LoadError, metrics::Latencies};
+use berth_scenario::dist::{Rng, Stream};
+use berth_scenario::model::{Nanos, Step};
+use berth_scenario::placement::{self, HostThread, Work};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a step leads to.
+enum Next {
+    Step,
+    /// The thread ends: `exit`, its VM stops, or the run is over.
+    End,
+}
+
+pub struct Worker {
+    shared: Arc<Shared>,
+    slot: Arc<Slot>,
+    me: HostThread,
+    rng: Rng,
+    phase_rng: Rng,
+    /// Phase of each timer step met so far: (period, phase).
+    phases: Vec<(Nanos, Nanos)>,
+    burner: Burner,
+    /// Times the loop began: the `nth` of value lists.
+    round: u64,
+    in_hand: Option<Taken>,
+    end_ns: Nanos,
+    latencies: Latencies,
+}
+
+/// Joins cgroup and scheduler, takes affinity and nice.
+pub fn set_up(shared: &Shared, me: &HostThread) -> Result<(), LoadError> {
+    let failed = |what: &'static str| {
+        let thread = me.name.clone();
+        move |source: io::Error| LoadError::Thread {
+            thread,
+            what,
+            source,
+        }
+    };
+    sys::exact_timers();
+    if let (Some(groups), false) = (&shared.groups, me.cgroup.is_empty()) {
+        groups.join(&me.cgroup)?;
+    }
+    if !me.affinity.is_empty() {
+        sys::set_affinity(&me.affinity).map_err(failed("cannot have its CPU affinity"))?;
+    }
+    if me.nice != 0 {
+        sys::set_nice(me.nice).map_err(failed("cannot have its nice value"))?;
+    }
+    if shared.sched_ext {
+        sys::join_sched_ext().map_err(failed("cannot join the sched_ext scheduler"))?;
+    }
+    Ok(())
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, slot: Arc<Slot>, me: HostThread) -> Worker {
+        Worker {
+            rng: Rng::new(shared.seed, Stream::Thread(slot.ordinal)),
+            phase_rng: Rng::new(shared.seed, Stream::Phase(slot.ordinal)),
+            burner: Burner::new(shared.speed),
+            shared,
+            slot,
+            me,
+            phases: Vec::new(),
+            round: 0,
+            in_hand: None,
+            end_ns: Nanos::MAX,
+            latencies: Latencies::default(),
+        }
+    }
+
+    /// Does the work until the run or the VM ends; call when the start time is known.
+    pub fn run(mut self) -> Result<Latencies, LoadError> {
+        let start = self.shared.start_ns();
+        self.end_ns = self
+            .me
+            .stop_ns
+            .map_or(Nanos::MAX, |ns| start.saturating_add(ns));
+        let begin = start.saturating_add(self.me.start_ns);
+        let done = self.sleep_until(begin, false).and_then(|next| match next {
+            Next::End => Ok(()),
+            Next::Step => self.work(),
+        });
+        // The counters vanish with the thread.
+        *self
+            .slot
+            .last_counters
+            .lock()
+            .unwrap_or_else(|e| e.into_inner()) = procfs::thread(sys::gettid());
+        done.map_err(|source| LoadError::Thread {
+            thread: self.me.name.clone(),
+            what: "stopped working",
+            source,
+        })?;
+        Ok(self.latencies)
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        match self.me.work.clone() {
+            Work::Task(name) => {
+                let steps = &shared.scenario.tasks[&name].steps;
+                while let Next::Step = self.steps(steps)? {}
+            }
+            Work::Pools(names) => {
+                let home = self.me.vm.as_ref().map(|vm| vm.ordinal);
+                let mailbox = &shared.mailboxes[&home];
+                let queue = |name: &String| {
+                    let queue = placement::pool_queue(&shared.scenario.tasks[name])?;
+                    mailbox.position(queue)
+                };
+                let serves: Vec<usize> = names.iter().filter_map(queue).collect();
+                while let Some(task) = self.receive(mailbox, &serves)? {
+                    let steps = &shared.scenario.tasks[&names[task]].steps[1..];
+                    if let Next::End = self.steps(steps)? {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message; gives the position in `serves` of the queue it came from.
+    fn receive(&mut self, mailbox: &Mailbox, serves: &[usize]) -> io::Result<Option<usize>> {
+        let deadline = Some(self.end_ns).filter(|ns| *ns != Nanos::MAX);
+        let taken = mailbox.take(serves, &self.shared.stop, deadline)?;
+        self.in_hand = taken;
+        let Some(taken) = taken else { return Ok(None) };
+        if taken.slept {
+            self.woken_at(taken.message.sent_ns);
+        }
+        Ok(serves.iter().position(|q| *q == taken.queue))
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> io::Result<Next> {
+        for step in steps {
+            if let Next::End = self.step(step)? {
+                return Ok(Next::End);
+            }
+        }
+        self.round += 1;
+        // A loop without any wait must notice the end too.
+        Ok(if self.is_over() {
+            Next::End
+        } else {
+            Next::Step
+        })
+    }
+
+    fn step(&mut self, step: &Step) -> io::Result<Next> {
+        match step {
+            Step::Compute(d) => {
+                let ns = d.sample(&mut self.rng, self.round);
+                return Ok(self.burn(ns));
+            }
+            Step::Busy => return Ok(self.burn(Nanos::MAX)),
+            Step::Sleep(d) => {
+                let ns = d.sample(&mut self.rng, self.round);
+                return self.sleep_until(sys::now_ns().saturating_add(ns), true);
+            }
+            Step::Timer { period_ns } => {
+                let due = self.grid_point(*period_ns);
+                return self.sleep_until(due, true);
+            }
+            // Only the first step of a pool can be `receive` (placement refuses others), and that one
+            // was done by the caller.
+            Step::Receive(_) => (),
+            Step::Reply => self.reply(),
+            Step::Send { to, .. } => self.send(to),
+            Step::Yield => sys::yield_now(),
+            Step::SetNice(nice) => {
+                let vm = self
+                    .me
+                    .vm
+                    .as_ref()
+                    .map_or(0, |vm| self.shared.scenario.vms[vm.group].nice);
+                sys::set_nice((nice + vm).clamp(-20, 19))?;
+            }
+            Step::SetAffinity(cpus) => sys::set_affinity(cpus)?,
+            Step::Fork(task) => crate::fork(&self.shared, &self.me, task)?,
+            Step::Exit => return Ok(Next::End),
+        }
+        Ok(if self.is_over() {
+            Next::End
+        } else {
+            Next::Step
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.stop.load(Ordering::Relaxed) != 0
+            || (self.end_ns != Nanos::MAX && sys::now_ns() >= self.end_ns)
+    }
+
+    fn burn(&mut self, ns: Nanos) -> Next {
+        let (slot, shared, end_ns) = (&self.slot, &self.shared, self.end_ns);
+        let mut over = false;
+        self.burner.burn(ns, |burnt| {
+            slot.work_ns.fetch_add(burnt, Ordering::Relaxed);
+            over = shared.stop.load(Ordering::Relaxed) != 0
+                || (end_ns != Nanos::MAX && sys::now_ns() >= end_ns);
+            !over
+        });
+        if over { Next::End } else { Next::Step }
+    }
+
+    /// The next point of the thread's grid, `start + phase + k period`, after now.
+    fn grid_point(&mut self, period_ns: Nanos) -> Nanos {
+        let period = period_ns.max(1);
+        let phase = match self.phases.iter().find(|(p, _)| *p == period) {
+            Some((_, phase)) => *phase,
+            None => {
+                let phase = self.phase_rng.below(period);
+                self.phases.push((period, phase));
+                phase
+            }
+        };
+        let first = self.shared.start_ns() + phase;
+        match sys::now_ns().checked_sub(first) {
+            None => first,
+            Some(since) => first + (since / period + 1) * period,
+        }
+    }
+
+    fn sleep_until(&mut self, due_ns: Nanos, counts: bool) -> io::Result<Next> {
+        let until = due_ns.min(self.end_ns);
+        loop {
+            match sys::wait(&[(&self.shared.stop, 0)], Some(until))? {
+                Woken::Timeout => break,
+                Woken::Changed => return Ok(Next::End),
+                // The stop word was woken, or a signal came: look again.
+                Woken::Wake => (),
+            }
+        }
+        if until == self.end_ns {
+            return Ok(Next::End);
+        }
+        if counts {
+            self.woken_at(due_ns);
+        }
+        Ok(Next::Step)
+    }
+
+    /// The thread runs now; it became runnable at `due_ns`.
+    fn woken_at(&mut self, due_ns: Nanos) {
+        let now = sys::now_ns();
+        if self.shared.measures(now) {
+            self.latencies.wakeup(now.saturating_sub(due_ns));
+        }
+    }
+
+    fn reply(&mut self) {
+        let Some(taken) = self.in_hand.take() else {
+            return;
+        };
+        let Some(asker) = taken.message.client else {
+            return;
+        };
+        let now = sys::now_ns();
+        if self.shared.measures(now) {
+            self.latencies
+                .response(now.saturating_sub(taken.message.arrival_ns));
+        }
+        self.shared.answered(asker, now);
+    }
+
+    fn send(&mut self, to: &str) {
+        let scenario = &self.shared.scenario;
+        let Some(queue) = placement::queue_of(scenario, to) else {
+            return;
+        };
+        let Some(home) = placement::receiver(scenario, self.me.vm.as_ref(), queue) else {
+            return;
+        };
+        let mailbox = &self.shared.mailboxes[&home];
+        if let Some(position) = mailbox.position(queue) {
+            let now = sys::now_ns();
+            mailbox.put(
+                position,
+                crate::mailbox::Message {
+                    arrival_ns: now,
+                    sent_ns: now,
+                    client: None,
+                },
+            );
+        }
+    }
+}

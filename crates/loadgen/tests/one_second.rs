@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Short runs on this machine's own kernel. Nothing here depends on how fast or how busy it is: only
+//! identities between the figures are checked.
+use berth_loadgen::{LoadError, Options, Outcome, run};
+use berth_scenario::model::*;
+
+const MS: u64 = 1_000_000;
+
+fn task(name: &str, threads: Option<u32>, steps: Vec<Step>) -> (String, Task) {
+    let task = Task {
+        name: name.into(),
+        threads,
+        nice: 0,
+        affinity: vec![],
+        steps,
+        model: None,
+    };
+    (name.into(), task)
+}
+
+fn vm(name: &str, count: u32, vcpus: u32, task: &str) -> Vm {
+    Vm {
+        name: name.into(),
+        count,
+        vcpus,
+        class: Class::Batch,
+        reserved_vcpus: 0,
+        weight: 100,
+        cap_milli: None,
+        affinity: vec![],
+        nice: 0,
+        tasks: vec![task.into()],
+        start_ns: 0,
+        stop_ns: None,
+    }
+}
+
+fn client(name: &str, to: &str, sends: Sends) -> Client {
+    Client {
+        name: name.into(),
+        to: to.into(),
+        sends,
+        request_bytes: 64,
+        reply_bytes: 64,
+    }
+}
+
+/// Web servers, a hog, a timer, a closed loop, and threads that come and go.
+fn scenario() -> Scenario {
+    let serve = |q: &str| {
+        vec![
+            Step::Receive(q.into()),
+            Step::Compute(Dist::Exp { mean_ns: 100e3 }),
+            Step::Reply,
+        ]
+    };
+    let beat = vec![
+        Step::Timer { period_ns: 5 * MS },
+        Step::Compute(Dist::Const(50_000)),
+        Step::Yield,
+    ];
+    let parent = vec![
+        Step::Sleep(Dist::Const(20 * MS)),
+        Step::Fork("child".into()),
+        Step::SetNice(1),
+    ];
+    let child = vec![
+        Step::Compute(Dist::Const(MS)),
+        Step::Send {
+            to: "users".into(),
+            bytes: 1,
+        },
+        Step::Exit,
+    ];
+    let tasks = [
+        task("worker", Some(4), serve("users")),
+        task("loop", None, serve("closed")),
+        task("hog", None, vec![Step::Busy]),
+        task("beat", Some(1), beat),
+        task("parent", Some(1), parent),
+        task("child", None, child),
+    ];
+    let mut build = vm("build", 1, 1, "hog");
+    build.start_ns = 100 * MS;
+    build.stop_ns = Some(600 * MS);
+    Scenario {
+        name: "t".into(),
+        title: "t".into(),
+        run: Run {
+            warmup_ns: 200 * MS,
+            measure_ns: 800 * MS,
+            seeds: 1,
+        },
+        host: Host {
+            nodes: 1,
+            packages: 1,
+            llcs: 1,
+            cores: 2,
+            threads: 1,
+            hz: Hz::Ticks(250),
+            tasks: vec!["beat".into()],
+            kernel: "7.2".into(),
+            cost: HostCost::default(),
+            hotplug: vec![],
+        },
+        vms: vec![
+            vm("web", 2, 2, "worker"),
+            vm("db", 1, 1, "loop"),
+            build,
+            vm("tick", 1, 1, "beat"),
+            vm("spawner", 1, 1, "parent"),
+        ],
+        tasks: tasks.into(),
+        clients: vec![
+            client(
+                "users",
+                "web",
+                Sends::Open {
+                    gap: Dist::Exp { mean_ns: 5e6 },
+                },
+            ),
+            client(
+                "closed",
+                "db",
+                Sends::Closed {
+                    users: 3,
+                    think: Dist::Exp { mean_ns: 10e6 },
+                },
+            ),
+        ],
+        arms: vec![],
+        baseline: None,
+        expects: vec![],
+    }
+}
+
+fn go(scenario: &Scenario) -> Result<Outcome, LoadError> {
+    let (warmup_ns, measure_ns) = (scenario.run.warmup_ns, scenario.run.measure_ns);
+    run(
+        scenario,
+        1,
+        &mut Options {
+            warmup_ns,
+            measure_ns,
+            ..Options::default()
+        },
+    )
+}
+
+#[test]
+fn the_figures_of_a_run_fit_together() {
+    let mut told = 0;
+    let scenario = scenario();
+    let announce = |threads: &[(berth_scenario::placement::HostThread, i32)]| {
+        told = threads.len();
+        assert!(threads.iter().all(|(_, tid)| *tid > 0));
+        Ok(())
+    };
+    let mut options = Options {
+        warmup_ns: 200 * MS,
+        measure_ns: 800 * MS,
+        on_threads: Some(Box::new(announce)),
+        ..Options::default()
+    };
+    let outcome = run(&scenario, 1, &mut options).unwrap();
+    drop(options);
+    assert_eq!(told, 4 + 1 + 1 + 1 + 1 + 1);
+    let m = &outcome.metrics;
+    for (name, value) in m {
+        assert!(value.is_finite() && *value >= 0.0, "{name} = {value}");
+    }
+    for vm in ["web", "db", "build", "tick", "spawner"] {
+        // Counters of running threads are up to a tick old.
+        let cpu_ns = m[&format!("{vm}.cpu")] * 1e9 * 0.9;
+        assert!(
+            m[&format!("{vm}.work")] <= cpu_ns + 60e6,
+            "{vm} worked more than it ran: {m:?}"
+        );
+        let share = m[&format!("{vm}.run_delay.share")];
+        assert!((0.0..=1.0).contains(&share), "{vm} waits {share}");
+    }
+    assert!(m["host.idle"] <= 1.0);
+    for (group, a, b) in [("web", "web-1", "web-2")] {
+        for quantity in ["work", "cpu", "response.count"] {
+            let sum = m[&format!("{a}.{quantity}")] + m[&format!("{b}.{quantity}")];
+            let whole = m[&format!("{group}.{quantity}")];
+            assert!(
+                (sum - whole).abs() <= 1e-9 * whole.max(1.0),
+                "{group}.{quantity}: {sum} is not {whole}"
+            );
+        }
+    }
+    for name in [
+        "web.response",
+        "web.wakeup",
+        "db.response",
+        "tick.wakeup",
+        "spawner.wakeup",
+    ] {
+        let stats = ["p50", "p90", "p99", "p999", "max"].map(|s| m[&format!("{name}.{s}")]);
+        assert!(stats.windows(2).all(|w| w[0] <= w[1]), "{name}: {stats:?}");
+        assert!(m[&format!("{name}.mean")] <= stats[4] * 1.001);
+    }
+    assert!(
+        !m.contains_key("web.run_delay.p99"),
+        "the kernel does not tell percentiles of run delay"
+    );
+    assert!(
+        outcome
+            .notes
+            .iter()
+            .any(|n| n.contains("run_delay percentiles"))
+    );
+}
+
+#[test]
+fn a_vm_that_has_stopped_works_no_more() {
+    let mut s = scenario();
+    s.vms.truncate(0);
+    s.clients.clear();
+    s.host.tasks.clear();
+    s.vms.push(Vm {
+        stop_ns: Some(50 * MS),
+        ..vm("early", 1, 1, "hog")
+    });
+    s.run = Run {
+        warmup_ns: 150 * MS,
+        measure_ns: 100 * MS,
+        seeds: 1,
+    };
+    let m = go(&s).unwrap().metrics;
+    assert_eq!(m["early.work"], 0.0);
+    assert_eq!(m["early.cpu"], 0.0);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_by_name() {
+    let mut s = scenario();
+    s.vms[0].affinity = vec![4000];
+    let error = go(&s).unwrap_err().to_string();
+    assert!(
+        error.starts_with("thread web-1/0 cannot have its CPU affinity"),
+        "{error}"
+    );
+    let mut s = scenario();
+    s.host.hotplug.push(Hotplug {
+        at_ns: 1,
+        cpu: 1,
+        online: false,
+    });
+    assert!(go(&s).unwrap_err().to_string().contains("host.hotplug"));
+    let mut s = scenario();
+    s.vms[0].tasks.push("hog".into());
+    assert!(go(&s).unwrap_err().to_string().contains("guest level"));
+    let options = &mut Options {
+        cgroup_root: Some("/proc/berth".into()),
+        ..Options::default()
+    };
+    assert!(matches!(
+        run(&scenario(), 1, options),
+        Err(LoadError::Cgroup { .. })
+    ));
+}

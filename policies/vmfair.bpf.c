@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * vmfair: weighted fair sharing among VMs first, among the vCPUs of a VM second.
+ *
+ * Idea. Every VM has a virtual clock that advances by the run time of all its threads divided by
+ * its weight. A thread waits under a key near its VM's clock, and each CPU takes the lowest key of
+ * its LLC's queue. So a VM progresses at the rate of its weight however many threads it has. Inside
+ * the VM a thread has a clock of its own, which runs as many times faster as threads of the VM are
+ * runnable; it may be ahead of or behind the VM's clock by a few slices only and orders the
+ * siblings. The queue's virtual time is the highest key started so far. A VM that has slept, or
+ * could not use its share, is at most `credit_us` behind it: that is how much sleep is worth. A VM
+ * that runs where nobody waits is at most one slice ahead of it: CPU time that nobody else wanted
+ * is free.
+ *
+ * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
+ * VM (an I/O thread of a mixed VM, a vhost or I/O thread, an unbound kernel thread) takes the CPU
+ * from a thread of another kind at once, as long as its VM has not used more than its share; after
+ * that it waits like everyone else.
+ *
+ * Threads without a VM form one group, the host, of weight `host_weight`. Threads that may run on
+ * one CPU only and belong to the kernel go to that CPU at once, and preempt when they wake: they
+ * carry timers and softirqs.
+ *
+ * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. Caps are
+ * not implemented: a VM with a cap makes the policy leave, so that the promise stays with the
+ * kernel.
+ *
+ * Not good for: gangs (siblings are not run together), lock holders (a holder is preempted like
+ * anyone), cpusets that split one LLC unevenly (weights hold inside a VM's set only roughly, nobody
+ * starves), slices below two ticks.
+ */
+#include <scx/common.bpf.h>
+#include "berth/identity.bpf.h"
+#include "berth/param.bpf.h"
+#include "berth/stats.bpf.h"
+#include "berth/topology.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+UEI_DEFINE(uei);
+
+BERTH_POLICY(
+	"task",
+	"Weighted virtual time per VM, then per vCPU; waking latency threads preempt within their share");
+
+BERTH_PARAM(u64, slice_us, "us", 4000, 100, 100000, "Longest run while another thread waits");
+BERTH_PARAM(u64, latency_slice_us, "us", 1000, 100, 100000,
+	    "The same for threads that may preempt");
+BERTH_PARAM(u64, credit_us, "us", 8000, 0, 1000000,
+	    "How far a sleeper's clock may be behind, in run time of a VM of weight 100");
+BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
+	    "Weight of all threads that belong to no VM, together: they serve every VM");
+BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking latency threads preempt");
+BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
+	    "How often an LLC looks for older work in other LLCs while it has work of its own");
+
+#define PROBES	  4  /* CPUs looked at for a victim, starting with the thread's last */
+#define SHARERS	  64 /* more runnable siblings than this count as this many */
+#define LEAD	  4  /* slices by which a thread may be ahead of its VM */
+#define HOST	  0  /* slot of the group of threads without a VM */
+#define FIXED_ONE 16 /* fraction bits of inverse weights */
+
+/* A VM, or the host. Counters are shared by CPUs; clamping vtime may lose a concurrent charge,
+ * which is bounded by one slice and not systematic. */
+struct group {
+	u64 vtime;	/* run time of all threads times 100 / weight, ns */
+	u64 inv_weight; /* 100 / weight, fixed point */
+	u32 runnable;	/* threads queued or running */
+	u32 weight;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4097);
+	__type(key, u32);
+	__type(value, struct group);
+} groups_by_vm SEC(".maps");
+
+enum run {
+	RUN_FREE,   /* nobody waited */
+	RUN_DIRECT, /* ahead of the queue */
+	RUN_TURN,   /* its key was the lowest */
+};
+
+struct thread {
+	u64 vtime;	/* own clock, in the units of its VM's */
+	u64 charged_ns; /* p->se.sum_exec_runtime up to which run time is charged */
+	u32 slot;
+	u32 generation; /* of the labels slot and urgent were read from */
+	bool urgent;	/* preempts when it wakes, is not preempted that way */
+	bool counted;	/* in its group's `runnable` */
+	u8 run;		/* enum run: how it got, or will get, its CPU */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct pcpu {
+	bool preemptible; /* runs a thread that is not urgent and has not been preempted yet */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct pcpu);
+} cpus_by_cpu SEC(".maps");
+
+struct llc {
+	u64 balanced_at; /* when older work was last looked for elsewhere */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct llc);
+} llcs_by_llc SEC(".maps");
+
+struct berth_stats {
+	u64 idle;      /* woken onto an idle CPU */
+	u64 queued;    /* had to wait */
+	u64 preempted; /* woken onto a CPU taken from another thread */
+	u64 kept;      /* slice ended, still first: went on */
+	u64 stolen;    /* taken from another LLC's queue */
+};
+BERTH_STATS;
+
+static u64 vnow; /* highest key started from a queue; racy, an older value is nearly as good */
+
+static __always_inline struct thread *thread_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&threads, p, 0, 0);
+}
+
+static __always_inline struct group *group_at(u32 slot)
+{
+	return bpf_map_lookup_elem(&groups_by_vm, &slot);
+}
+
+static __always_inline struct pcpu *cpu_at(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&cpus_by_cpu, &key);
+}
+
+static __always_inline u64 slice_ns(struct thread *t)
+{
+	return (t->urgent ? latency_slice_us : slice_us) * 1000;
+}
+
+/* Run time as virtual time of the group. */
+static __always_inline u64 virtual_ns(struct group *g, u64 ns)
+{
+	return ns * g->inv_weight >> FIXED_ONE;
+}
+
+static __always_inline void advance_vnow(u64 key)
+{
+	if (time_before(vnow, key))
+		vnow = key;
+}
+
+/* Add what p has run since the last call to its own clock and its group's. */
+static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g)
+{
+	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, sum - t->charged_ns), limit;
+	u32 sharers = g->runnable;
+
+	t->charged_ns = sum;
+	__sync_fetch_and_add(&g->vtime, v);
+	if (t->run == RUN_FREE) {
+		limit = vnow + virtual_ns(g, slice_us * 1000);
+		if (time_after(g->vtime, limit))
+			g->vtime = limit;
+	}
+	if (sharers > 1)
+		v *= sharers < SHARERS ? sharers : SHARERS;
+	if (p->scx.weight != 100 && p->scx.weight)
+		v = v * 100 / p->scx.weight;
+	t->vtime += v;
+}
+
+/* Bring the clocks of p and its group within bounds; p's is then the key to wait under. */
+static __always_inline u64 place(struct thread *t, struct group *g)
+{
+	u64 credit = credit_us * 1000, low, high;
+
+	if (time_before(g->vtime, vnow - credit))
+		g->vtime = vnow - credit;
+	low = g->vtime - credit;
+	high = g->vtime + virtual_ns(g, LEAD * slice_us * 1000);
+	if (time_before(t->vtime, low))
+		t->vtime = low;
+	else if (time_after(t->vtime, high))
+		t->vtime = high;
+	return t->vtime;
+}
+
+/* A CPU near `cpu` that p may take from a thread which is not urgent; -1: none of the few looked
+ * at. */
+static __always_inline s32 find_victim(struct task_struct *p, s32 cpu)
+{
+	struct berth_cpu *topo;
+	struct pcpu *c;
+	int i;
+
+	for (i = 0; i < PROBES; i++) {
+		c = cpu_at(cpu);
+		topo = berth_cpu(cpu);
+		if (!c || !topo)
+			return -1;
+		if (c->preemptible && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			c->preemptible = false; /* the next waker looks elsewhere */
+			return cpu;
+		}
+		cpu = topo->next_in_llc;
+	}
+	return -1;
+}
+
+s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct thread *t = thread_of(p);
+	bool idle = false;
+	struct group *g;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle), victim;
+
+	if (!t)
+		return cpu;
+	if (idle) {
+		t->run = RUN_FREE;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), 0);
+		berth_count(idle);
+		return cpu;
+	}
+	if (!t->urgent || !preempt)
+		return cpu;
+	g = group_at(t->slot);
+	if (!g)
+		return cpu;
+	place(t, g);
+	if (time_after(g->vtime, vnow)) /* has had more than its share */
+		return cpu;
+	victim = find_victim(p, cpu);
+	if (victim < 0)
+		return cpu;
+	t->run = RUN_DIRECT;
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), SCX_ENQ_PREEMPT);
+	berth_count(preempted);
+	return victim;
+}
+
+void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct thread *t = thread_of(p);
+	struct group *g = group_at(t ? t->slot : HOST);
+	s32 cpu;
+
+	if (!t || !g) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_us * 1000, enq_flags);
+		return;
+	}
+	place(t, g);
+	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
+		t->run = RUN_DIRECT;
+		if (enq_flags & SCX_ENQ_WAKEUP)
+			enq_flags |= SCX_ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), enq_flags);
+		return;
+	}
+	t->run = RUN_TURN;
+	scx_bpf_dsq_insert_vtime(p, berth_llc(scx_bpf_task_cpu(p)), slice_ns(t), t->vtime,
+				 enq_flags);
+	berth_count(queued);
+	/* A CPU may have gone idle since p last looked, or p did not look: it lost its CPU, or has
+	 * one only. */
+	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * Take the oldest thread waiting in another LLC; with `bounded`, only one that waits under a key
+ * before `key`. The oldest may not be allowed here: then any other will do, if there is nothing to
+ * compare with.
+ */
+static __always_inline bool steal(u32 own, u64 key, bool bounded)
+{
+	struct task_struct *head;
+	s32 best = -1, i;
+	u64 oldest = key;
+
+	bpf_for (i, 1, berth_nr_llcs) {
+		u32 llc = (own + i) % berth_nr_llcs;
+
+		head = __COMPAT_scx_bpf_dsq_peek(llc);
+		if (head && ((best < 0 && !bounded) || time_before(head->scx.dsq_vtime, oldest))) {
+			oldest = head->scx.dsq_vtime;
+			best = llc;
+		}
+	}
+	if (best < 0)
+		return false;
+	if (scx_bpf_dsq_move_to_local(best, 0)) {
+		berth_count(stolen);
+		return true;
+	}
+	if (bounded)
+		return false;
+	bpf_for (i, 1, berth_nr_llcs) {
+		if (scx_bpf_dsq_move_to_local((own + i) % berth_nr_llcs, 0)) {
+			berth_count(stolen);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Now and then: has a thread of another LLC clearly waited longer than the first one here? */
+static __always_inline bool balance(u32 own, u64 first)
+{
+	struct llc *llc = bpf_map_lookup_elem(&llcs_by_llc, &own);
+	u64 now = scx_bpf_now();
+
+	if (!llc || now - llc->balanced_at < balance_us * 1000)
+		return false;
+	llc->balanced_at = now;
+	return steal(own, first - credit_us * 1000, true);
+}
+
+/*
+ * prev is not in the queue yet: compare its key with the first one's here, or two threads would
+ * take turns whatever their weights.
+ */
+void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct task_struct *head;
+	struct thread *t = NULL;
+	struct group *g = NULL;
+	u32 llc = berth_llc(cpu);
+	bool goes_on = false, prev_first = false;
+	u64 key = 0;
+
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
+		t = thread_of(prev);
+		g = group_at(t ? t->slot : HOST);
+	}
+	if (t && g) {
+		goes_on = true;
+		charge(prev, t, g);
+		key = place(t, g);
+	}
+	head = __COMPAT_scx_bpf_dsq_peek(llc);
+	if (head) {
+		prev_first = goes_on && !time_before(head->scx.dsq_vtime, key);
+		if (!prev_first)
+			key = head->scx.dsq_vtime;
+		if (berth_nr_llcs > 1 && balance(llc, key))
+			return;
+	}
+	if (!prev_first && scx_bpf_dsq_move_to_local(llc, 0))
+		return;
+	if (!head && berth_nr_llcs > 1 && steal(llc, key, goes_on))
+		return;
+	if (!t || !g)
+		return;
+	if (prev_first) {
+		t->run = RUN_TURN;
+		advance_vnow(key);
+		berth_count(kept);
+	} else {
+		t->run = RUN_FREE;
+	}
+	scx_bpf_task_set_slice(prev, slice_ns(t));
+}
+
+void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	struct pcpu *c = cpu_at(bpf_get_smp_processor_id());
+
+	if (!t || !c)
+		return;
+	c->preemptible = !t->urgent;
+	if (t->run == RUN_TURN)
+		advance_vnow(t->vtime);
+}
+
+static __always_inline void set_weight(struct group *g, u32 weight)
+{
+	if (!weight || g->weight == weight)
+		return;
+	g->weight = weight;
+	g->inv_weight = (100ULL << FIXED_ONE) / weight;
+}
+
+/* Read p's labels. */
+static __always_inline int label(struct task_struct *p, struct thread *t, struct cgroup *cgrp,
+				 bool fork)
+{
+	struct berth_identity *id = berth_identify(p, cgrp, fork);
+	struct group *g, *old;
+	u32 slot;
+
+	if (!id)
+		return -ENOMEM;
+	if (id->vm.cap_mcpu) {
+		scx_bpf_error("vmfair has no caps: the VM of slot %u has one", id->vm.slot);
+		return -EOPNOTSUPP;
+	}
+	slot = id->vm.slot;
+	g = group_at(slot);
+	if (!g) {
+		scx_bpf_error("VM slot %u is beyond the size of groups_by_vm", slot);
+		return -E2BIG;
+	}
+	old = group_at(t->slot);
+	if (t->counted && old && old != g) {
+		__sync_fetch_and_sub(&old->runnable, 1);
+		__sync_fetch_and_add(&g->runnable, 1);
+	}
+	set_weight(g, slot == HOST ? host_weight : id->vm.weight);
+	if (t->slot != slot)
+		t->vtime = g->vtime;
+	t->slot = slot;
+	t->generation = berth_generation;
+	t->urgent = id->vm.class == BERTH_CLASS_LATENCY ||
+		    (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO)) ||
+		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD ||
+		    (p->flags & PF_KTHREAD);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
+{
+	struct thread *t = thread_of(p);
+	struct group *g = group_at(t ? t->slot : HOST);
+	struct cgroup *cgrp;
+
+	if (!t || !g)
+		return;
+	charge(p, t, g);
+	if (t->generation == berth_generation)
+		return;
+	cgrp = scx_bpf_task_cgroup(p);
+	if (!cgrp)
+		return;
+	label(p, t, cgrp, false);
+	bpf_cgroup_release(cgrp);
+}
+
+void BPF_STRUCT_OPS(vmfair_runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct thread *t = thread_of(p);
+	struct group *g = group_at(t ? t->slot : HOST);
+
+	if (!t || !g || t->counted)
+		return;
+	t->counted = true;
+	__sync_fetch_and_add(&g->runnable, 1);
+}
+
+void BPF_STRUCT_OPS(vmfair_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct thread *t = thread_of(p);
+	struct group *g = group_at(t ? t->slot : HOST);
+
+	if (!t || !g || !t->counted)
+		return;
+	t->counted = false;
+	__sync_fetch_and_sub(&g->runnable, 1);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init_task, struct task_struct *p,
+			     struct scx_init_task_args *args)
+{
+	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	return t ? label(p, t, args->cgroup, args->fork) : -ENOMEM;
+}
+
+void BPF_STRUCT_OPS(vmfair_enable, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	struct group *g = group_at(t ? t->slot : HOST);
+
+	if (!t || !g)
+		return;
+	t->charged_ns = p->se.sum_exec_runtime;
+	t->vtime = g->vtime;
+}
+
+void BPF_STRUCT_OPS(vmfair_cgroup_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	struct thread *t = thread_of(p);
+
+	if (t)
+		label(p, t, to, false);
+}
+
+void BPF_STRUCT_OPS(vmfair_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	u64 id = cgrp->kn->id;
+	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &id);
+	struct group *g = group_at(vm ? vm->slot : HOST);
+
+	if (vm && g)
+		set_weight(g, weight);
+}
+
+/* Present so that the kernel does not end the policy when CPUs come and go. */
+void BPF_STRUCT_OPS(vmfair_cpu_online, s32 cpu)
+{
+}
+
+void BPF_STRUCT_OPS(vmfair_cpu_offline, s32 cpu)
+{
+	struct pcpu *c = cpu_at(cpu);
+
+	if (c)
+		c->preemptible = false;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
+{
+	s32 llc, err;
+
+	bpf_for (llc, 0, berth_nr_llcs) {
+		err = scx_bpf_create_dsq(llc, -1);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void BPF_STRUCT_OPS(vmfair_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SCX_OPS_DEFINE(vmfair_ops, .select_cpu = (void *)vmfair_select_cpu,
+	       .enqueue = (void *)vmfair_enqueue, .dispatch = (void *)vmfair_dispatch,
+	       .running = (void *)vmfair_running, .stopping = (void *)vmfair_stopping,
+	       .runnable = (void *)vmfair_runnable, .quiescent = (void *)vmfair_quiescent,
+	       .init_task = (void *)vmfair_init_task, .enable = (void *)vmfair_enable,
+	       .cgroup_move = (void *)vmfair_cgroup_move,
+	       .cgroup_set_weight = (void *)vmfair_cgroup_set_weight,
+	       .cpu_online = (void *)vmfair_cpu_online, .cpu_offline = (void *)vmfair_cpu_offline,
+	       .init = (void *)vmfair_init, .exit = (void *)vmfair_exit, .timeout_ms = 10000,
+	       .name = "vmfair");

@@ -400,10 +400,9 @@ static __always_inline void set_weight(struct group *g, u32 weight)
 }
 
 /* Read p's labels. */
-static __always_inline int label(struct task_struct *p, struct thread *t, struct cgroup *cgrp,
-				 bool fork)
+static __always_inline int label(struct task_struct *p, struct thread *t, u64 cgroup_id, bool fork)
 {
-	struct berth_identity *id = berth_identify(p, cgrp, fork);
+	struct berth_identity *id = berth_identify(p, cgroup_id, fork);
 	struct group *g, *old;
 	u32 slot;
 
@@ -450,7 +449,7 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 	cgrp = scx_bpf_task_cgroup(p);
 	if (!cgrp)
 		return;
-	label(p, t, cgrp, false);
+	label(p, t, cgrp->kn->id, false);
 	bpf_cgroup_release(cgrp);
 }
 
@@ -481,7 +480,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init_task, struct task_struct *p,
 {
 	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
-	return t ? label(p, t, args->cgroup, args->fork) : -ENOMEM;
+	return t ? label(p, t, args->cgroup->kn->id, args->fork) : -ENOMEM;
 }
 
 void BPF_STRUCT_OPS(vmfair_enable, struct task_struct *p)
@@ -501,7 +500,7 @@ void BPF_STRUCT_OPS(vmfair_cgroup_move, struct task_struct *p, struct cgroup *fr
 	struct thread *t = thread_of(p);
 
 	if (t)
-		label(p, t, to, false);
+		label(p, t, to->kn->id, false);
 }
 
 void BPF_STRUCT_OPS(vmfair_cgroup_set_weight, struct cgroup *cgrp, u32 weight)

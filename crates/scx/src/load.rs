@@ -26,6 +26,8 @@ pub struct LoadOptions {
     pub variables: BTreeMap<String, Value>,
     /// `max_entries` of maps, by name.
     pub map_entries: BTreeMap<String, u32>,
+    /// Elements written to maps after load and before the scheduler starts: map, key, value.
+    pub map_values: Vec<(String, Vec<u8>, Vec<u8>)>,
     /// Watchdog: a task runnable this long without running ends the scheduler; milliseconds, at most 30,000.
     pub timeout_ms: Option<u32>,
     /// How long to wait for the kernel to report the scheduler as enabled (10 s if `None`).
@@ -82,6 +84,9 @@ impl Loaded {
             name,
             warnings,
         };
+        for (map, key, value) in &options.map_values {
+            loaded.set_map_value(map, key, value)?;
+        }
         loaded.associate(&chosen, &kernel);
         loaded.attach(&chosen, ops, &capture)?;
         drop(capture);

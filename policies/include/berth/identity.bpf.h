@@ -88,37 +88,46 @@ struct {
 
 volatile u32 berth_generation SEC(".data.berth") = 1;
 
-/* The VM of the nearest registered cgroup at or above cgrp; NULL: none. */
-static __always_inline struct berth_vm *berth_vm_of_cgroup(struct cgroup *cgrp)
+static __always_inline struct berth_vm *berth_vm_at(u64 cgroup_id)
 {
-	struct berth_vm *vm = NULL;
-	int level = cgrp->level, i;
-	u64 id = cgrp->kn->id;
+	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &cgroup_id);
 
-	vm = bpf_map_lookup_elem(&berth_vms, &id);
-	if (vm)
-		return vm->version == BERTH_IDENTITY_VERSION ? vm : NULL;
-	bpf_for (i, 1, BERTH_CGROUP_DEPTH) {
-		struct cgroup *up;
-
-		if (i >= level) /* the root is no VM */
-			break;
-		up = bpf_cgroup_ancestor(cgrp, level - i);
-		if (!up)
-			break;
-		id = up->kn->id;
-		bpf_cgroup_release(up);
-		vm = bpf_map_lookup_elem(&berth_vms, &id);
-		if (vm)
-			return vm->version == BERTH_IDENTITY_VERSION ? vm : NULL;
-	}
-	return NULL;
+	return vm && vm->version == BERTH_IDENTITY_VERSION ? vm : NULL;
 }
 
-/* Fill p's record from the cgroup it is in; fork: it is being forked by the current thread. NULL:
- * no memory. */
-static __always_inline struct berth_identity *berth_identify(struct task_struct *p,
-							     struct cgroup *cgrp, bool fork)
+/* The VM of the nearest registered cgroup at or above this one; NULL: none. */
+static __always_inline struct berth_vm *berth_vm_of(u64 cgroup_id)
+{
+	struct berth_vm *vm = berth_vm_at(cgroup_id);
+	struct cgroup *cgrp, *up;
+	int i;
+
+	if (vm)
+		return vm;
+	cgrp = bpf_cgroup_from_id(cgroup_id);
+	if (!cgrp)
+		return NULL;
+	bpf_for (i, 1, BERTH_CGROUP_DEPTH) {
+		if (i >= cgrp->level) /* the root is no VM */
+			break;
+		up = bpf_cgroup_ancestor(cgrp, cgrp->level - i);
+		if (!up)
+			break;
+		vm = berth_vm_at(up->kn->id);
+		bpf_cgroup_release(up);
+		if (vm)
+			break;
+	}
+	bpf_cgroup_release(cgrp);
+	return vm;
+}
+
+/*
+ * Fill p's record from the cgroup it is in (0: unknown). fork: the current thread is forking it.
+ * NULL: no memory.
+ */
+static __always_inline struct berth_identity *berth_identify(struct task_struct *p, u64 cgroup_id,
+							     bool fork)
 {
 	struct berth_identity *id, *parent;
 	struct berth_thread *th;
@@ -140,8 +149,8 @@ static __always_inline struct berth_identity *berth_identify(struct task_struct 
 	th = bpf_map_lookup_elem(&berth_threads, &tid);
 	if (th && th->version == BERTH_IDENTITY_VERSION)
 		id->thread = *th;
-	if (cgrp)
-		vm = berth_vm_of_cgroup(cgrp);
+	if (cgroup_id)
+		vm = berth_vm_of(cgroup_id);
 	if (vm) {
 		id->vm = *vm;
 	} else {

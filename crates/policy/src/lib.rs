@@ -13,6 +13,9 @@
 //! abi      what translated code and runtime share: Inst, Map, function types, operations
 //! ```
 pub mod abi;
+pub mod blocks;
+pub mod error;
 pub mod ir;
 pub mod kview;
+pub mod maps;
 pub mod table;

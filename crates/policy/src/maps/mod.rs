@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Maps at run time: what lies behind the inline fast paths, one object per map and instance.
+//!
+//! Return codes are the kernel's negative errnos: they are part of what a policy sees. Elements never
+//! move while they exist. Walks have one fixed order.
+use crate::abi::Map;
+use crate::error::{LoadError, Result};
+use crate::ir::MapDef;
+
+pub mod array;
+pub mod hash;
+mod memory;
+pub mod perf;
+pub mod queue;
+pub mod ringbuf;
+
+/// BPF_MAP_TYPE_* numbers.
+pub mod kind {
+    pub const HASH: u32 = 1;
+    pub const ARRAY: u32 = 2;
+    pub const PERF_EVENT_ARRAY: u32 = 4;
+    pub const PERCPU_HASH: u32 = 5;
+    pub const PERCPU_ARRAY: u32 = 6;
+    pub const LRU_HASH: u32 = 9;
+    pub const LRU_PERCPU_HASH: u32 = 10;
+    pub const QUEUE: u32 = 22;
+    pub const STACK: u32 = 23;
+    pub const RINGBUF: u32 = 27;
+    pub const TASK_STORAGE: u32 = 29;
+    pub const CGRP_STORAGE: u32 = 32;
+}
+
+pub const ENOENT: i64 = -2;
+pub const E2BIG: i64 = -7;
+pub const EAGAIN: i64 = -11;
+pub const ENOMEM: i64 = -12;
+pub const EFAULT: i64 = -14;
+pub const EBUSY: i64 = -16;
+pub const EEXIST: i64 = -17;
+pub const EINVAL: i64 = -22;
+pub const EOPNOTSUPP: i64 = -95;
+
+/// Map flag: elements are allocated one by one.
+pub const BPF_F_NO_PREALLOC: u32 = 1;
+/// Flags of update.
+pub const BPF_ANY: u64 = 0;
+pub const BPF_NOEXIST: u64 = 1;
+pub const BPF_EXIST: u64 = 2;
+pub const BPF_F_LOCK: u64 = 4;
+
+/// One map of one instance. Pointers to keys have `key_size` readable bytes, pointers to values
+/// `value_size` (one CPU's value). Operations a map type does not have keep their default.
+///
+/// # Safety
+/// Callers pass pointers of the said sizes; the instance is used by one thread at a time.
+#[allow(clippy::missing_safety_doc)] // the trait's own words
+pub trait MapRuntime: Send {
+    /// The element's value as code running on `cpu` sees it, or null.
+    unsafe fn lookup(&mut self, _key: *const u8, _cpu: u32) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+    /// Create or overwrite; per-CPU maps write `cpu`'s copy (a new element's other copies are zero).
+    unsafe fn update(&mut self, _key: *const u8, _value: *const u8, _flags: u64, _cpu: u32) -> i64 {
+        EOPNOTSUPP
+    }
+    unsafe fn delete(&mut self, _key: *const u8) -> i64 {
+        EOPNOTSUPP
+    }
+    /// A value whose timers and kernel pointers went away with the last update or delete (replaced, deleted, evicted);
+    /// its memory is intact until the next one. Call until `None` when the definition has such fields; the caller ends
+    /// the timers, releases the pointers and zeroes these fields.
+    fn freed(&mut self) -> Option<*mut u8> {
+        None
+    }
+    /// Walk in the map's fixed order: `cursor` starts at 0 and is the map's own afterwards. Elements
+    /// deleted during the walk, also the current one, are skipped. `None` = end.
+    fn next(&mut self, _cursor: &mut u64, _cpu: u32) -> Option<Element> {
+        None
+    }
+    unsafe fn push(&mut self, _value: *const u8, _flags: u64) -> i64 {
+        EOPNOTSUPP
+    }
+    unsafe fn pop(&mut self, _value: *mut u8) -> i64 {
+        EOPNOTSUPP
+    }
+    unsafe fn peek(&mut self, _value: *mut u8) -> i64 {
+        EOPNOTSUPP
+    }
+    /// Ring buffer and perf event array: one record.
+    unsafe fn output(&mut self, _data: *const u8, _size: u64, _flags: u64) -> i64 {
+        EOPNOTSUPP
+    }
+    /// Ring buffer: room for a record of `size` bytes, or null.
+    fn reserve(&mut self, _size: u64, _flags: u64) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+    /// Ring buffer: a reserved record becomes visible, or is given back. False = not a reservation of this map.
+    fn commit(&mut self, _record: *mut u8, _discard: bool) -> bool {
+        false
+    }
+    fn query(&self, _flags: u64) -> u64 {
+        0
+    }
+    /// Perf event array: `bpf_perf_event_read` (a negative error number).
+    fn perf_read(&self, _flags: u64, _cpu: u32) -> i64 {
+        EINVAL
+    }
+    /// Perf event array: `bpf_perf_event_read_value`; zeroes the `size` bytes of `value` when it fails.
+    unsafe fn perf_read_value(&self, _flags: u64, _cpu: u32, _value: *mut u8, _size: u64) -> i64 {
+        EINVAL
+    }
+    /// Number of elements present.
+    fn len(&self) -> u64;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Records written so far and not yet taken by the host, oldest first (ring buffer, perf event array).
+    fn drain(&mut self, _take: &mut dyn FnMut(&[u8])) {}
+    /// Does `size` bytes from `address` lie in one live element? For the checked mode.
+    fn contains(&self, address: u64, size: u32) -> bool;
+    /// The element and the offset in its value in which `address` lies. For timers.
+    fn locate(&mut self, address: u64) -> Option<Place>;
+}
+
+/// One element during a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    pub key: *const u8,
+    pub value: *mut u8,
+}
+
+/// Where an address lies in a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Dense number of the element's slot; unique among live elements.
+    pub element: u64,
+    pub offset: u32,
+    pub key: *const u8,
+    pub value: *mut u8,
+}
+
+/// A map of an instance: the part translated code sees first (its address is the policy's map pointer).
+#[repr(C)]
+pub struct MapSlot {
+    pub raw: Map,
+    pub runtime: Box<dyn MapRuntime>,
+}
+
+/// Create the map `def` for a machine of `nr_cpus` CPUs; `max_entries` may override the definition's.
+pub fn create(def: &MapDef, max_entries: u32, nr_cpus: u32) -> Result<Box<MapSlot>> {
+    let stride = u64::from(def.value_size).next_multiple_of(8);
+    let mut raw = Map {
+        kind: def.kind,
+        key_size: def.key_size,
+        value_size: def.value_size,
+        max_entries,
+        stride,
+        cpu_stride: 0,
+        data: std::ptr::null_mut(),
+        present: std::ptr::null_mut(),
+        runtime: std::ptr::null_mut(),
+    };
+    let runtime: Box<dyn MapRuntime> = match def.kind {
+        kind::ARRAY | kind::PERCPU_ARRAY => {
+            Box::new(array::ArrayMap::new(def, max_entries, nr_cpus, &mut raw)?)
+        }
+        kind::HASH | kind::PERCPU_HASH | kind::LRU_HASH | kind::LRU_PERCPU_HASH => {
+            Box::new(hash::HashMap::new(def, max_entries, nr_cpus)?)
+        }
+        kind::QUEUE | kind::STACK => Box::new(queue::QueueMap::new(def, max_entries)?),
+        kind::RINGBUF => Box::new(ringbuf::RingBuf::new(def, max_entries)?),
+        kind::PERF_EVENT_ARRAY => Box::new(perf::PerfEvents::new(def, max_entries)?),
+        other => {
+            return Err(LoadError::Unsupported(format!(
+                "map type {other} (map {})",
+                def.name
+            )));
+        }
+    };
+    Ok(Box::new(MapSlot { raw, runtime }))
+}

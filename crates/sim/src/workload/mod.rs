@@ -1,3 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the tasks do.
+//!
+//! [`api`] is the line between work and machine; [`scenario::ScenarioWorkload`] is the work of a scenario file.
 pub mod api;
+mod clients;
+mod flow;
+mod mail;
+mod program;
+pub mod scenario;

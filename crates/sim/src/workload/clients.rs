@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Requests from outside: one stream per client and VM of its group.
+use super::api::Nanos;
+use super::mail::Asker;
+use berth_scenario::dist::{Arrivals, LONGEST_NS, Rng, Stream};
+use berth_scenario::model::{Dist, Scenario, Sends};
+use berth_scenario::placement;
+
+/// The requests of one client to one VM.
+#[derive(Clone, Debug)]
+pub(super) struct RequestStream {
+    /// VM ordinal.
+    pub vm: u32,
+    /// Name of the queue.
+    pub queue: String,
+    first: Nanos,
+    stop: Nanos,
+    source: Source,
+    /// Number of its first user among all users of the scenario.
+    first_user: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Open(Arrivals),
+    /// Random numbers and number of draws, per user.
+    Closed {
+        think: Dist,
+        users: Vec<(Rng, u64)>,
+    },
+}
+
+/// All streams, and for every user its stream (open streams have one user).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clients {
+    pub streams: Vec<RequestStream>,
+    pub askers: Vec<Asker>,
+}
+
+impl Clients {
+    /// In file order of the clients, then of the VMs.
+    pub fn new(scenario: &Scenario, seed: u64) -> Clients {
+        let mut clients = Clients::default();
+        for (c, client) in (0..).zip(&scenario.clients) {
+            for vm in placement::instances(scenario) {
+                let spec = &scenario.vms[vm.group];
+                if spec.name != client.to {
+                    continue;
+                }
+                let source = match &client.sends {
+                    Sends::Closed { users, think } => Source::Closed {
+                        think: think.clone(),
+                        users: (0..*users)
+                            .map(|user| {
+                                let vm = vm.ordinal as u16;
+                                let stream = Stream::User {
+                                    client: c,
+                                    vm,
+                                    user,
+                                };
+                                (Rng::new(seed, stream), 0)
+                            })
+                            .collect(),
+                    },
+                    open => match Arrivals::new(open, seed, c, vm.ordinal) {
+                        Some(arrivals) => Source::Open(arrivals),
+                        None => continue,
+                    },
+                };
+                let stream = RequestStream {
+                    vm: vm.ordinal,
+                    queue: client.name.clone(),
+                    first: spec.start_ns,
+                    stop: spec.stop_ns.unwrap_or(LONGEST_NS),
+                    source,
+                    first_user: clients.askers.len() as u32,
+                };
+                for user in 0..stream.users() {
+                    clients.askers.push(Asker {
+                        stream: clients.streams.len() as u32,
+                        user,
+                    });
+                }
+                clients.streams.push(stream);
+            }
+        }
+        clients
+    }
+}
+
+impl RequestStream {
+    /// When this user's first request is due.
+    pub fn first(&mut self, user: u32) -> Option<Nanos> {
+        self.next(user, self.first)
+    }
+
+    /// When this user's next request is due; a closed-loop user begins to think at `from`. `None` when the VM
+    /// has stopped by then.
+    pub fn next(&mut self, user: u32, from: Nanos) -> Option<Nanos> {
+        let at = match &mut self.source {
+            Source::Open(arrivals) => arrivals.next()?.saturating_add(self.first),
+            Source::Closed { think, users } => {
+                let (rng, drawn) = users.get_mut(user as usize)?;
+                *drawn += 1;
+                from.saturating_add(think.sample(rng, *drawn - 1))
+            }
+        };
+        (at < self.stop).then_some(at)
+    }
+
+    /// The next request does not wait for the answer to this one.
+    pub fn is_open(&self) -> bool {
+        matches!(self.source, Source::Open(_))
+    }
+
+    pub fn users(&self) -> u32 {
+        match &self.source {
+            Source::Open(_) => 1,
+            Source::Closed { users, .. } => users.len() as u32,
+        }
+    }
+
+    /// Position of a user in [`Clients::askers`].
+    pub fn asker(&self, user: u32) -> u32 {
+        self.first_user + user
+    }
+}

@@ -574,9 +574,10 @@ impl Workload for ScenarioWorkload {
     }
 
     fn violated(&self, now: Nanos) -> Option<String> {
-        let asked = |m: Option<Message>| u64::from(m.is_some_and(|m| m.from.is_some()));
-        let in_hand: u64 = self.threads.iter().map(|t| asked(t.in_hand)).sum();
-        let queued = self.mail.messages().filter(|m| m.from.is_some()).count() as u64;
-        self.flow.violated(now, in_hand + queued)
+        let in_hand = self.threads.iter().filter_map(|t| t.in_hand.as_ref());
+        let requests = in_hand
+            .chain(self.mail.messages())
+            .filter(|m| m.from.is_some());
+        self.flow.violated(now, requests.map(|m| m.sent))
     }
 }

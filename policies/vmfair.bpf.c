@@ -13,13 +13,14 @@
  * is free.
  *
  * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
- * VM (an I/O thread of a mixed VM, a vhost or I/O thread, an unbound kernel thread) takes the CPU
- * from a thread of another kind at once, as long as its VM has not used more than its share; after
- * that it waits like everyone else.
+ * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
+ * once from a thread of another kind, as long as its VM has not used more than its share; after
+ * that it waits like everyone else. Whoever got a CPU that way is not preempted in turn until its
+ * slice ends.
  *
- * Threads without a VM form one group, the host, of weight `host_weight`. Threads that may run on
- * one CPU only and belong to the kernel go to that CPU at once, and preempt when they wake: they
- * carry timers and softirqs.
+ * Threads without a VM form one group, the host, of weight `host_weight`. Kernel threads that may
+ * run on one CPU only go to that CPU at once, and preempt when they wake: they carry timers and
+ * softirqs.
  *
  * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. Caps are
  * not implemented: a VM with a cap makes the policy leave, so that the promise stays with the
@@ -42,7 +43,9 @@ BERTH_POLICY(
 	"task",
 	"Weighted virtual time per VM, then per vCPU; waking latency threads preempt within their share");
 
-BERTH_PARAM(u64, slice_us, "us", 4000, 100, 100000, "Longest run while another thread waits");
+BERTH_PARAM(
+	u64, slice_us, "us", 3000, 100, 100000,
+	"Longest run while another thread waits; below a 250 Hz tick, so that it ends at the next one");
 BERTH_PARAM(u64, latency_slice_us, "us", 1000, 100, 100000,
 	    "The same for threads that may preempt");
 BERTH_PARAM(u64, credit_us, "us", 8000, 0, 1000000,
@@ -86,7 +89,8 @@ struct thread {
 	u64 charged_ns; /* p->se.sum_exec_runtime up to which run time is charged */
 	u32 slot;
 	u32 generation; /* of the labels slot and urgent were read from */
-	bool urgent;	/* preempts when it wakes, is not preempted that way */
+	bool urgent;	/* preempts when it wakes */
+	bool shielded;	/* this run is not preempted by a waking thread */
 	bool counted;	/* in its group's `runnable` */
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
@@ -99,7 +103,7 @@ struct {
 } threads SEC(".maps");
 
 struct pcpu {
-	bool preemptible; /* runs a thread that is not urgent and has not been preempted yet */
+	bool preemptible; /* runs a thread that is not shielded and has not been preempted yet */
 };
 
 struct {
@@ -232,6 +236,7 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 
 	if (!t)
 		return cpu;
+	t->shielded = t->urgent;
 	if (idle) {
 		t->run = RUN_FREE;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), 0);
@@ -266,6 +271,8 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	place(t, g);
+	/* Whoever has used up a slice, or more than its share, is fair game. */
+	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(g->vtime, vnow);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
 		t->run = RUN_DIRECT;
 		if (enq_flags & SCX_ENQ_WAKEUP)
@@ -339,6 +346,7 @@ static __always_inline bool balance(u32 own, u64 first)
  */
 void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 {
+	struct pcpu *c = cpu_at(cpu);
 	struct task_struct *head;
 	struct thread *t = NULL;
 	struct group *g = NULL;
@@ -376,6 +384,8 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 	} else {
 		t->run = RUN_FREE;
 	}
+	if (c)
+		c->preemptible = true;
 	scx_bpf_task_set_slice(prev, slice_ns(t));
 }
 
@@ -386,7 +396,7 @@ void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 
 	if (!t || !c)
 		return;
-	c->preemptible = !t->urgent;
+	c->preemptible = !t->shielded;
 	if (t->run == RUN_TURN)
 		advance_vnow(t->vtime);
 }
@@ -428,10 +438,9 @@ static __always_inline int label(struct task_struct *p, struct thread *t, u64 cg
 		t->vtime = g->vtime;
 	t->slot = slot;
 	t->generation = berth_generation;
-	t->urgent = id->vm.class == BERTH_CLASS_LATENCY ||
+	t->urgent = slot == HOST || id->vm.class == BERTH_CLASS_LATENCY ||
 		    (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO)) ||
-		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD ||
-		    (p->flags & PF_KTHREAD);
+		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD;
 	return 0;
 }
 

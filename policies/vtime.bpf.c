@@ -19,7 +19,7 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("task", "One queue ordered by weighted run time: the smallest fair policy");
 
-BERTH_PARAM(u64, slice_us, "us", 4000, 100, 1000000, "Longest run while another thread waits");
+BERTH_PARAM(u64, slice_us, "us", 3000, 100, 1000000, "Longest run while another thread waits");
 
 #define QUEUE 0
 

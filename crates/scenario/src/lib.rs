@@ -2,7 +2,24 @@
 //! The scenario vocabulary (topology, VM, class, task, client, arm) and its file format.
 //!
 //! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to
-//! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it.
+//! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies
+//! changes of the command line, [`read`] walks and checks, [`show`] prints what came out.
+pub mod diag;
 pub mod dist;
+pub mod edit;
+pub mod help;
+pub mod keys;
+pub mod metrics;
 pub mod model;
+pub mod phrase;
 pub mod placement;
+pub mod quantity;
+mod read;
+pub mod section;
+pub mod shipped;
+pub mod show;
+pub mod tree;
+
+pub use diag::Error;
+pub use edit::Edit;
+pub use read::{Input, Loaded, read};

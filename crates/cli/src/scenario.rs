@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth scenario list|show|check|help`.
+use crate::exit::{Done, Failure};
+use berth_scenario::{Edit, Loaded, help, read, shipped, show};
+use clap::Subcommand;
+
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// The ready scenarios and what each asks
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints a scenario
+    Show {
+        /// A ready scenario's name, or a file
+        scenario: String,
+        /// With every default filled in, and where each value comes from
+        #[arg(long)]
+        full: bool,
+        /// Change a value first: ADDRESS=VALUE
+        #[arg(long, value_name = "ADDRESS=VALUE")]
+        set: Vec<String>,
+        /// As JSON, as the simulator sees it: times in nanoseconds, sizes in bytes
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads scenarios and says what is wrong
+    Check {
+        /// Ready scenarios or files
+        #[arg(required = true)]
+        scenarios: Vec<String>,
+        /// Change a value first: ADDRESS=VALUE
+        #[arg(long, value_name = "ADDRESS=VALUE")]
+        set: Vec<String>,
+    },
+    /// The reference: tables, keys, steps, units, metrics
+    Help {
+        /// E.g. vm, task, steps, sends, metrics
+        #[arg(default_value = "scenario")]
+        word: String,
+    },
+}
+
+pub fn run(args: &Args) -> Done {
+    match &args.verb {
+        Verb::List { json } => list(*json),
+        Verb::Show {
+            scenario,
+            full,
+            set,
+            json,
+        } => show_one(scenario, *full, set, *json),
+        Verb::Check { scenarios, set } => check(scenarios, set),
+        Verb::Help { word } => {
+            print!("{}", help::page(word).map_err(Failure::Input)?);
+            if word == "scenario" {
+                println!(
+                    "\n  More: berth scenario help {}",
+                    help::topics()[1..].join("|")
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+fn list(json: bool) -> Done {
+    if json {
+        let rows = shipped::SHIPPED.iter().map(|(name, text)| {
+            let title = shipped::find(name).and_then(|input| read(&input, &[])).map(|l| l.scenario.title);
+            serde_json::json!({ "name": name, "title": title.unwrap_or_default(), "question": shipped::question(text) })
+        });
+        println!("{:#}", serde_json::Value::Array(rows.collect()));
+        return Ok(());
+    }
+    for (name, text) in shipped::SHIPPED {
+        println!("{name}");
+        for line in wrap(&shipped::question(text), 94) {
+            println!("    {line}");
+        }
+    }
+    println!("\n  Run one    berth sim {}", shipped::SHIPPED[0].0);
+    Ok(())
+}
+
+/// Words in lines of at most `width`.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines
+            .last_mut()
+            .filter(|l| l.is_empty() || l.chars().count() + word.chars().count() < width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+fn edits(set: &[String]) -> Vec<Edit> {
+    set.iter().cloned().map(Edit::Set).collect()
+}
+
+fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
+    let input = shipped::find(what)?;
+    if !full && !json && set.is_empty() {
+        print!("{}", input.text);
+        return Ok(());
+    }
+    let loaded = read(&input, &edits(set))?;
+    if json {
+        let text = serde_json::to_string_pretty(&loaded.scenario)
+            .map_err(|e| Failure::Input(e.to_string()))?;
+        println!("{text}");
+    } else {
+        print!("{}", show::full(&loaded.facts));
+    }
+    Ok(())
+}
+
+fn check(scenarios: &[String], set: &[String]) -> Done {
+    for what in scenarios {
+        let input = shipped::find(what)?;
+        let Loaded {
+            scenario, warnings, ..
+        } = read(&input, &edits(set))?;
+        let vms: u32 = scenario.vms.iter().map(|v| v.count).sum();
+        println!(
+            "ok   {} · {} CPUs · {vms} VMs · {} arms",
+            input.shown,
+            scenario.host.nr_cpus(),
+            scenario.arms.len()
+        );
+        for warning in warnings {
+            println!("     note: {warning}");
+        }
+    }
+    Ok(())
+}

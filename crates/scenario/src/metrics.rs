@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
+
+/// Quantities with their statistics (none: it is one number) and unit.
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 9] = [
+    (
+        "response",
+        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
+        "ns",
+        "from a request's arrival to its reply",
+    ),
+    (
+        "wakeup",
+        &["mean", "p50", "p90", "p99", "p999", "max"],
+        "ns",
+        "from runnable after sleep to running",
+    ),
+    (
+        "run_delay",
+        &["mean", "p50", "p99", "max", "share"],
+        "ns",
+        "each stay in a run queue",
+    ),
+    ("cpu", &[], "CPU", "mean CPUs used"),
+    ("work", &[], "ns", "CPU time of useful work"),
+    ("migrations", &[], "1/s", "changes of CPU"),
+    ("switches", &[], "1/s", "switches between threads (host)"),
+    ("switches_per_cpu", &[], "1/s", "the same per CPU (host)"),
+    ("idle", &[], "1", "idle share of all CPUs (host)"),
+];
+
+/// What `policy.` has.
+pub const OF_POLICY: [(&str, &str); 1] = [(
+    "insns_per_switch",
+    "BPF instructions executed per context switch",
+)];
+
+/// Takes a metric apart: the object, and the unit of its values.
+///
+/// # Errors
+/// The wrong part, and the names that would be possible there.
+pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static str>)> {
+    let mut parts = metric.split('.');
+    let object = parts.next().unwrap_or("");
+    let quantity = parts.next().unwrap_or("");
+    let stat = parts.next();
+    if object == "policy" {
+        return match OF_POLICY.iter().find(|(name, _)| *name == quantity) {
+            Some(_) if stat.is_none() => Ok((object, "1")),
+            _ => Err((quantity, OF_POLICY.iter().map(|p| p.0).collect())),
+        };
+    }
+    let Some((_, stats, unit, _)) = QUANTITIES.iter().find(|(name, ..)| *name == quantity) else {
+        return Err((quantity, QUANTITIES.iter().map(|q| q.0).collect()));
+    };
+    if let Some(extra) = parts.next() {
+        return Err((extra, Vec::new()));
+    }
+    match stat {
+        None if stats.is_empty() => Ok((object, unit)),
+        Some("count" | "share") if stats.contains(&stat.unwrap_or("")) => Ok((object, "1")),
+        Some(stat) if stats.contains(&stat) => Ok((object, unit)),
+        _ => Err((stat.unwrap_or(""), stats.to_vec())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses() {
+        assert_eq!(parse("web.response.p99"), Ok(("web", "ns")));
+        assert_eq!(parse("web-2.run_delay.share"), Ok(("web-2", "1")));
+        assert_eq!(parse("web.response.count"), Ok(("web", "1")));
+        assert_eq!(parse("build.work"), Ok(("build", "ns")));
+        assert_eq!(parse("host.switches_per_cpu"), Ok(("host", "1/s")));
+        assert_eq!(parse("policy.insns_per_switch"), Ok(("policy", "1")));
+        assert_eq!(parse("web.respons.p99").unwrap_err().0, "respons");
+        assert_eq!(parse("web.response").unwrap_err().0, "");
+        assert_eq!(parse("web.cpu.p99").unwrap_err().0, "p99");
+        assert!(parse("").is_err());
+        assert!(parse("a.b.c.d").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who sends to whom: every request and message needs a task that takes it, in the same VM.
+use super::tasks::Places;
+use crate::diag::{At, Error, Result};
+use crate::model::{Scenario, Step};
+use std::collections::BTreeSet;
+
+/// Checks queues and forks of every VM and of the host.
+pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -> Result<()> {
+    let place = |task: &str, step: usize| -> Option<At> {
+        places.steps.get(task).and_then(|s| s.get(step)).cloned()
+    };
+    let wrong = |task: &str, step: usize, message: String| match place(task, step) {
+        Some(at) => Error::at(&at, message),
+        None => Error::new(format!("[task.{task}]: {message}")),
+    };
+
+    // Names that exist at all.
+    let tasks: BTreeSet<&str> = scenario.tasks.keys().map(String::as_str).collect();
+    let mut queues: BTreeSet<&str> = scenario.clients.iter().map(|c| c.name.as_str()).collect();
+    for task in scenario.tasks.values() {
+        queues.extend(task.steps.iter().filter_map(|s| match s {
+            Step::Send { to, .. } => Some(to.as_str()),
+            _ => None,
+        }));
+    }
+    for task in scenario.tasks.values() {
+        for (i, step) in task.steps.iter().enumerate() {
+            match step {
+                Step::Receive(name) if !queues.contains(name.as_str()) => {
+                    return Err(wrong(&task.name, i, format!("nobody sends to `{name}`: there is no such client, and no `send {name}`"))
+                        .nearest(name, queues.iter().copied()));
+                }
+                Step::Fork(name) if !tasks.contains(name.as_str()) => {
+                    return Err(
+                        wrong(&task.name, i, format!("there is no task `{name}` to fork"))
+                            .nearest(name, tasks.iter().copied()),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    // What runs in each VM, and on the host itself.
+    for vm in &scenario.vms {
+        let running = with_forks(scenario, &vm.tasks);
+        let receives = receives(scenario, &running);
+        for client in scenario.clients.iter().filter(|c| c.to == vm.name) {
+            if !receives.contains(client.name.as_str()) {
+                let message = format!(
+                    "no task of vm.{} takes the requests of client.{}",
+                    vm.name, client.name
+                );
+                let error = match places.clients.get(&client.name) {
+                    Some(at) => Error::at(at, message),
+                    None => Error::new(message),
+                };
+                return Err(error.label(format!(
+                    "a task in it needs the step `receive {}`",
+                    client.name
+                )));
+            }
+        }
+        let sends = sends(scenario, &running);
+        for (task, step, queue) in &sends {
+            if !receives.contains(queue) {
+                return Err(wrong(
+                    task,
+                    *step,
+                    format!("no task of vm.{} takes what is sent to `{queue}`", vm.name),
+                )
+                .label(format!("a task in it needs the step `receive {queue}`")));
+            }
+        }
+        let fed: BTreeSet<&str> = (scenario
+            .clients
+            .iter()
+            .filter(|c| c.to == vm.name)
+            .map(|c| c.name.as_str()))
+        .chain(sends.iter().map(|s| s.2))
+        .collect();
+        for queue in receives.difference(&fed) {
+            warnings.push(format!(
+                "in vm.{} a task waits for `{queue}`, which nobody sends there",
+                vm.name
+            ));
+        }
+    }
+    let running = with_forks(scenario, &scenario.host.tasks);
+    let receives = receives(scenario, &running);
+    for (task, step, queue) in sends(scenario, &running) {
+        if !receives.contains(queue) {
+            return Err(wrong(
+                task,
+                step,
+                format!("no task of the host takes what is sent to `{queue}`"),
+            )
+            .label(format!(
+                "a task in host.tasks needs the step `receive {queue}`"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The tasks named, and all that they fork.
+fn with_forks<'a>(scenario: &'a Scenario, named: &'a [String]) -> BTreeSet<&'a str> {
+    let mut all = BTreeSet::new();
+    let mut open: Vec<&str> = named.iter().map(String::as_str).collect();
+    while let Some(name) = open.pop() {
+        if !all.insert(name) {
+            continue;
+        }
+        if let Some(task) = scenario.tasks.get(name) {
+            open.extend(task.steps.iter().filter_map(|s| match s {
+                Step::Fork(child) => Some(child.as_str()),
+                _ => None,
+            }));
+        }
+    }
+    all
+}
+
+fn receives<'a>(scenario: &'a Scenario, tasks: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    let steps = tasks
+        .iter()
+        .filter_map(|t| scenario.tasks.get(*t))
+        .flat_map(|t| &t.steps);
+    steps
+        .filter_map(|s| match s {
+            Step::Receive(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Task, position of the step, queue.
+fn sends<'a>(scenario: &'a Scenario, tasks: &BTreeSet<&'a str>) -> Vec<(&'a str, usize, &'a str)> {
+    let mut list = Vec::new();
+    for task in tasks.iter().filter_map(|t| scenario.tasks.get(*t)) {
+        for (i, step) in task.steps.iter().enumerate() {
+            if let Step::Send { to, .. } = step {
+                list.push((task.name.as_str(), i, to.as_str()));
+            }
+        }
+    }
+    list
+}

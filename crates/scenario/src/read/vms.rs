@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `[vm.NAME]`.
+use super::host::{MOST_CPUS, task_names};
+use crate::diag::{At, Error, Result};
+use crate::keys;
+use crate::model::{Class, Host, Vm};
+use crate::quantity;
+use crate::section::Section;
+use crate::tree::Node;
+
+/// The most VMs of a group, and vCPUs of all VMs together.
+const MOST_VMS: u32 = 100_000;
+const MOST_VCPUS: u64 = 1_000_000;
+
+/// Names that metrics use for other things.
+const TAKEN: [&str; 3] = ["host", "policy", "linux"];
+
+pub fn vms(file: &Section<'_>, root: &Node, host: &Host) -> Result<Vec<Vm>> {
+    let mut vms: Vec<Vm> = Vec::new();
+    let mut vcpus = 0;
+    for (name, entry) in file.named("vm", &keys::VM)? {
+        if TAKEN.contains(&name.as_str()) {
+            return Err(
+                Error::at(&entry.key_at, format!("a VM cannot be called `{name}`"))
+                    .label("metrics and arms use that name for something else"),
+            );
+        }
+        let section = file.open_named("vm", &keys::VM, entry)?;
+        let vm = vm(&section, &name, root, host)?;
+        vcpus += u64::from(vm.count) * u64::from(vm.vcpus);
+        if vcpus > MOST_VCPUS {
+            return Err(Error::at(
+                &entry.key_at,
+                format!("the VMs have more than {MOST_VCPUS} vCPUs in all"),
+            ));
+        }
+        check_names(&vms, &vm, &entry.key_at)?;
+        vms.push(vm);
+    }
+    Ok(vms)
+}
+
+fn vm(section: &Section<'_>, name: &str, root: &Node, host: &Host) -> Result<Vm> {
+    let count = section.count("count", 0, MOST_VMS, "")?;
+    let vcpus = section.count("vcpus", 1, MOST_CPUS, "a VM needs at least one vCPU")?;
+    let class = class(section)?;
+    let reserved_vcpus = reserved(section, class, vcpus)?;
+    let weight = section.count("weight", 1, 10_000, "as cgroup cpu.weight")?;
+    let cap_milli = section.text("cap", |s| match quantity::milli_cpus(s)? {
+        0 => Err("a cap of zero would never let it run; leave the key out for no cap".into()),
+        milli => Ok(milli),
+    })?;
+    let affinity = section.cpus("affinity", host.nr_cpus())?;
+    let nice = section
+        .integer("nice", -20, 19, "")?
+        .and_then(|(n, _)| i32::try_from(n).ok())
+        .unwrap_or(0);
+    let tasks = task_names(section, root)?;
+    let start_ns = section.duration("start")?;
+    let stop = section.text("stop", quantity::duration)?;
+    if let Some((stop_ns, at)) = &stop
+        && *stop_ns <= start_ns
+    {
+        return Err(Error::at(at, format!("vm.{name} stops before it starts")));
+    }
+    Ok(Vm {
+        name: name.to_string(),
+        count,
+        vcpus,
+        class,
+        reserved_vcpus,
+        weight,
+        cap_milli: cap_milli.map(|(milli, _)| milli),
+        affinity,
+        nice,
+        tasks,
+        start_ns,
+        stop_ns: stop.map(|(ns, _)| ns),
+    })
+}
+
+fn class(section: &Section<'_>) -> Result<Class> {
+    let Some((word, at)) = section.string("class")? else {
+        return Ok(Class::Batch);
+    };
+    match word.as_str() {
+        "latency" => Ok(Class::Latency),
+        "batch" => Ok(Class::Batch),
+        "mixed" => Ok(Class::Mixed),
+        "auto" => Err(
+            Error::at(&at, "`auto` needs something to watch: only a host has it")
+                .label("write latency, batch or mixed"),
+        ),
+        _ => Err(
+            Error::at(&at, format!("there is no class `{}`", word.escape_debug()))
+                .nearest(&word, ["latency", "batch", "mixed"])
+                .note("A class is latency, batch or mixed"),
+        ),
+    }
+}
+
+fn reserved(section: &Section<'_>, class: Class, vcpus: u32) -> Result<u32> {
+    let given = section.integer("reserved_vcpus", 0, MOST_CPUS.into(), "")?;
+    let value = given
+        .as_ref()
+        .and_then(|(v, _)| u32::try_from(*v).ok())
+        .unwrap_or(0);
+    match (class, &given) {
+        (Class::Mixed, None) => {
+            let at = section
+                .table
+                .get("class")
+                .map_or(&section.at, |e| &e.node.at);
+            Err(Error::at(
+                at,
+                format!(
+                    "[{}] is of class mixed and needs `reserved_vcpus`",
+                    section.path
+                ),
+            )
+            .label("how many of its vCPUs do I/O?"))
+        }
+        (Class::Mixed, Some((_, at))) if value == 0 || value > vcpus => Err(Error::at(
+            at,
+            format!(
+                "`{}.reserved_vcpus` is {value}, but should be 1 to {vcpus}",
+                section.path
+            ),
+        )),
+        (Class::Latency | Class::Batch, Some((_, at))) if value > 0 => {
+            Err(Error::at(at, "`reserved_vcpus` is only for class mixed"))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// The names of a group's VMs (web-1, web-2, ...) must not be those of other groups.
+fn check_names(vms: &[Vm], new: &Vm, at: &At) -> Result<()> {
+    let has = |group: &Vm, name: &str| {
+        let number = name
+            .strip_prefix(group.name.as_str())
+            .and_then(|rest| rest.strip_prefix('-'));
+        group.count > 1
+            && number.is_some_and(|n| {
+                !n.starts_with('0') && n.parse::<u32>().is_ok_and(|n| n >= 1 && n <= group.count)
+            })
+    };
+    for other in vms {
+        if has(other, &new.name) || has(new, &other.name) {
+            return Err(Error::at(
+                at,
+                format!(
+                    "vm.{} and vm.{} would have VMs of the same name",
+                    other.name, new.name
+                ),
+            )
+            .label(format!(
+                "a group of several is called {}-1, {}-2, ...",
+                new.name, new.name
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Files to models, and what is said about wrong ones.
+use berth_scenario::model::*;
+use berth_scenario::{Edit, Input, Loaded, read, shipped, show};
+
+fn input(text: &str) -> Input {
+    Input {
+        name: "t".into(),
+        shown: "t.toml".into(),
+        text: text.into(),
+        folder: None,
+    }
+}
+
+fn load(text: &str) -> Loaded {
+    read(&input(text), &[]).unwrap_or_else(|e| panic!("{e}\n--\n{text}"))
+}
+
+fn refusal(text: &str) -> String {
+    match read(&input(text), &[]) {
+        Ok(_) => panic!("was accepted:\n{text}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn set(text: &str, edits: &[&str]) -> Result<Scenario, String> {
+    let edits: Vec<_> = edits.iter().map(|e| Edit::Set(e.to_string())).collect();
+    read(&input(text), &edits)
+        .map(|l| l.scenario)
+        .map_err(|e| e.to_string())
+}
+
+const SMALL: &str = r#"
+[vm.web]
+count = 2
+tasks = ["hog"]
+[task.hog]
+model = "busy"
+[arm.a]
+policy = "vmfair"
+[arm.b]
+policy = "gfifo"
+"#;
+
+#[test]
+fn noisy_neighbour() {
+    let input = shipped::find("noisy-neighbour").unwrap();
+    let Loaded {
+        scenario, warnings, ..
+    } = read(&input, &[]).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(scenario.title, "Noisy neighbour");
+    assert_eq!(
+        scenario.run,
+        Run {
+            warmup_ns: 2_000_000_000,
+            measure_ns: 10_000_000_000,
+            seeds: 10
+        }
+    );
+    assert_eq!(scenario.host.nr_cpus(), 4);
+    assert_eq!(scenario.host.hz, Hz::Ticks(250));
+    let web = &scenario.vms[0];
+    assert_eq!(
+        (
+            web.name.as_str(),
+            web.count,
+            web.vcpus,
+            web.class,
+            web.weight
+        ),
+        ("web", 2, 2, Class::Latency, 100)
+    );
+    let worker = &scenario.tasks["worker"];
+    assert_eq!(worker.threads, Some(4));
+    assert_eq!(
+        worker.steps,
+        [
+            Step::Receive("users".into()),
+            Step::Compute(Dist::Exp { mean_ns: 3e5 }),
+            Step::Reply
+        ]
+    );
+    assert_eq!(scenario.tasks["compile"].steps, [Step::Busy]);
+    assert_eq!(
+        scenario.clients[0].sends,
+        Sends::Open {
+            gap: Dist::Exp { mean_ns: 2.5e6 }
+        }
+    );
+    assert_eq!(scenario.clients[0].reply_bytes, 8192);
+    let arms: Vec<_> = scenario.arms.iter().map(|a| a.name.as_str()).collect();
+    assert_eq!(arms, ["linux", "gfifo", "vmfair"]);
+    assert_eq!(scenario.baseline.as_deref(), Some("linux"));
+    assert_eq!(scenario.expects[0].at_most, Some(Bound::Absolute(1e7)));
+    assert_eq!(
+        scenario.expects[1].at_least,
+        Some(Bound::TimesBaseline(0.9))
+    );
+}
+
+#[test]
+fn every_shipped_scenario_is_clean_and_survives_full() {
+    for (name, text) in shipped::SHIPPED {
+        let first =
+            read(&shipped::find(name).unwrap(), &[]).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(first.warnings, Vec::<String>::new(), "{name}");
+        assert!(
+            shipped::question(text).len() > 40,
+            "{name} says what it asks"
+        );
+        let mut again = input(&show::full(&first.facts));
+        again.name = name.to_string();
+        let second = read(&again, &[]).unwrap_or_else(|e| panic!("{name} in full: {e}"));
+        assert_eq!(first.scenario, second.scenario, "{name}");
+    }
+}
+
+#[test]
+fn defaults_of_an_empty_file() {
+    let Loaded {
+        scenario, warnings, ..
+    } = load("");
+    assert_eq!(scenario.host.nr_cpus(), 4);
+    assert_eq!(scenario.host.cost.switch_ns, 1000);
+    assert_eq!(scenario.arms.len(), 2);
+    assert_eq!(scenario.baseline.as_deref(), Some("linux"));
+    assert!(warnings[0].contains("nothing runs"));
+}
+
+#[test]
+fn the_error_of_the_guide() {
+    let text = "[host]\ncores = 4\n\n[vm.web]\ncount = 2\nvcpu = 2\n";
+    let expected = "unknown key `vcpu` in [vm.web]
+  t.toml:6
+    6 | vcpu = 2
+      | ^^^^ did you mean `vcpus`?
+  A VM may have: count, vcpus, class, weight, cap";
+    let got = refusal(text).replace("reserved_vcpus, ", "");
+    assert!(got.starts_with(expected), "{got}");
+    assert!(got.ends_with("(berth scenario help vm)"), "{got}");
+}
+
+/// One row per kind of mistake: the file, and words that the answer must have.
+#[test]
+fn mistakes() {
+    let task = "[task.hog]\nmodel = \"busy\"\n";
+    let rows: &[(&str, &[&str])] = &[
+        ("x = ", &["not TOML", "t.toml:1"]),
+        ("[host]\ncores = 4\n[host]\n", &["not TOML", "t.toml:3"]),
+        (
+            "hosts = 1",
+            &[
+                "unknown key `hosts` in the scenario",
+                "did you mean `host`?",
+            ],
+        ),
+        ("host = 4", &["`host` takes table, not a whole number"]),
+        ("[host]\ncores = 0", &["`host.cores` is 0", "1 to 4096"]),
+        (
+            "[host]\ncores = 4097",
+            &["`host.cores` is 4097", "1 to 4096"],
+        ),
+        (
+            "[host]\ncores = 2049\nthreads = 2",
+            &["4098 CPUs, more than 4096"],
+        ),
+        ("[host]\ncores = \"4\"", &["write 4 without quotes"]),
+        ("[host]\ncores = -1", &["`host.cores` is -1"]),
+        ("[host]\ncores = 99999999999", &["1 to 4096"]),
+        (
+            "[host]\ncores = 4\nllcs = 3",
+            &["spread evenly over 3 last-level caches"],
+        ),
+        (
+            "[host]\npackages = 2\nnodes = 4",
+            &["spread evenly over 4 nodes"],
+        ),
+        ("[host]\nhz = 1", &["10 to 10000"]),
+        ("[host]\nhz = \"often\"", &["count or \"exact\""]),
+        ("[host]\nkernel = \"newest\"", &["not a kernel version"]),
+        ("[host]\ncost = \"free\"", &["\"none\" or a table"]),
+        ("[host.cost]\nswitch = 2", &["write \"2us\""]),
+        (
+            "[host.cost]\nmigrate = { same_cpu = \"1us\" }",
+            &["unknown key `same_cpu` in [host.cost.migrate]"],
+        ),
+        (
+            "[host]\nmemory = \"4GiB\"",
+            &[
+                "this release does not have memory and its placement",
+                "`memory`",
+            ],
+        ),
+        (
+            "[host]\ntasks = [\"hogg\"]\n[task.hog]\nmodel = \"busy\"",
+            &["no task `hogg`", "did you mean `hog`?"],
+        ),
+        (
+            "[[host.hotplug]]\nat = \"1s\"\ncpu = 9\nonline = false",
+            &["`host.hotplug.cpu` is 9", "CPUs are 0 to 3"],
+        ),
+        (
+            "[[host.hotplug]]\nat = \"1s\"\ncpu = 1\nonline = true",
+            &["online already"],
+        ),
+        (
+            "[host]\ncores = 1\n[[host.hotplug]]\nat = \"1s\"\ncpu = 0\nonline = false",
+            &["last CPU"],
+        ),
+        ("[[host.hotplug]]\ncpu = 0\nonline = false", &["needs `at`"]),
+        ("[run]\nmeasure = \"0s\"", &["nothing would be measured"]),
+        ("[run]\nmeasure = \"10\"", &["no unit", "10s"]),
+        (
+            "[run]\nwarmup = \"2 parsecs\"",
+            &["`parsecs` is not a unit of time"],
+        ),
+        ("[run]\nseeds = 0", &["`run.seeds` is 0"]),
+        ("[vm.web]\nvcpus = 0", &["a VM needs at least one vCPU"]),
+        ("[vm.web]\nvcpus = 5000", &["1 to 4096"]),
+        (
+            "[vm.web]\nweight = 0",
+            &["`vm.web.weight` is 0", "1 to 10000"],
+        ),
+        ("[vm.web]\nweight = 10001", &["1 to 10000"]),
+        ("[vm.web]\naffinity = []", &["is empty", "at least one CPU"]),
+        ("[vm.web]\naffinity = [4]", &["no CPU 4", "0 to 3"]),
+        ("[vm.web]\naffinity = \"2-1\"", &["range `2-1` is empty"]),
+        ("[vm.web]\naffinity = \"0-3,9\"", &["no CPU 9"]),
+        ("[vm.web]\ncap = \"0 CPUs\"", &["a cap of zero"]),
+        ("[vm.web]\ncap = 2", &["write \"2 CPUs\""]),
+        ("[vm.web]\nnice = 20", &["-20 to 19"]),
+        ("[vm.web]\nclass = \"lateny\"", &["did you mean `latency`?"]),
+        ("[vm.web]\nclass = \"auto\"", &["only a host has it"]),
+        ("[vm.web]\nclass = \"mixed\"", &["needs `reserved_vcpus`"]),
+        (
+            "[vm.web]\nclass = \"mixed\"\nvcpus = 2\nreserved_vcpus = 3",
+            &["1 to 2"],
+        ),
+        ("[vm.web]\nreserved_vcpus = 1", &["only for class mixed"]),
+        ("[vm.web]\ntasks = \"hog\"", &["write [\"hog\"]"]),
+        (
+            "[vm.web]\ntasks = [1]",
+            &["list of strings", "a whole number"],
+        ),
+        (
+            "[vm.web]\ntasks = [\"hog\", \"hog\"]\n[task.hog]\nmodel = \"busy\"",
+            &["named twice"],
+        ),
+        (
+            "[vm.web]\nguest = { policy = \"mrsf\" }",
+            &["does not have guests with a scheduler of their own"],
+        ),
+        (
+            "[vm.web]\nstart = \"2s\"\nstop = \"1s\"",
+            &["stops before it starts"],
+        ),
+        ("[vm.host]", &["cannot be called `host`"]),
+        ("[vm.\"a b\"]", &["cannot name a thing"]),
+        (
+            "[vm]\ncount = 2",
+            &["`vm.count` is a whole number, not a table", "[vm.NAME]"],
+        ),
+        ("vm = 2", &["[vm.NAME]"]),
+        ("[vm.a]\ncount = 3\n[vm.a-2]", &["VMs of the same name"]),
+        (
+            "[vm.a]\ncount = 100000\nvcpus = 4096",
+            &["more than 1000000 vCPUs"],
+        ),
+        ("[task.t]", &["does nothing", "`loop`"]),
+        ("[task.t]\nloop = []", &["no steps"]),
+        (
+            "[task.t]\nmodel = \"busy\"\nloop = [\"exit\"]",
+            &["both a loop and a model"],
+        ),
+        ("[task.t]\nmodel = \"bussy\"", &["did you mean `busy`?"]),
+        (
+            "[task.t]\nmodel = \"busy\"\nload = \"5%\"",
+            &["does not take `load`", "model lookbusy"],
+        ),
+        (
+            "[task.t]\nmodel = \"lookbusy\"\nload = \"120%\"",
+            &["at most 100%"],
+        ),
+        ("[task.t]\nloop = [\"compute 5\"]", &["has no unit", "^"]),
+        ("[task.t]\nloop = [\"yield\"]", &["takes no time"]),
+        ("[task.t]\nloop = [\"reply\"]", &["has received none"]),
+        ("[task.t]\nloop = [\"busy\", \"yield\"]", &["never reached"]),
+        (
+            "[task.t]\nloop = [\"receive users\"]",
+            &["nobody sends to `users`"],
+        ),
+        (
+            "[task.t]\nloop = [\"fork you\", \"exit\"]",
+            &["no task `you`"],
+        ),
+        (
+            "[task.t]\nloop = [\"barrier b\"]",
+            &["does not have locks and barriers"],
+        ),
+        (
+            "[task.t]\nloop = [\"read disk 4KiB\"]",
+            &["does not have disks"],
+        ),
+        (
+            "[task.t]\nthreads = 0\nmodel = \"busy\"",
+            &["`task.t.threads` is 0"],
+        ),
+        ("[task.t]\nmodel = \"echo\"", &["answers nobody"]),
+        (
+            "[vm.w]\ntasks=[\"t\"]\n[task.t]\nloop=[\"send q 1B\", \"sleep 1s\"]",
+            &["no task of vm.w takes what is sent to `q`"],
+        ),
+        (
+            "[client.c]\nto = \"w\"\nsends = \"every 1s\"",
+            &["no VM `w`"],
+        ),
+        (
+            "[vm.w]\n[client.c]\nsends = \"every 1s\"",
+            &["[client.c] needs `to`"],
+        ),
+        (
+            "[vm.w]\n[client.c]\nto = \"w\"\nsends = \"often\"",
+            &["does not say when to send", "poisson(400/s)"],
+        ),
+        (
+            "[vm.w]\n[client.c]\nto = \"w\"\nsends = \"every 1s\"",
+            &[
+                "no task of vm.w takes the requests of client.c",
+                "receive c",
+            ],
+        ),
+        (
+            "[net]\nlink = \"10Gbit/s\"",
+            &["does not have a model of network cards"],
+        ),
+        ("[disk.a]", &["does not have disks"]),
+        ("[calibrate]", &["does not have calibration"]),
+        (
+            "[reproduces]\npaper = \"flms\"",
+            &["does not have claims of papers"],
+        ),
+        ("[arm.a]\npolicy = \"\"", &["no name"]),
+        ("[arm.a]\npolicy = \"vm fair\"", &["not a policy"]),
+        (
+            "[arm.a]\nset = { \"run.seeds\" = 3 }",
+            &["an arm cannot change `run.seeds`"],
+        ),
+        (
+            "[arm.a]\nset = { \"vm.x.count\" = 3 }",
+            &["there is no vm `x`"],
+        ),
+        (
+            "[vm.x]\n[arm.a]\nset = { \"vm.x.vcpus\" = 0 }",
+            &["`vm.x.vcpus` is 0", "t.toml:3"],
+        ),
+        (
+            "[vm.x]\n[arm.a]\nset = { \"vm.x.vcpu\" = 1 }",
+            &["unknown key `vcpu`", "t.toml:3"],
+        ),
+        (
+            "[compare]\nbaseline = \"linus\"",
+            &["no arm `linus`", "did you mean `linux`?"],
+        ),
+        ("[compare]\npolicies = \"linux\"", &["write [\"linux\"]"]),
+        (
+            "[[expect]]\nmetric = \"web.response.p99\"\narm = \"linux\"\nat_most = \"1ms\"",
+            &["no VM `web`"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.respnse.p99\"\narm = \"linux\"\nat_most = \"1ms\"",
+            &["did you mean `response`?"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.response.p98\"\narm = \"linux\"\nat_most = \"1ms\"",
+            &["did you mean `p9"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.cpu\"\narm = \"lin\"\nat_most = \"1 CPU\"",
+            &["no arm `lin`"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.cpu\"\narm = \"linux\"",
+            &["needs `at_most` or `at_least`"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.cpu\"\narm = \"linux\"\nat_most = \"1ms\"",
+            &["1.5 CPUs"],
+        ),
+        (
+            "[vm.w]\n[[expect]]\nmetric = \"w.work\"\narm = \"linux\"\nat_most = 5",
+            &["the metric is in time"],
+        ),
+        ("[expect]\nmetric = \"w.work\"", &["[[expect]]"]),
+        (
+            "title = 5",
+            &["`title` takes \"words\", not a whole number"],
+        ),
+    ];
+    for (text, words) in rows {
+        let said = refusal(text);
+        for word in *words {
+            assert!(
+                said.contains(word),
+                "of\n{text}\n-- was said:\n{said}\n-- without: {word}"
+            );
+        }
+    }
+    // The task list is only needed by some rows.
+    assert!(
+        load(task)
+            .warnings
+            .iter()
+            .any(|w| w.contains("runs nowhere"))
+    );
+}
+
+#[test]
+fn models_become_steps() {
+    let text = r#"
+        [vm.v]
+        tasks = ["l", "p", "e", "full"]
+        [task.l]
+        model = "lookbusy"
+        load = "25%"
+        period = "20ms"
+        [task.full]
+        model = "lookbusy"
+        load = "100%"
+        [task.p]
+        model = "periodic"
+        compute = "exp(2ms)"
+        [task.e]
+        model = "echo"
+        [client.ping]
+        to = "v"
+        sends = "every 100ms"
+    "#;
+    let s = load(text).scenario;
+    assert_eq!(
+        s.tasks["l"].steps,
+        [
+            Step::Timer {
+                period_ns: 20_000_000
+            },
+            Step::Compute(Dist::Const(5_000_000))
+        ]
+    );
+    assert_eq!(s.tasks["full"].steps, [Step::Busy]);
+    assert_eq!(
+        s.tasks["p"].steps,
+        [
+            Step::Timer {
+                period_ns: 100_000_000
+            },
+            Step::Compute(Dist::Exp { mean_ns: 2e6 })
+        ]
+    );
+    assert_eq!(
+        s.tasks["e"].steps,
+        [
+            Step::Receive("ping".into()),
+            Step::Compute(Dist::Const(50_000)),
+            Step::Reply
+        ]
+    );
+}
+
+#[test]
+fn arms_change_what_they_say() {
+    let text = r#"
+        [vm.web]
+        tasks = ["hog"]
+        [vm.db]
+        tasks = ["hog"]
+        [task.hog]
+        model = "busy"
+        [arm.plain]
+        policy = "vmfair"
+        [arm.tuned]
+        policy = "vmfair"
+        preset = "fast"
+        set = { "policy.slice" = "5ms", "policy.depth" = 3 }
+        [arm.heavy]
+        policy = "vmfair"
+        set = { "vm.*.weight" = 300, "host.cost.switch" = "0us" }
+    "#;
+    let s = load(text).scenario;
+    assert_eq!(s.baseline.as_deref(), Some("plain"));
+    assert_eq!(s.arms[1].params["slice"], "5ms");
+    assert_eq!(s.arms[1].params["depth"], "3");
+    assert_eq!(s.arms[1].preset.as_deref(), Some("fast"));
+    assert!(s.arms[1].scenario.is_none());
+    let heavy = s.for_arm(&s.arms[2]);
+    assert_eq!(
+        heavy.vms.iter().map(|v| v.weight).collect::<Vec<_>>(),
+        [300, 300]
+    );
+    assert_eq!(heavy.host.cost.switch_ns, 0);
+    assert_eq!(s.vms[0].weight, 100);
+    assert_eq!(s.arms[2].set["vm.*.weight"], "300");
+}
+
+#[test]
+fn edits_of_the_command_line() {
+    let s = set(
+        SMALL,
+        &[
+            "vm.web.count=4",
+            "host.cores=8",
+            "run.measure=500ms",
+            "vm.*.weight=7",
+        ],
+    )
+    .unwrap();
+    assert_eq!(
+        (
+            s.vms[0].count,
+            s.host.cores,
+            s.run.measure_ns,
+            s.vms[0].weight
+        ),
+        (4, 8, 500_000_000, 7)
+    );
+    let s = set(SMALL, &["task.hog.loop=[\"compute 1ms\", \"sleep 1ms\"]"]);
+    assert!(s.unwrap_err().contains("both a loop and a model"));
+    let s = set(SMALL, &["policy.slice=5ms"]).unwrap();
+    assert!(s.arms.iter().all(|a| a.params["slice"] == "5ms"));
+    let s = set(SMALL, &["arm.a.set.vm.web.count=9"]).unwrap();
+    assert_eq!(s.for_arm(&s.arms[0]).vms[0].count, 9);
+    assert_eq!(s.for_arm(&s.arms[1]).vms[0].count, 2);
+    let s = set(
+        "",
+        &[
+            "compare.policies=[\"gfifo\"]",
+            "policy.slice=1ms",
+            "host.cost.migrate.same_llc=9us",
+        ],
+    )
+    .unwrap();
+    assert_eq!(s.arms[0].params["slice"], "1ms");
+    assert_eq!(s.host.cost.migrate_same_llc_ns, 9000);
+
+    for (edit, words) in [
+        ("vm.web.count=0.5", "takes count, not a decimal number"),
+        ("vm.web.vcpus=0", "a VM needs at least one vCPU"),
+        ("vm.web.vcpu=1", "did you mean `vcpus`?"),
+        ("vm.wep.count=1", "did you mean `web`?"),
+        ("vm.web=1", "is a whole table"),
+        ("host=1", "is a whole table"),
+        ("vm..count=1", "is not an address"),
+        ("vm.web.count", "does not say what to set"),
+        ("vm.web.count=", "set to nothing"),
+        ("vm.web.count.x=1", "which is no table"),
+        ("run.measure=5", "write \"5us\""),
+        ("=", ""),
+        ("nonsense.x=1", "unknown key `nonsense`"),
+    ] {
+        let said = set(SMALL, &[edit]).unwrap_err();
+        assert!(said.contains(words), "{edit}: {said}");
+        assert!(
+            said.contains("command line") && said.contains(&format!("--set {edit}")),
+            "{edit}: {said}"
+        );
+    }
+}
+
+#[test]
+fn added_policies_are_arms() {
+    let add = |text: &str, policy: &str| {
+        let s = read(&input(text), &[Edit::AddPolicy(policy.into())])
+            .unwrap()
+            .scenario;
+        s.arms
+            .into_iter()
+            .map(|a| (a.name, a.policy))
+            .collect::<Vec<_>>()
+    };
+    let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+    assert_eq!(
+        add("", "x/my.bpf.c"),
+        [
+            pair("linux", "linux"),
+            pair("vmfair", "vmfair"),
+            pair("my", "x/my.bpf.c")
+        ]
+    );
+    assert_eq!(
+        add("[compare]\npolicies = [\"gfifo\"]", "my.bpf.o"),
+        [pair("gfifo", "gfifo"), pair("my", "my.bpf.o")]
+    );
+    let arms = add(SMALL, "c");
+    assert_eq!(
+        arms.iter()
+            .map(|a| a.0.as_str())
+            .collect::<std::collections::BTreeSet<_>>()
+            .len(),
+        3
+    );
+}
+
+#[test]
+fn full_shows_origins() {
+    let loaded = read(&input(SMALL), &[Edit::Set("vm.web.weight=50".into())]).unwrap();
+    let full = show::full(&loaded.facts);
+    let line = |start: &str| {
+        full.lines()
+            .find(|l| l.starts_with(start))
+            .unwrap_or_else(|| panic!("no {start} in\n{full}"))
+            .to_string()
+    };
+    assert!(line("count = 2").ends_with("# line 3"));
+    assert!(line("weight = 50").ends_with("# command line"));
+    assert!(line("seeds = 10").ends_with("# default"));
+    assert!(line("# cap: no cap").ends_with("# default"));
+    assert_eq!(read(&input(&full), &[]).unwrap().scenario, loaded.scenario);
+}
+
+#[test]
+fn values_from_a_file() {
+    let folder = tempdir();
+    std::fs::write(folder.join("x.csv"), "# service times\n300us\n\n1ms\n").unwrap();
+    std::fs::write(folder.join("bad.csv"), "300\n").unwrap();
+    let text = |file: &str| {
+        format!("[vm.v]\ntasks = [\"t\"]\n[task.t]\nloop = ['compute file(\"{file}\")']\n")
+    };
+    let read_it = |file: &str| {
+        let mut input = input(&text(file));
+        input.folder = Some(folder.clone());
+        read(&input, &[])
+            .map(|l| l.scenario.tasks["t"].steps.clone())
+            .map_err(|e| e.to_string())
+    };
+    assert_eq!(
+        read_it("x.csv"),
+        Ok(vec![Step::Compute(Dist::Values(vec![300_000, 1_000_000]))])
+    );
+    assert!(
+        read_it("bad.csv")
+            .unwrap_err()
+            .contains("bad.csv line 1: `300` has no unit")
+    );
+    assert!(read_it("none.csv").unwrap_err().contains("cannot read"));
+    assert!(read_it(".").unwrap_err().contains("should be a file"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+fn tempdir() -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("berth-scenario-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}

@@ -5,8 +5,6 @@ use std::process::ExitCode;
 /// Why a command did not do all it was asked for.
 #[derive(Debug)]
 pub enum Failure {
-    /// Status 1: an `[[expect]]` does not hold. The results say which; nothing more is printed.
-    Expect,
     /// Status 2: bad usage or input, nothing was run.
     Input(String),
 }
@@ -23,7 +21,6 @@ pub type Done = Result<(), Failure>;
 pub fn code(done: Done) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Expect) => ExitCode::from(1),
         Err(Failure::Input(message)) => {
             eprintln!("error: {message}");
             ExitCode::from(2)

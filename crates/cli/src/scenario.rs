@@ -5,7 +5,7 @@ use berth_scenario::{Edit, Loaded, help, read, shipped, show};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -83,7 +83,7 @@ pub const STEPS: [(&str, &str, &str); 12] = [
     (
         "send",
         "send NAME 1KiB",
-        "put a message into queue NAME of the same VM",
+        "put a message into the queue of task NAME, or into queue NAME",
     ),
     ("yield", "yield", "let others run"),
     ("nice", "nice 5", "change one's nice value"),

@@ -309,7 +309,7 @@ fn mistakes() {
         ("[task.t]\nmodel = \"echo\"", &["answers nobody"]),
         (
             "[vm.w]\ntasks=[\"t\"]\n[task.t]\nloop=[\"send q 1B\", \"sleep 1s\"]",
-            &["no task of vm.w takes what is sent to `q`"],
+            &["nobody takes what is sent to `q`"],
         ),
         (
             "[client.c]\nto = \"w\"\nsends = \"every 1s\"",
@@ -419,18 +419,23 @@ fn mistakes() {
 fn models_become_steps() {
     let text = r#"
         [vm.v]
+        vcpus = 4
         tasks = ["l", "p", "e", "full"]
         [task.l]
+        threads = 1
         model = "lookbusy"
         load = "25%"
         period = "20ms"
         [task.full]
+        threads = 1
         model = "lookbusy"
         load = "100%"
         [task.p]
+        threads = 1
         model = "periodic"
         compute = "exp(2ms)"
         [task.e]
+        threads = 1
         model = "echo"
         [client.ping]
         to = "v"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who sends to whom: every request and message needs a task that takes it, in the same VM.
+//! Who sends to whom: every request and message needs a task that takes it.
 use super::tasks::Places;
 use crate::diag::{At, Error, Result};
 use crate::model::{Scenario, Step};
+use crate::placement::{self, PlacementError, queue_of};
 use std::collections::BTreeSet;
 
 /// Checks queues and forks of every VM and of the host.
@@ -17,13 +18,15 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
 
     // Names that exist at all.
     let tasks: BTreeSet<&str> = scenario.tasks.keys().map(String::as_str).collect();
-    let mut queues: BTreeSet<&str> = scenario.clients.iter().map(|c| c.name.as_str()).collect();
+    let mut sent: BTreeSet<&str> = BTreeSet::new();
     for task in scenario.tasks.values() {
-        queues.extend(task.steps.iter().filter_map(|s| match s {
-            Step::Send { to, .. } => Some(to.as_str()),
+        sent.extend(task.steps.iter().filter_map(|s| match s {
+            Step::Send { to, .. } => Some(queue_of(scenario, to).unwrap_or(to)),
             _ => None,
         }));
     }
+    let mut queues: BTreeSet<&str> = scenario.clients.iter().map(|c| c.name.as_str()).collect();
+    queues.extend(&sent);
     for task in scenario.tasks.values() {
         for (i, step) in task.steps.iter().enumerate() {
             match step {
@@ -43,6 +46,13 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
     }
 
     // What runs in each VM, and on the host itself.
+    let everywhere: BTreeSet<&str> = scenario
+        .vms
+        .iter()
+        .map(|vm| &vm.tasks)
+        .chain([&scenario.host.tasks])
+        .flat_map(|named| receives(scenario, &with_forks(scenario, named)))
+        .collect();
     for vm in &scenario.vms {
         let running = with_forks(scenario, &vm.tasks);
         let receives = receives(scenario, &running);
@@ -62,46 +72,58 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
                 )));
             }
         }
-        let sends = sends(scenario, &running);
-        for (task, step, queue) in &sends {
-            if !receives.contains(queue) {
-                return Err(wrong(
-                    task,
-                    *step,
-                    format!("no task of vm.{} takes what is sent to `{queue}`", vm.name),
-                )
-                .label(format!("a task in it needs the step `receive {queue}`")));
-            }
-        }
-        let fed: BTreeSet<&str> = (scenario
+        let from_clients: BTreeSet<&str> = scenario
             .clients
             .iter()
             .filter(|c| c.to == vm.name)
-            .map(|c| c.name.as_str()))
-        .chain(sends.iter().map(|s| s.2))
-        .collect();
-        for queue in receives.difference(&fed) {
+            .map(|c| c.name.as_str())
+            .collect();
+        for queue in receives
+            .difference(&from_clients)
+            .filter(|q| !sent.contains(*q))
+        {
             warnings.push(format!(
                 "in vm.{} a task waits for `{queue}`, which nobody sends there",
                 vm.name
             ));
         }
     }
-    let running = with_forks(scenario, &scenario.host.tasks);
-    let receives = receives(scenario, &running);
-    for (task, step, queue) in sends(scenario, &running) {
-        if !receives.contains(queue) {
-            return Err(wrong(
-                task,
-                step,
-                format!("no task of the host takes what is sent to `{queue}`"),
-            )
-            .label(format!(
-                "a task in host.tasks needs the step `receive {queue}`"
-            )));
+    for task in scenario.tasks.values() {
+        for (i, step) in task.steps.iter().enumerate() {
+            if let Step::Send { to, .. } = step
+                && !everywhere.contains(queue_of(scenario, to).unwrap_or(to))
+            {
+                return Err(wrong(
+                    &task.name,
+                    i,
+                    format!("nobody takes what is sent to `{to}`"),
+                )
+                .label(format!("a task that runs needs the step `receive {to}`")));
+            }
         }
     }
-    Ok(())
+    folded(scenario, places)
+}
+
+/// The vCPU threads that the scenario comes down to must be possible (see [`crate::placement`]).
+fn folded(scenario: &Scenario, places: &Places) -> Result<()> {
+    let Err(error) = placement::threads(scenario) else {
+        return Ok(());
+    };
+    let place = match &error {
+        PlacementError::TooManyThreads { task, .. }
+        | PlacementError::NoVcpuForPool { task, .. }
+        | PlacementError::ReceiveInside { task }
+        | PlacementError::SleepingPool { task, .. }
+        | PlacementError::MixedPools { first: task, .. } => places.headers.get(task),
+        PlacementError::NobodyReceives { from, .. } => places.headers.get(from),
+        PlacementError::ClientUnheard { client, .. } => places.clients.get(client),
+        PlacementError::UnknownTask { .. } => None,
+    };
+    Err(match place {
+        Some(at) => Error::at(at, error.to_string()),
+        None => Error::new(error.to_string()),
+    })
 }
 
 /// The tasks named, and all that they fork.
@@ -133,17 +155,4 @@ fn receives<'a>(scenario: &'a Scenario, tasks: &BTreeSet<&'a str>) -> BTreeSet<&
             _ => None,
         })
         .collect()
-}
-
-/// Task, position of the step, queue.
-fn sends<'a>(scenario: &'a Scenario, tasks: &BTreeSet<&'a str>) -> Vec<(&'a str, usize, &'a str)> {
-    let mut list = Vec::new();
-    for task in tasks.iter().filter_map(|t| scenario.tasks.get(*t)) {
-        for (i, step) in task.steps.iter().enumerate() {
-            if let Step::Send { to, .. } = step {
-                list.push((task.name.as_str(), i, to.as_str()));
-            }
-        }
-    }
-    list
 }

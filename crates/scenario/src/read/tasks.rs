@@ -12,10 +12,11 @@ use crate::section::Section;
 use crate::tree::{Node, Value};
 use std::collections::BTreeMap;
 
-/// Where each step of each task stands, and each client's header.
+/// Where each task and client and each step of a task stands.
 #[derive(Default)]
 pub struct Places {
     pub steps: BTreeMap<String, Vec<At>>,
+    pub headers: BTreeMap<String, At>,
     pub clients: BTreeMap<String, At>,
 }
 
@@ -51,6 +52,7 @@ pub fn tasks(
         let affinity = section.cpus("affinity", nr_cpus)?;
         let threads = threads.and_then(|(n, _)| u32::try_from(n).ok());
         places.steps.insert(name.clone(), at);
+        places.headers.insert(name.clone(), entry.key_at.clone());
         tasks.insert(
             name.clone(),
             Task {

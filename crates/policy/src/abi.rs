@@ -33,6 +33,8 @@ pub struct Inst {
     pub map: *const *mut Map,
     /// Translated functions, indexed by [`crate::ir::FuncId`]: callbacks go through it.
     pub code: *const NativeFn,
+    /// CPUs of the machine: bits of a mask.
+    pub nr_cpus: u32,
 }
 
 /// A map as translated code sees it: enough for inline lookups.

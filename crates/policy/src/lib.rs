@@ -14,8 +14,18 @@
 //! ```
 pub mod abi;
 pub mod blocks;
+pub mod callback;
 pub mod error;
+pub mod host_map;
+pub mod instance;
 pub mod ir;
 pub mod kview;
 pub mod maps;
+pub mod native;
+pub mod params;
+pub mod policy;
+pub mod profile;
+pub mod runtime;
+mod sections;
+mod storage;
 pub mod table;

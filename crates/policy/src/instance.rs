@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One policy on one machine: its sections, maps, storages, and how it is called.
+//!
+//! Code is shared by all instances of a policy; an instance owns data only. Calls nest (a kernel
+//! function called by the policy may wake a task, which calls the policy again), so every method takes
+//! `&self`; an instance is used by one thread at a time.
+use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, Trap};
+use crate::error::{LoadError, Result};
+use crate::ir::{FuncId, MapId};
+use crate::maps::{self, MapSlot, Place};
+use crate::policy::Policy;
+use crate::profile::Kconfig;
+use crate::runtime::State;
+use crate::sections::SectionData;
+use crate::table::{FUNCS, Home};
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+/// How the policy's code is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Translated to machine code.
+    #[default]
+    Native,
+    /// Interpreted, every access checked: slower, and a trap names function, file and line.
+    Checked,
+}
+
+/// Instructions a single callback may execute unless told otherwise.
+pub const DEFAULT_BUDGET: u64 = 10_000_000;
+
+/// Value put into a read-only variable before the policy starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Const {
+    Int(i128),
+    /// Copied to the variable's start; must not be longer than it.
+    Bytes(Vec<u8>),
+}
+
+/// What an instance is made for.
+#[derive(Clone, Debug)]
+pub struct InstanceConfig {
+    /// CPUs of the machine: size of per-CPU maps and masks.
+    pub nr_cpus: u32,
+    /// CONFIG_* values of this machine; the rest comes from the policy's kernel profile.
+    pub kconfig: BTreeMap<String, Kconfig>,
+    /// Variables by name (any section), set before the policy starts.
+    pub consts: BTreeMap<String, Const>,
+    /// Declared parameters by name, as the user wrote them.
+    pub params: BTreeMap<String, String>,
+    /// Other `max_entries` by map name.
+    pub map_entries: BTreeMap<String, u32>,
+    pub mode: Mode,
+    /// Instructions one callback may execute; [`DEFAULT_BUDGET`].
+    pub budget_insns: u64,
+    /// Of `bpf_get_prandom_u32` and of masks' "any" choices.
+    pub seed: u64,
+}
+
+impl InstanceConfig {
+    /// Defaults for a machine of `nr_cpus` CPUs.
+    pub fn new(nr_cpus: u32) -> Self {
+        InstanceConfig {
+            nr_cpus,
+            kconfig: BTreeMap::new(),
+            consts: BTreeMap::new(),
+            params: BTreeMap::new(),
+            map_entries: BTreeMap::new(),
+            mode: Mode::Native,
+            budget_insns: DEFAULT_BUDGET,
+            seed: 0,
+        }
+    }
+}
+
+/// Answers whether a policy may touch kernel memory: machine, address, size, write.
+pub type MemoryCheck = unsafe fn(*mut c_void, u64, u32, bool) -> bool;
+
+/// The complete function table: this crate's functions and the simulator's kernel model.
+#[derive(Clone, Debug)]
+pub struct KernelVtable {
+    fns: Vec<KernelFn>,
+    memory: Option<MemoryCheck>,
+}
+
+impl KernelVtable {
+    /// `kernel` has every [`Home::Kernel`] row of the table exactly once.
+    ///
+    /// # Errors
+    /// Names what is missing, double or unknown.
+    pub fn new(kernel: &[(&'static str, KernelFn)]) -> Result<KernelVtable> {
+        let mut given: BTreeMap<&str, KernelFn> = BTreeMap::new();
+        for (name, f) in kernel {
+            if given.insert(name, *f).is_some() {
+                return Err(LoadError::Vtable(format!("{name} is given twice")));
+            }
+        }
+        let mut missing = Vec::new();
+        let fns = FUNCS
+            .iter()
+            .map(|row| match row.home {
+                Home::Kernel => given.remove(row.name).unwrap_or_else(|| {
+                    missing.push(row.name);
+                    crate::native::TRAP_FN
+                }),
+                Home::Runtime | Home::Inline => crate::runtime::function(row.name),
+            })
+            .collect();
+        if !missing.is_empty() {
+            return Err(LoadError::Vtable(format!(
+                "missing: {}",
+                missing.join(", ")
+            )));
+        }
+        if let Some(extra) = given.keys().next() {
+            return Err(LoadError::Vtable(format!(
+                "{extra} is not a kernel function of the table"
+            )));
+        }
+        Ok(KernelVtable { fns, memory: None })
+    }
+
+    /// Which of the machine's own memory (tasks, masks, arguments) a policy may read and write; asked by
+    /// the checked mode and by `bpf_probe_read`. Without it, everything outside the instance is allowed.
+    pub fn with_memory(mut self, check: MemoryCheck) -> Self {
+        self.memory = Some(check);
+        self
+    }
+
+    pub(crate) fn fns(&self) -> &[KernelFn] {
+        &self.fns
+    }
+}
+
+const OPS: usize = Op::ALL.len();
+const NO_FUNC: u32 = u32::MAX;
+
+/// See the module's words.
+#[repr(C)]
+pub struct Instance {
+    /// First, so that the policy's `Inst` pointer is also the instance's.
+    raw: UnsafeCell<Inst>,
+    policy: Policy,
+    vtable: &'static KernelVtable,
+    ops: [u32; OPS],
+    sections: Vec<SectionData>,
+    /// What `Inst::sec` and `Inst::map` point to.
+    section_table: Box<[*mut u8]>,
+    map_table: Box<[*mut Map]>,
+    maps: Vec<UnsafeCell<Box<MapSlot>>>,
+    state: UnsafeCell<State>,
+    mode: Mode,
+    budget: u64,
+    nr_cpus: u32,
+}
+
+// SAFETY: owned data; the machine pointer is the simulator's, which moves with the instance.
+unsafe impl Send for Instance {}
+
+impl Instance {
+    /// Create the data of `policy` for one machine. `ops_var`: which scheduler of the object, if several.
+    ///
+    /// # Errors
+    /// Unknown variable, parameter, map or configuration value; a value outside its bounds.
+    pub fn new(
+        policy: &Policy,
+        ops_var: Option<&str>,
+        config: &InstanceConfig,
+        fns: &'static KernelVtable,
+    ) -> Result<Box<Instance>> {
+        let program = policy.program();
+        if config.nr_cpus == 0 || config.nr_cpus as usize > crate::kview::NR_CPUS_MAX {
+            return Err(LoadError::Setting(format!(
+                "{} CPUs: must be from 1 to {}",
+                config.nr_cpus,
+                crate::kview::NR_CPUS_MAX
+            )));
+        }
+        if config.mode == Mode::Checked {
+            return Err(LoadError::Unsupported("the checked mode".into()));
+        }
+        let mut ops = [NO_FUNC; OPS];
+        // An object of SEC("syscall") programs only has no scheduler.
+        if ops_var.is_some() || !program.structs.is_empty() {
+            for (op, func) in &policy.ops_var(ops_var)?.ops {
+                ops[*op as usize] = *func as u32;
+            }
+        }
+        let sections = crate::sections::build(policy, config)?;
+        for name in config.map_entries.keys() {
+            if !program.maps.iter().any(|m| m.name == *name) {
+                return Err(LoadError::Setting(format!(
+                    "the policy has no map `{name}`"
+                )));
+            }
+        }
+        let mut slots = Vec::with_capacity(program.maps.len());
+        for def in &program.maps {
+            let entries = config
+                .map_entries
+                .get(&def.name)
+                .copied()
+                .unwrap_or(def.max_entries);
+            slots.push(UnsafeCell::new(maps::create(def, entries, config.nr_cpus)?));
+        }
+        let section_table: Box<[*mut u8]> = sections.iter().map(SectionData::base).collect();
+        let map_table: Box<[*mut Map]> =
+            slots.iter_mut().map(|s| &raw mut s.get_mut().raw).collect();
+        let mut instance = Box::new(Instance {
+            raw: UnsafeCell::new(Inst {
+                insns: 0,
+                insns_limit: 0,
+                now: 0,
+                ktime: 0,
+                cpu: 0,
+                op: 0,
+                machine: std::ptr::null_mut(),
+                fns: fns.fns().as_ptr(),
+                sec: std::ptr::null(),
+                map: std::ptr::null(),
+                code: policy.native().code,
+                nr_cpus: config.nr_cpus,
+            }),
+            policy: policy.clone(),
+            vtable: fns,
+            ops,
+            sections,
+            section_table,
+            map_table,
+            maps: slots,
+            state: UnsafeCell::new(State::new(config.nr_cpus, config.seed)),
+            mode: config.mode,
+            budget: config.budget_insns,
+            nr_cpus: config.nr_cpus,
+        });
+        let (sec, map) = (instance.section_table.as_ptr(), instance.map_table.as_ptr());
+        let raw = instance.raw.get_mut();
+        raw.sec = sec;
+        raw.map = map;
+        Ok(instance)
+    }
+
+    /// The instance behind the pointer a kernel function gets.
+    ///
+    /// # Safety
+    /// `inst` came from [`Instance::raw`] or from policy code, and the instance is alive for `'a`.
+    pub unsafe fn of<'a>(inst: *mut Inst) -> &'a Instance {
+        // SAFETY: `raw` is the first field of a #[repr(C)] structure.
+        unsafe { &*inst.cast::<Instance>() }
+    }
+
+    /// What the simulator sets before a call: `now`, `ktime`, `cpu`.
+    pub fn raw(&self) -> *mut Inst {
+        self.raw.get()
+    }
+
+    /// The machine handed to kernel functions.
+    pub fn set_machine(&self, machine: *mut c_void) {
+        // SAFETY: one thread; no reference into `raw` is held anywhere.
+        unsafe { (*self.raw.get()).machine = machine }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub fn nr_cpus(&self) -> u32 {
+        self.nr_cpus
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// BPF instructions executed so far.
+    pub fn insns(&self) -> u64 {
+        // SAFETY: as `set_machine`.
+        unsafe { (*self.raw.get()).insns }
+    }
+
+    /// Does the policy implement `op`?
+    #[inline]
+    pub fn has(&self, op: Op) -> bool {
+        self.ops[op as usize] != NO_FUNC
+    }
+
+    /// Call the policy's `op` (0 if it has none). `args` are the operation's arguments, at most six.
+    ///
+    /// # Errors
+    /// The policy trapped; its data is as the trap left it.
+    ///
+    /// # Safety
+    /// Pointers among `args` are what the operation's prototype says and stay valid during the call.
+    #[inline]
+    pub unsafe fn call(&self, op: Op, args: &[u64]) -> std::result::Result<u64, Trap> {
+        let func = self.ops[op as usize];
+        if func == NO_FUNC {
+            return Ok(0);
+        }
+        let mut context = [0u64; 6];
+        context[..args.len()].copy_from_slice(args);
+        // SAFETY: the caller's promise; an entry reads its arguments through r1.
+        unsafe { self.enter(func as usize, op, &[context.as_ptr() as u64, 0, 0, 0, 0]) }
+    }
+
+    /// Call a BPF function by its value (a timer's callback), in the context `op`.
+    ///
+    /// # Errors
+    /// As [`Instance::call`]; a value that is no function is a bad access.
+    ///
+    /// # Safety
+    /// As [`Instance::call`].
+    pub unsafe fn call_func(
+        &self,
+        value: u64,
+        op: Op,
+        args: &[u64],
+    ) -> std::result::Result<u64, Trap> {
+        let Some(func) = self.function(value) else {
+            return Err(Trap {
+                kind: crate::abi::TrapKind::BadAccess {
+                    address: value,
+                    size: 8,
+                    write: false,
+                },
+                function: None,
+                file: None,
+                line: None,
+            });
+        };
+        let mut registers = [0u64; 5];
+        registers[..args.len()].copy_from_slice(args);
+        // SAFETY: the caller's promise.
+        unsafe { self.enter(func, op, &registers) }
+    }
+
+    /// Run the SEC("syscall") program `name` on `context`, which it may read and write.
+    ///
+    /// # Errors
+    /// No such program, or it trapped.
+    ///
+    /// # Safety
+    /// As [`Instance::call`].
+    pub unsafe fn syscall(
+        &self,
+        name: &str,
+        context: &mut [u64],
+    ) -> Result<std::result::Result<u64, Trap>> {
+        let program = self.policy.program();
+        let Some((_, func)) = program.syscalls.iter().find(|(n, _)| n == name) else {
+            return Err(LoadError::Setting(format!(
+                "the policy has no syscall program `{name}`"
+            )));
+        };
+        let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.enter(*func, Op::Syscall, &args) })
+    }
+
+    /// The function a `FUNC_TAG` value stands for.
+    pub fn function(&self, value: u64) -> Option<FuncId> {
+        let id = (value ^ FUNC_TAG) as usize;
+        (id < self.policy.program().funcs.len()).then_some(id)
+    }
+
+    #[inline]
+    unsafe fn enter(
+        &self,
+        func: FuncId,
+        op: Op,
+        args: &[u64; 5],
+    ) -> std::result::Result<u64, Trap> {
+        let raw = self.raw.get();
+        // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
+        unsafe {
+            let (outer_op, outer_limit, start) = ((*raw).op, (*raw).insns_limit, (*raw).insns);
+            (*raw).op = op as u32;
+            (*raw).insns_limit = start + self.budget;
+            let result = match self.mode {
+                Mode::Native => {
+                    let f: NativeFn = *(*raw).code.add(func);
+                    crate::native::enter(self.policy.native(), f, raw, args, |i| {
+                        self.policy.program().funcs[i].name.clone()
+                    })
+                }
+                Mode::Checked => unreachable!("refused in new()"),
+            };
+            (*raw).op = outer_op;
+            (*raw).insns_limit = outer_limit.wrapping_add((*raw).insns - start);
+            result
+        }
+    }
+
+    /// Address and size of the global variable `name`.
+    pub fn var(&self, name: &str) -> Option<(*mut u8, usize)> {
+        let program = self.policy.program();
+        program.sections.iter().enumerate().find_map(|(i, s)| {
+            let var = s.vars.iter().find(|v| v.name == name)?;
+            // SAFETY: variables lie inside their section.
+            let address = unsafe { self.section_table[i].add(var.offset as usize) };
+            Some((address, var.size as usize))
+        })
+    }
+
+    /// The map called `name`, for the host side.
+    pub fn map(&self, name: &str) -> Option<crate::host_map::MapHandle<'_>> {
+        let id = self
+            .policy
+            .program()
+            .maps
+            .iter()
+            .position(|m| m.name == name)?;
+        Some(crate::host_map::MapHandle::new(self, id))
+    }
+
+    /// Number of the map whose policy-visible address is `map`.
+    pub fn map_id(&self, map: *const Map) -> Option<MapId> {
+        self.map_table.iter().position(|m| std::ptr::eq(*m, map))
+    }
+
+    /// The policy-visible address of a map.
+    pub fn map_address(&self, id: MapId) -> *mut Map {
+        self.map_table[id]
+    }
+
+    /// The map object.
+    ///
+    /// # Safety
+    /// No other reference to this map's object is alive: take it for one operation only.
+    #[allow(clippy::mut_from_ref)] // interior mutability, one thread; see the safety section
+    pub(crate) unsafe fn slot(&self, id: MapId) -> &mut MapSlot {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.maps[id].get() }
+    }
+
+    /// Random numbers, masks, sinks.
+    ///
+    /// # Safety
+    /// As [`Instance::slot`].
+    #[allow(clippy::mut_from_ref)] // as `slot`
+    pub(crate) unsafe fn state(&self) -> &mut State {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.state.get() }
+    }
+
+    /// The map element an address lies in (a timer's): map, slot number, offset, key and value.
+    pub fn locate(&self, address: u64) -> Option<(MapId, Place)> {
+        (0..self.maps.len()).find_map(|id| {
+            // SAFETY: one operation.
+            let place = unsafe { self.slot(id) }.runtime.locate(address)?;
+            Some((id, place))
+        })
+    }
+
+    /// A task is gone: free its storages. `index` is its `berth_index`.
+    pub fn task_gone(&self, index: u32) {
+        self.free_storage(maps::kind::TASK_STORAGE, index);
+    }
+
+    /// A cgroup is gone: free its storages.
+    pub fn cgroup_gone(&self, index: u32) {
+        self.free_storage(maps::kind::CGRP_STORAGE, index);
+    }
+
+    fn free_storage(&self, kind: u32, index: u32) {
+        for (id, def) in self.policy.program().maps.iter().enumerate() {
+            if def.kind == kind {
+                // SAFETY: one operation; the key has four bytes.
+                unsafe { self.slot(id).runtime.delete((&raw const index).cast()) };
+            }
+        }
+    }
+
+    /// May the policy touch these bytes? Sections, live map elements, masks, and what the simulator's
+    /// check says of its own objects. The executing function's stack is the interpreter's business.
+    pub fn may_access(&self, address: u64, size: u32, write: bool) -> bool {
+        let end = address.saturating_add(u64::from(size));
+        for (section, data) in self.policy.program().sections.iter().zip(&self.sections) {
+            let start = data.base() as u64;
+            if address >= start && end <= start + data.len() as u64 {
+                return !(write && section.readonly);
+            }
+        }
+        for id in 0..self.maps.len() {
+            // SAFETY: one operation.
+            if unsafe { self.slot(id) }.runtime.contains(address, size) {
+                return true;
+            }
+        }
+        // SAFETY: one operation.
+        if unsafe { self.state() }.masks.contains(address, size) {
+            return true;
+        }
+        match self.vtable.memory {
+            // SAFETY: the simulator's own check, with its own machine.
+            Some(check) => unsafe { check((*self.raw.get()).machine, address, size, write) },
+            None => address >= 4096,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Running translated code: the table a translation exports, and entering it so that a trap comes back
+//! as a value (`trampoline.c`).
+use crate::abi::{Inst, KernelFn, NativeFn, Trap, TrapKind};
+use std::ffi::{c_char, c_int};
+use std::sync::Once;
+
+/// What every translation exports as `berth_native_NAME` (see `emit.rs`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NativeTable {
+    /// Functions by [`crate::ir::FuncId`].
+    pub code: *const NativeFn,
+    pub count: u64,
+    /// The translated code itself: `[start, end)`.
+    pub text_start: *const u8,
+    pub text_end: *const u8,
+    /// Hash of the C text this was compiled from, NUL-terminated.
+    pub key: *const c_char,
+}
+
+// SAFETY: immutable data and code.
+unsafe impl Send for NativeTable {}
+// SAFETY: as above.
+unsafe impl Sync for NativeTable {}
+
+impl NativeTable {
+    /// Functions by [`crate::ir::FuncId`].
+    pub fn functions(&self) -> &[NativeFn] {
+        // SAFETY: the emitter writes `count` entries.
+        unsafe { std::slice::from_raw_parts(self.code, self.count as usize) }
+    }
+
+    /// Index of the function whose code is nearest below `pc`.
+    fn nearest(&self, pc: u64) -> Option<usize> {
+        self.functions()
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (*f as usize as u64, i))
+            .filter(|(start, _)| *start <= pc)
+            .max()
+            .map(|(_, i)| i)
+    }
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct RawTrap {
+    kind: u64,
+    a: u64,
+    b: u64,
+    pc: u64,
+}
+const TRAP_BUDGET: u64 = 1;
+
+unsafe extern "C" {
+    fn berth_enter(
+        f: NativeFn,
+        inst: *mut Inst,
+        args: *const u64,
+        result: *mut u64,
+        trap: *mut RawTrap,
+    ) -> c_int;
+    fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, u1: u64, u2: u64) -> u64;
+    fn berth_install_handler();
+    fn berth_register_code(start: u64, end: u64) -> c_int;
+}
+
+/// Entry 0 of every function table: translated code leaves through it.
+pub const TRAP_FN: KernelFn = berth_trap;
+
+/// Faults in this translation's code become traps from now on. Call once per loaded translation.
+pub fn register(table: &NativeTable) {
+    static HANDLER: Once = Once::new();
+    // SAFETY: installs process-wide handlers that pass on what is not a policy's.
+    HANDLER.call_once(|| unsafe { berth_install_handler() });
+    // SAFETY: the range is the translation's own text and stays mapped.
+    let failed = unsafe { berth_register_code(table.text_start as u64, table.text_end as u64) };
+    assert_eq!(failed, 0, "out of memory");
+}
+
+/// Run `f`. `names` gives the name of a function by its number, for the report of a trap.
+///
+/// # Safety
+/// `f` belongs to `table`, `inst` to an instance of the same policy.
+#[inline]
+pub unsafe fn enter(
+    table: &NativeTable,
+    f: NativeFn,
+    inst: *mut Inst,
+    args: &[u64; 5],
+    names: impl Fn(usize) -> String,
+) -> Result<u64, Trap> {
+    let mut result = 0;
+    let mut trap = RawTrap::default();
+    // SAFETY: the caller's promise.
+    if unsafe { berth_enter(f, inst, args.as_ptr(), &mut result, &mut trap) } == 0 {
+        return Ok(result);
+    }
+    let kind = if trap.kind == TRAP_BUDGET {
+        TrapKind::Budget { insns: trap.a }
+    } else {
+        // How wide the access was is not known here; the checked mode says it.
+        TrapKind::BadAccess {
+            address: trap.a,
+            size: 0,
+            write: trap.b != 0,
+        }
+    };
+    Err(Trap {
+        kind,
+        function: table.nearest(trap.pc).map(names),
+        file: None,
+        line: None,
+    })
+}

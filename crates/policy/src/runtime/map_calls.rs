@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Helpers on maps: they find the map object behind the policy's map pointer.
+use super::{cpu, kernel_fns};
+use crate::abi::{Inst, Map};
+use crate::callback::call_back;
+use crate::instance::Instance;
+use crate::kview::{Cgroup, TaskStruct};
+use crate::maps::{EINVAL, ENOENT, MapSlot, kind};
+use crate::storage::Storage;
+
+/// `BPF_LOCAL_STORAGE_GET_F_CREATE`.
+const STORAGE_CREATE: u64 = 1;
+
+/// The map object, if `map` is one of this instance's.
+#[allow(clippy::mut_from_ref)] // one operation, one thread: see Instance::slot
+fn slot(inst: &Instance, map: u64) -> Option<&mut MapSlot> {
+    let id = inst.map_id(map as *const Map)?;
+    // SAFETY: used for one operation.
+    Some(unsafe { inst.slot(id) })
+}
+
+/// Value of a storage map for the object numbered `index`.
+///
+/// # Safety
+/// `init` is null or has the map's value size.
+unsafe fn storage_get(inst: &Instance, map: u64, index: u32, init: u64, flags: u64) -> u64 {
+    let Some(slot) = slot(inst, map) else {
+        return 0;
+    };
+    if !matches!(slot.raw.kind, kind::TASK_STORAGE | kind::CGRP_STORAGE) {
+        return 0;
+    }
+    // SAFETY: `maps::create` gives exactly these kinds a Storage.
+    let storage = unsafe { &mut *(&raw mut *slot.runtime).cast::<Storage>() };
+    if flags & STORAGE_CREATE != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { storage.create(&mut slot.raw, index, init as *const u8) as u64 }
+    } else {
+        storage.get(index) as u64
+    }
+}
+
+unsafe fn storage_delete(inst: &Instance, map: u64, index: u32) -> u64 {
+    match slot(inst, map) {
+        // SAFETY: the key has four bytes.
+        Some(slot) => unsafe { slot.runtime.delete((&raw const index).cast()) as u64 },
+        None => EINVAL as u64,
+    }
+}
+
+/// Call `callback(map, key, value, context)` for every element until it returns non-zero.
+unsafe fn for_each(inst: &Instance, raw: *mut Inst, map: u64, callback: u64, context: u64) -> u64 {
+    let Some(id) = inst.map_id(map as *const Map) else {
+        return EINVAL as u64;
+    };
+    let (mut cursor, mut calls) = (0, 0);
+    loop {
+        // SAFETY: one operation; the reference ends before the callback runs.
+        let Some(e) = (unsafe { inst.slot(id) })
+            .runtime
+            .next(&mut cursor, cpu(raw))
+        else {
+            return calls;
+        };
+        calls += 1;
+        // SAFETY: the policy's own callback.
+        if unsafe {
+            call_back(
+                raw,
+                callback,
+                [map, e.key as u64, e.value as u64, context, 0],
+            )
+        } != 0
+        {
+            return calls;
+        }
+    }
+}
+
+// SAFETY throughout: key, value and object pointers come from the policy as the prototypes say (see the
+// module's words in `runtime`); map objects are used for one operation each.
+kernel_fns! {
+    fn bpf_map_lookup_elem(inst, raw, map, key) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.lookup(key as *const u8, cpu(raw)) as u64 },
+            None => 0,
+        }
+    }
+    fn bpf_map_update_elem(inst, raw, map, key, value, flags) {
+        match slot(inst, map) {
+            Some(slot) => unsafe {
+                slot.runtime.update(key as *const u8, value as *const u8, flags, cpu(raw)) as u64
+            },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_map_delete_elem(inst, _raw, map, key) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.delete(key as *const u8) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_map_push_elem(inst, _raw, map, value, flags) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.push(value as *const u8, flags) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_map_pop_elem(inst, _raw, map, value) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.pop(value as *mut u8) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_map_peek_elem(inst, _raw, map, value) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.peek(value as *mut u8) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_map_lookup_percpu_elem(inst, _raw, map, key, cpu) {
+        match slot(inst, map) {
+            Some(slot) if (cpu as u32) < inst.nr_cpus() => unsafe {
+                slot.runtime.lookup(key as *const u8, cpu as u32) as u64
+            },
+            _ => 0,
+        }
+    }
+    fn bpf_for_each_map_elem(inst, raw, map, callback, context, flags) {
+        if flags != 0 {
+            return EINVAL as u64;
+        }
+        unsafe { for_each(inst, raw, map, callback, context) }
+    }
+    fn bpf_map_sum_elem_count(inst, _raw, map) {
+        slot(inst, map).map_or(0, |slot| slot.runtime.len())
+    }
+    fn bpf_task_storage_get(inst, _raw, map, task, init, flags) {
+        if task == 0 {
+            return 0;
+        }
+        let index = unsafe { (*(task as *const TaskStruct)).berth_index };
+        unsafe { storage_get(inst, map, index, init, flags) }
+    }
+    fn bpf_task_storage_delete(inst, _raw, map, task) {
+        if task == 0 {
+            return ENOENT as u64;
+        }
+        unsafe { storage_delete(inst, map, (*(task as *const TaskStruct)).berth_index) }
+    }
+    fn bpf_cgrp_storage_get(inst, _raw, map, cgroup, init, flags) {
+        if cgroup == 0 {
+            return 0;
+        }
+        let index = unsafe { (*(cgroup as *const Cgroup)).berth_index };
+        unsafe { storage_get(inst, map, index, init, flags) }
+    }
+    fn bpf_cgrp_storage_delete(inst, _raw, map, cgroup) {
+        if cgroup == 0 {
+            return ENOENT as u64;
+        }
+        unsafe { storage_delete(inst, map, (*(cgroup as *const Cgroup)).berth_index) }
+    }
+    fn bpf_perf_event_output(inst, _raw, _context, map, flags, data, size) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.output(data as *const u8, size, flags) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    /// No performance counters in the simulated machine: what a kernel without them answers.
+    fn bpf_perf_event_read(_inst, _raw, _map, _flags) { ENOENT as u64 }
+    fn bpf_perf_event_read_value(_inst, _raw, _map, _flags, _buffer, _size) { ENOENT as u64 }
+    fn bpf_ringbuf_output(inst, _raw, map, data, size, flags) {
+        match slot(inst, map) {
+            Some(slot) => unsafe { slot.runtime.output(data as *const u8, size, flags) as u64 },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_ringbuf_reserve(inst, _raw, map, size, flags) {
+        slot(inst, map).map_or(0, |slot| slot.runtime.reserve(size, flags) as u64)
+    }
+    fn bpf_ringbuf_submit(inst, _raw, record, _flags) { commit(inst, record, false) }
+    fn bpf_ringbuf_discard(inst, _raw, record, _flags) { commit(inst, record, true) }
+    fn bpf_ringbuf_query(inst, _raw, map, flags) {
+        slot(inst, map).map_or(0, |slot| slot.runtime.query(flags))
+    }
+}
+
+/// The record's address does not name its ring buffer: ask each.
+fn commit(inst: &Instance, record: u64, discard: bool) -> u64 {
+    for id in 0..inst.policy().program().maps.len() {
+        // SAFETY: one operation.
+        let slot = unsafe { inst.slot(id) };
+        if slot.raw.kind == kind::RINGBUF && slot.runtime.commit(record as *mut u8, discard) {
+            break;
+        }
+    }
+    0
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Data sections of an instance: initial bytes, parameters, constants, kernel configuration put in.
+use crate::error::{LoadError, Result};
+use crate::instance::{Const, InstanceConfig};
+use crate::ir::{Section, Var};
+use crate::policy::Policy;
+use crate::profile::Kconfig;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+/// A section's memory. Read-only ones with equal content are one block for all instances.
+pub enum SectionData {
+    Own(Box<[u64]>, usize),
+    Shared(Arc<[u64]>, usize),
+}
+
+impl SectionData {
+    pub fn base(&self) -> *mut u8 {
+        match self {
+            SectionData::Own(words, _) => words.as_ptr().cast_mut().cast(),
+            SectionData::Shared(words, _) => words.as_ptr().cast_mut().cast(),
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            SectionData::Own(_, len) | SectionData::Shared(_, len) => *len,
+        }
+    }
+}
+
+/// All sections of `policy` for an instance.
+pub fn build(policy: &Policy, config: &InstanceConfig) -> Result<Vec<SectionData>> {
+    let program = policy.program();
+    let mut bytes: Vec<Vec<u8>> = program.sections.iter().map(|s| s.data.clone()).collect();
+    let find = |name: &str| -> Option<(usize, &Var)> {
+        program
+            .sections
+            .iter()
+            .enumerate()
+            .find_map(|(i, s)| s.vars.iter().find(|v| v.name == name).map(|v| (i, v)))
+    };
+    for param in policy.params() {
+        if let Some((i, var)) = find(&param.name) {
+            let value = match config.params.get(&param.name) {
+                Some(text) => param.value(text)?,
+                None => param.default,
+            };
+            put_int(&mut bytes[i], var, i128::from(value))?;
+        }
+    }
+    for name in config.params.keys() {
+        if !policy.params().iter().any(|p| p.name == *name) {
+            let known: Vec<_> = policy.params().iter().map(|p| p.name.as_str()).collect();
+            return Err(LoadError::Setting(format!(
+                "the policy has no parameter `{name}` (it has: {})",
+                known.join(", ")
+            )));
+        }
+    }
+    for (name, value) in &config.consts {
+        let (i, var) = find(name)
+            .ok_or_else(|| LoadError::Setting(format!("the policy has no variable `{name}`")))?;
+        match value {
+            Const::Int(v) => put_int(&mut bytes[i], var, *v)?,
+            Const::Bytes(b) => put_bytes(&mut bytes[i], var, b)?,
+        }
+    }
+    for (i, section) in program.sections.iter().enumerate() {
+        if section.name == ".kconfig" {
+            for var in &section.vars {
+                fill_kconfig(&mut bytes[i], var, policy, config)?;
+            }
+        }
+    }
+    Ok(program
+        .sections
+        .iter()
+        .zip(bytes)
+        .map(|(section, bytes)| memory(section, &bytes))
+        .collect())
+}
+
+fn put_int(bytes: &mut [u8], var: &Var, value: i128) -> Result<()> {
+    let size = var.size as usize;
+    let bits = size * 8;
+    let fits = match size {
+        1 | 2 | 4 | 8 => value >= -(1i128 << (bits - 1)) && value < (1i128 << bits),
+        _ => false,
+    };
+    if !fits {
+        return Err(LoadError::Setting(format!(
+            "{value} does not fit variable {} of {size} bytes",
+            var.name
+        )));
+    }
+    let start = var.offset as usize;
+    bytes[start..start + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    Ok(())
+}
+
+fn put_bytes(bytes: &mut [u8], var: &Var, value: &[u8]) -> Result<()> {
+    if value.len() > var.size as usize {
+        return Err(LoadError::Setting(format!(
+            "{} bytes do not fit variable {} of {} bytes",
+            value.len(),
+            var.name,
+            var.size
+        )));
+    }
+    let start = var.offset as usize;
+    bytes[start..start + value.len()].copy_from_slice(value);
+    Ok(())
+}
+
+fn fill_kconfig(
+    bytes: &mut [u8],
+    var: &Var,
+    policy: &Policy,
+    config: &InstanceConfig,
+) -> Result<()> {
+    if var.name == "LINUX_KERNEL_VERSION" {
+        return put_int(bytes, var, i128::from(policy.kernel().version_code()));
+    }
+    match config
+        .kconfig
+        .get(&var.name)
+        .or_else(|| policy.kernel().config.get(&var.name))
+    {
+        Some(Kconfig::Bool(b)) => put_int(bytes, var, i128::from(*b)),
+        Some(Kconfig::Int(n)) => put_int(bytes, var, i128::from(*n)),
+        Some(Kconfig::Text(t)) => put_bytes(bytes, var, t.as_bytes()),
+        None if var.tags.iter().any(|t| t == WEAK_TAG) => Ok(()),
+        None => Err(LoadError::Setting(format!(
+            "the policy needs {} and neither the scenario's machine nor kernel profile {} has it",
+            var.name,
+            policy.kernel().name()
+        ))),
+    }
+}
+
+/// Marks a `__weak` external in [`Var::tags`]: zero if unknown.
+pub const WEAK_TAG: &str = "berth:weak";
+
+fn memory(section: &Section, bytes: &[u8]) -> SectionData {
+    let mut words = vec![0u64; bytes.len().div_ceil(8).max(1)];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut w = [0u8; 8];
+        w[..chunk.len()].copy_from_slice(chunk);
+        *word = u64::from_le_bytes(w).to_le();
+    }
+    if !section.readonly {
+        return SectionData::Own(words.into_boxed_slice(), bytes.len());
+    }
+    type Blocks = BTreeMap<[u8; 32], Weak<[u64]>>;
+    static SHARED: LazyLock<Mutex<Blocks>> = LazyLock::new(Mutex::default);
+    let key = *blake3::hash(bytes).as_bytes();
+    let mut shared = SHARED
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(block) = shared.get(&key).and_then(Weak::upgrade) {
+        return SectionData::Shared(block, bytes.len());
+    }
+    shared.retain(|_, block| block.strong_count() > 0);
+    let block: Arc<[u64]> = words.into();
+    shared.insert(key, Arc::downgrade(&block));
+    SectionData::Shared(block, bytes.len())
+}

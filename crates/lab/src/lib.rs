@@ -1,2 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The throw-away VM: kernel, initramfs, topology, boots
+//! The throw-away VM: kernel, initramfs, topology, boots.
+//!
+//! A boot's file system holds the `berth` binary itself as first process ([`guest::main`]), the policy objects and a
+//! job. One boot runs one arm with one seed; [`run::run`] boots as many as a comparison needs, two at a time.
+pub mod assets;
+mod error;
+pub mod guest;
+pub mod initramfs;
+pub mod job;
+mod progress;
+pub mod run;
+mod scenario;
+pub mod vm;
+
+pub use error::LabError;
+pub use progress::{Listener, Progress};

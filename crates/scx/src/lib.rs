@@ -22,17 +22,23 @@
 //! * members of `sched_ext_ops` that the kernel does not have are cleared, each with a warning in [`Loaded::warnings`];
 //! * `hotplug_seq` is set, so that a CPU going away between load and attach is noticed;
 //! * `SEC("syscall")` programs are associated with the scheduler where the kernel can do that (7.1 and newer);
+//! * a policy that uses `include/berth/topology.bpf.h` is told this machine's topology, and its maps named `_by_cpu`,
+//!   `_by_llc`, `_by_node` get the machine's size;
 //! * the exit record (`UEI_DEFINE(uei)`) is read ([`Loaded::exit_record`]).
 mod error;
 mod exit;
+mod identity;
 mod layout;
 mod load;
 mod log;
+mod machine;
+mod prepare;
 mod sysfs;
 mod value;
 
 pub use error::ScxError;
 pub use exit::ExitRecord;
+pub use identity::{Role, ThreadRecord, VmClass, VmRecord};
 pub use load::{LoadOptions, Loaded};
 pub use sysfs::{State, Status, status, supported};
 pub use value::Value;

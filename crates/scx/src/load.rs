@@ -3,22 +3,20 @@
 use crate::exit::ExitRecord;
 use crate::layout::{Kernel, Layout, Ops, Variable};
 use crate::log::Capture;
+use crate::machine::Machine;
+use crate::prepare::*;
 use crate::sysfs::{self, Status};
 use crate::{ScxError, Value};
-use libbpf_rs::{
-    AsRawLibbpf, Link, Map, MapCore, MapFlags, MapType, Object, ObjectBuilder, OpenObject,
-    ProgramInput, ProgramType, btf::Btf,
-};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, MapType, Object, ProgramInput, ProgramType};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// Name given to libbpf for the object; the kernel's names of its data maps start with it.
-const OBJECT_NAME: &str = "berth";
+/// Map of `include/berth/topology.bpf.h`.
+const TOPOLOGY: &str = "berth_topology_by_cpu";
 
 /// How to load an object. The default loads its only scheduler with the values it was compiled with.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct LoadOptions {
     /// Which scheduler (struct_ops variable), if the object has several.
     pub ops: Option<String>,
@@ -26,6 +24,8 @@ pub struct LoadOptions {
     pub variables: BTreeMap<String, Value>,
     /// `max_entries` of maps, by name.
     pub map_entries: BTreeMap<String, u32>,
+    /// VM slots (dense VM numbers, the host's 0 included) that maps named `_by_vm` must hold; as compiled if `None`.
+    pub vm_slots: Option<u32>,
     /// Elements written to maps after load and before the scheduler starts: map, key, value.
     pub map_values: Vec<(String, Vec<u8>, Vec<u8>)>,
     /// Watchdog: a task runnable this long without running ends the scheduler; milliseconds, at most 30,000.
@@ -68,6 +68,8 @@ impl Loaded {
         let mut warnings = Vec::new();
 
         fill_constants(&mut open, &layout, &kernel)?;
+        let machine = Machine::running();
+        describe_machine(&mut open, &layout, &machine, options)?;
         for (name, value) in &options.variables {
             set_initial(&mut open, &layout, name, value)?;
         }
@@ -84,6 +86,11 @@ impl Loaded {
             name,
             warnings,
         };
+        if loaded.map_size(TOPOLOGY).is_some() {
+            for (cpu, record) in machine.records() {
+                loaded.set_map_value(TOPOLOGY, &cpu.to_ne_bytes(), &record)?;
+            }
+        }
         for (map, key, value) in &options.map_values {
             loaded.set_map_value(map, key, value)?;
         }
@@ -313,6 +320,12 @@ impl Loaded {
         self.exit_record()
     }
 
+    /// Bytes of a map's value; `None` if the object has no such map.
+    pub(crate) fn map_size(&self, name: &str) -> Option<u32> {
+        let map = self.object.maps().find(|m| m.name() == name)?;
+        Some(map.value_size())
+    }
+
     fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
         self.object
             .maps()
@@ -413,198 +426,6 @@ impl Loaded {
     }
 }
 
-fn open(object: &[u8], capture: &Capture) -> Result<OpenObject, ScxError> {
-    let fail = |e: libbpf_rs::Error| ScxError::Open {
-        reason: e.to_string(),
-        log: capture.text(),
-    };
-    ObjectBuilder::default()
-        .name(OBJECT_NAME)
-        .map_err(fail)?
-        .open_memory(object)
-        .map_err(fail)
-}
-
-fn layout_of(open: &OpenObject) -> Result<Layout, ScxError> {
-    // SAFETY: the pointer belongs to `open`, which outlives the reference.
-    let raw = unsafe { open.as_libbpf_object().as_ref() };
-    match Btf::from_bpf_object(raw) {
-        Ok(Some(btf)) => Ok(Layout::of(&btf)),
-        Ok(None) => Err(ScxError::Open {
-            reason: "it has no type information (compile it with -g)".to_string(),
-            log: String::new(),
-        }),
-        Err(e) => Err(ScxError::Open {
-            reason: e.to_string(),
-            log: String::new(),
-        }),
-    }
-}
-
-fn choose_ops(layout: &Layout, wanted: Option<&str>) -> Result<String, ScxError> {
-    let names: Vec<String> = layout.ops.keys().cloned().collect();
-    match (wanted, names.as_slice()) {
-        (_, []) => Err(ScxError::NoOps),
-        (Some(w), _) if layout.ops.contains_key(w) => Ok(w.to_string()),
-        (Some(w), _) => Err(ScxError::UnknownOps {
-            name: w.to_string(),
-            found: list(&names),
-        }),
-        (None, [only]) => Ok(only.clone()),
-        (None, _) => Err(ScxError::SeveralOps(list(&names))),
-    }
-}
-
-/// Gives each `__SCX_NAME` variable the running kernel's value of `SCX_NAME`; those it lacks stay 0.
-fn fill_constants(open: &mut OpenObject, layout: &Layout, kernel: &Kernel) -> Result<(), ScxError> {
-    let wanted = |n: &str| n.starts_with("__") && n.contains("SCX_");
-    if !layout.variables.keys().any(|n| wanted(n)) {
-        return Ok(());
-    }
-    let constants = kernel.constants();
-    for (name, v) in &layout.variables {
-        if !wanted(name) || !v.section.starts_with(".rodata") || v.size != 8 {
-            continue;
-        }
-        if let Some(value) = constants.get(&name[2..]) {
-            set_initial(
-                open,
-                layout,
-                name,
-                &Value::Bytes(value.to_ne_bytes().to_vec()),
-            )?;
-        }
-    }
-    Ok(())
-}
-
-fn set_initial(
-    open: &mut OpenObject,
-    layout: &Layout,
-    name: &str,
-    value: &Value,
-) -> Result<(), ScxError> {
-    let v = find_variable(layout, name)?;
-    let bytes = value
-        .encode(&v.kind, v.size)
-        .map_err(|reason| ScxError::BadValue {
-            name: name.to_string(),
-            reason,
-        })?;
-    let mut map = open
-        .maps_mut()
-        .find(|m| holds_section(&m.name().to_string_lossy(), &v.section));
-    let place = map
-        .as_mut()
-        .and_then(|m| m.initial_value_mut())
-        .and_then(|data| data.get_mut(v.offset..v.offset + v.size));
-    match place {
-        Some(p) => {
-            p.copy_from_slice(&bytes);
-            Ok(())
-        }
-        None => Err(ScxError::BadValue {
-            name: name.to_string(),
-            reason: format!("section {} has no data to set", v.section),
-        }),
-    }
-}
-
-fn set_map_entries(open: &mut OpenObject, entries: &BTreeMap<String, u32>) -> Result<(), ScxError> {
-    for (name, &count) in entries {
-        let found = open.maps_mut().find(|m| m.name() == name.as_str());
-        let Some(mut map) = found else {
-            return Err(ScxError::UnknownMap {
-                name: name.clone(),
-                found: list(&map_names(open.maps().map(|m| m.name().to_owned()))),
-            });
-        };
-        map.set_max_entries(count)
-            .map_err(|e| map_error(name, &e))?;
-    }
-    Ok(())
-}
-
-/// Adapts the scheduler to the kernel and to the options; its name.
-fn prepare_ops(
-    open: &mut OpenObject,
-    layout: &Layout,
-    chosen: &str,
-    kernel: &Kernel,
-    options: &LoadOptions,
-    warnings: &mut Vec<String>,
-) -> Result<String, ScxError> {
-    let ops = &layout.ops[chosen];
-    let known = kernel.members(&ops.type_name);
-    if known.is_empty() {
-        return Err(ScxError::Rejected {
-            reason: format!("it has no struct {}", ops.type_name),
-            log: String::new(),
-        });
-    }
-    let hotplug_seq = sysfs::hotplug_seq()?;
-    for mut map in open.maps_mut() {
-        if map.map_type() != MapType::StructOps {
-            continue;
-        }
-        if map.name() != chosen {
-            map.set_autocreate(false)
-                .map_err(|e| map_error(&map.name().to_string_lossy(), &e))?;
-            continue;
-        }
-        let Some(data) = map.initial_value_mut() else {
-            return Err(ScxError::NoOps);
-        };
-        for (name, m) in &ops.members {
-            let Some(bytes) = data.get_mut(m.offset..m.offset + m.size) else {
-                continue;
-            };
-            if !known.contains(name) && bytes.iter().any(|&b| b != 0) {
-                bytes.fill(0);
-                warnings.push(format!("this kernel has no ops.{name}; left out"));
-            }
-            match (name.as_str(), options.timeout_ms) {
-                ("timeout_ms", Some(ms)) if m.size == 4 => {
-                    bytes.copy_from_slice(&ms.to_ne_bytes());
-                }
-                ("hotplug_seq", _) if known.contains(name) && m.size == 8 => {
-                    bytes.copy_from_slice(&hotplug_seq.to_ne_bytes());
-                }
-                _ => {}
-            }
-        }
-        let text = ops
-            .members
-            .get("name")
-            .and_then(|m| data.get(m.offset..m.offset + m.size))
-            .unwrap_or_default();
-        let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        return Ok(String::from_utf8_lossy(&text[..end]).into_owned());
-    }
-    Err(ScxError::NoOps)
-}
-
-/// Turns off the programs that this kernel cannot load or that Berth has no use for.
-fn choose_programs(open: &mut OpenObject, kernel: &Kernel, warnings: &mut Vec<String>) {
-    for mut p in open.progs_mut() {
-        let section = p.section().to_string_lossy().into_owned();
-        let name = p.name().to_string_lossy().into_owned();
-        let traced = ["fentry/", "fexit/", "fmod_ret/"]
-            .iter()
-            .find_map(|s| section.strip_prefix(s));
-        let Some(target) = traced else { continue };
-        if name == "scx_lib_init_probe" {
-            // From the scx headers; answers a question that only kernels before 6.18 leave open.
-            p.set_autoload(false);
-        } else if !kernel.has_function(target) {
-            p.set_autoload(false);
-            warnings.push(format!(
-                "this kernel has no function {target}; program {name} left out"
-            ));
-        }
-    }
-}
-
 fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
     match e.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if capture.text().is_empty() => {
@@ -614,45 +435,6 @@ fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
             reason: e.to_string(),
             log: capture.text(),
         },
-    }
-}
-
-fn find_variable<'l>(layout: &'l Layout, name: &str) -> Result<&'l Variable, ScxError> {
-    layout.variables.get(name).ok_or_else(|| {
-        let own: Vec<String> = layout
-            .variables
-            .keys()
-            .filter(|n| !n.starts_with("__"))
-            .cloned()
-            .collect();
-        ScxError::UnknownVariable {
-            name: name.to_string(),
-            hint: format!("; it has: {}", list(&own)),
-        }
-    })
-}
-
-/// Whether libbpf's map of this name holds that section: custom sections keep their own name, the standard ones
-/// are prefixed with the object's.
-fn holds_section(map: &str, section: &str) -> bool {
-    map == section || map.strip_prefix(OBJECT_NAME) == Some(section)
-}
-
-fn map_names(names: impl Iterator<Item = OsString>) -> Vec<String> {
-    names.map(|n| n.to_string_lossy().into_owned()).collect()
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        return "none".to_string();
-    }
-    names.join(", ")
-}
-
-fn map_error(name: &str, e: &libbpf_rs::Error) -> ScxError {
-    ScxError::Map {
-        name: name.to_string(),
-        reason: e.to_string(),
     }
 }
 

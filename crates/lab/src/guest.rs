@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Inside the VM: the first process. Mounts what it needs, waits until the kernel's boot work is done, loads the
+//! policy, does the work, writes the answer to the second serial port, and powers off.
+use crate::job::{Answer, JOB, Job, PolicyJob, Work};
+use berth_scx::Loaded;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Printed on the console when all is done; a boot without this line failed.
+pub(crate) const DONE: &str = "BERTH-DONE rc=";
+/// Serial port of the answer.
+const ANSWER_PORT: &str = "/dev/ttyS1";
+
+/// Whether this process is the first one of a lab VM.
+pub fn is_guest() -> bool {
+    std::process::id() == 1 && Path::new(JOB).exists()
+}
+
+/// Does the job and powers the machine off. Call it when [`is_guest`] says so.
+pub fn main() -> ! {
+    mount_all();
+    let answer = match std::panic::catch_unwind(work) {
+        Ok(a) => a,
+        Err(_) => failed("the lab's first process panicked; see the console".to_string()),
+    };
+    let rc = i32::from(answer.error.is_some());
+    if let Some(e) = &answer.error {
+        println!("BERTH-ERROR {e}");
+    }
+    let rc = match send(&answer) {
+        Ok(()) => rc,
+        Err(e) => {
+            println!("BERTH-ERROR {ANSWER_PORT}: {e}");
+            2
+        }
+    };
+    println!("{DONE}{rc} uptime={:.3}", uptime().as_secs_f64());
+    // SAFETY: plain system calls; the machine ends here.
+    unsafe {
+        libc::tcdrain(1);
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    // Unreached on a machine that can power off; ending process 1 panics the kernel, which ends the VM as well.
+    std::process::exit(1)
+}
+
+fn failed(error: String) -> Answer {
+    Answer {
+        kernel: release(),
+        metrics: BTreeMap::new(),
+        output: String::new(),
+        notes: Vec::new(),
+        error: Some(error),
+    }
+}
+
+fn work() -> Answer {
+    let job: Job = match fs::read(JOB)
+        .map_err(|e| e.to_string())
+        .and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()))
+    {
+        Ok(j) => j,
+        Err(e) => return failed(format!("{JOB}: {e}")),
+    };
+    settle(Duration::from_millis(job.settle_ms));
+    println!(
+        "BERTH-UP {} uptime={:.3}",
+        release(),
+        uptime().as_secs_f64()
+    );
+    let mut answer = Answer {
+        kernel: release(),
+        metrics: BTreeMap::new(),
+        output: String::new(),
+        notes: Vec::new(),
+        error: None,
+    };
+    let mut policy = match job.policy.as_ref().map(load).transpose() {
+        Ok(p) => p,
+        Err(e) => return failed(e),
+    };
+    if let Some(p) = &policy {
+        println!(
+            "BERTH-POLICY {} uptime={:.3}",
+            p.name(),
+            uptime().as_secs_f64()
+        );
+        answer.notes.extend(p.warnings().iter().cloned());
+    }
+    if let Err(e) = perform(&job.work, policy.as_mut(), &mut answer) {
+        answer.error = Some(e);
+    }
+    if let Some(p) = policy {
+        finish_policy(p, &mut answer);
+    }
+    answer.notes.extend(kernel_complaints());
+    answer
+}
+
+fn load(policy: &PolicyJob) -> Result<Loaded, String> {
+    let object = fs::read(&policy.object).map_err(|e| format!("{}: {e}", policy.object))?;
+    Loaded::load(&object, &policy.options).map_err(|e| e.to_string())
+}
+
+/// A policy that did not last makes every number meaningless: the kernel went back to its own scheduler.
+fn finish_policy(policy: Loaded, answer: &mut Answer) {
+    let name = policy.name().to_string();
+    let ran = policy.poll().is_ok_and(|s| s.running() == Some(&name));
+    let record = if ran {
+        policy.unload()
+    } else {
+        policy.exit_record()
+    };
+    if ran {
+        return;
+    }
+    let why = match record {
+        Ok(r) => r.to_string(),
+        Err(e) => e.to_string(),
+    };
+    answer.error = Some(format!("policy {name} ended during the run: {why}"));
+}
+
+fn perform(work: &Work, policy: Option<&mut Loaded>, answer: &mut Answer) -> Result<(), String> {
+    match work {
+        Work::Idle { ms } => {
+            std::thread::sleep(Duration::from_millis(*ms));
+            Ok(())
+        }
+        Work::Program { argv } => {
+            let [program, arguments @ ..] = argv.as_slice() else {
+                return Err("the job names no program".to_string());
+            };
+            let out = Command::new(program)
+                .args(arguments)
+                .output()
+                .map_err(|e| format!("{program}: {e}"))?;
+            answer.output = String::from_utf8_lossy(&out.stdout).into_owned();
+            let complaints = String::from_utf8_lossy(&out.stderr);
+            print!("{complaints}");
+            if out.status.success() {
+                return Ok(());
+            }
+            let last = complaints.lines().last().unwrap_or("no message");
+            Err(format!("{program}: {} ({last})", out.status))
+        }
+        Work::Scenario { scenario, seed } => {
+            crate::scenario::perform(scenario, *seed, policy, answer)
+        }
+    }
+}
+
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|s| s.trim().to_string())
+        .unwrap_or_default()
+}
+
+fn uptime() -> Duration {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `t` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+fn settle(until: Duration) {
+    if let Some(left) = until.checked_sub(uptime()) {
+        std::thread::sleep(left);
+    }
+}
+
+fn mount_all() {
+    let mounts = [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+        ("debugfs", "/sys/kernel/debug"),
+        ("tracefs", "/sys/kernel/tracing"),
+        ("cgroup2", "/sys/fs/cgroup"),
+        ("bpf", "/sys/fs/bpf"),
+    ];
+    for (kind, at) in mounts {
+        let made = fs::create_dir_all(at).and_then(|()| mount(kind, at));
+        // devtmpfs may be mounted by the kernel itself; tracing is absent from small kernels.
+        if let Err(e) = made
+            && e.raw_os_error() != Some(libc::EBUSY)
+        {
+            println!("BERTH-NOTE {at}: {e}");
+        }
+    }
+}
+
+fn mount(kind: &str, at: &str) -> io::Result<()> {
+    let c = |s: &str| CString::new(s).map_err(io::Error::other);
+    let (kind, at) = (c(kind)?, c(at)?);
+    // SAFETY: three valid C strings, no data.
+    let r = unsafe {
+        libc::mount(
+            kind.as_ptr(),
+            at.as_ptr(),
+            kind.as_ptr(),
+            0,
+            std::ptr::null(),
+        )
+    };
+    if r == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+fn send(answer: &Answer) -> io::Result<()> {
+    let mut port = OpenOptions::new().write(true).open(ANSWER_PORT)?;
+    raw(&port)?;
+    port.write_all(&serde_json::to_vec(answer)?)?;
+    port.write_all(b"\n")?;
+    // SAFETY: an open terminal.
+    if unsafe { libc::tcdrain(port.as_raw_fd()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// No translation of line ends.
+fn raw(port: &File) -> io::Result<()> {
+    // SAFETY: `t` is filled by tcgetattr before it is used.
+    unsafe {
+        let mut t = std::mem::zeroed();
+        if libc::tcgetattr(port.as_raw_fd(), &mut t) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::cfmakeraw(&mut t);
+        if libc::tcsetattr(port.as_raw_fd(), libc::TCSANOW, &t) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Warnings and oopses in the kernel's log.
+fn kernel_complaints() -> Vec<String> {
+    const SIGNS: [&str; 6] = [
+        "BUG:",
+        "WARNING:",
+        "Oops",
+        "rcu_preempt self-detected stall",
+        "rcu_preempt detected stalls",
+        "runnable task stall",
+    ];
+    let Ok(mut log) = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg")
+    else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut record = [0u8; 8192];
+    // One record a read; EAGAIN at the end.
+    while let Ok(n) = log.read(&mut record) {
+        if n == 0 {
+            break;
+        }
+        let text = String::from_utf8_lossy(&record[..n]);
+        let message = text.split_once(';').map_or("", |(_, m)| m);
+        let line = message.lines().next().unwrap_or("");
+        if SIGNS.iter().any(|s| line.contains(s)) {
+            println!("BERTH-KERNEL {line}");
+            found.push(format!("the VM's kernel complained: {line}"));
+        }
+    }
+    found
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Arms and seeds of one scenario, each pair in a boot of its own, several boots side by side.
+use crate::assets::Assets;
+use crate::initramfs::Archive;
+use crate::job::{JOB, Job, PolicyJob, Work};
+use crate::vm::{self, Boot, Mode, Vm};
+use crate::{LabError, Listener, Progress};
+use berth_results::schema::{Place, RunRecord};
+use berth_scenario::model::{Hz, Scenario};
+use berth_scx::LoadOptions;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Boots of one run at most: a crash of the emulator, or two runs that differ, are tried again.
+const ATTEMPTS: u32 = 3;
+/// Where a policy object lies in the VM.
+const OBJECT: &str = "/policy.bpf.o";
+
+/// One thing to compare.
+#[derive(Clone, Debug)]
+pub struct LabArm {
+    pub name: String,
+    /// As this arm sees it, run lengths included.
+    pub scenario: Scenario,
+    /// `None`: the kernel's own scheduler.
+    pub policy: Option<LabPolicy>,
+}
+
+/// A policy to load in the VM.
+#[derive(Clone, Debug)]
+pub struct LabPolicy {
+    /// The bytes of its `.bpf.o`.
+    pub object: Vec<u8>,
+    pub options: LoadOptions,
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    pub mode: Mode,
+    /// Virtual milliseconds before the work begins.
+    pub settle_ms: u64,
+    /// Wall time of one boot.
+    pub timeout: Duration,
+    /// Boots at the same time.
+    pub jobs: usize,
+    /// Boot every run twice and compare.
+    pub verify: bool,
+    /// The binary that becomes the VM's first process: this one.
+    pub program: PathBuf,
+    /// Folder for the serial logs.
+    pub keep_logs: Option<PathBuf>,
+}
+
+impl Default for LabOptions {
+    /// Deterministic, as many boots at a time as there are processors, this program inside.
+    fn default() -> LabOptions {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        LabOptions {
+            mode: Mode::Deterministic,
+            settle_ms: 8_000,
+            timeout: Duration::from_secs(600),
+            jobs: processors,
+            verify: false,
+            program: std::env::current_exe().unwrap_or_default(),
+            keep_logs: None,
+        }
+    }
+}
+
+/// Runs every arm with every seed; records in the order of seeds, then arms. Each is also announced to the listener
+/// when it is complete.
+///
+/// # Errors
+/// The scenario does not fit a VM (before anything boots), or a boot failed for good; the others then stop.
+pub fn run(
+    arms: &[LabArm],
+    seeds: &[u64],
+    options: &LabOptions,
+    assets: &Assets,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<RunRecord>, LabError> {
+    for arm in arms {
+        check(arm, assets)?;
+    }
+    let base = base_archive(&options.program, assets)?;
+    let work: Vec<(u64, &LabArm)> = seeds
+        .iter()
+        .flat_map(|&s| arms.iter().map(move |a| (s, a)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let halt = AtomicBool::new(false);
+    let records = Mutex::new(BTreeMap::new());
+    let lab = Lab {
+        options,
+        assets,
+        base: &base,
+        listener,
+        stop: &halt,
+    };
+    std::thread::scope(|s| {
+        let workers: Vec<_> = (0..options.jobs.clamp(1, work.len().max(1)))
+            .map(|_| {
+                s.spawn(|| {
+                    loop {
+                        let i = next.fetch_add(1, Ordering::Relaxed);
+                        let Some((seed, arm)) = work.get(i) else {
+                            break;
+                        };
+                        match lab.one(arm, *seed) {
+                            Ok(record) => {
+                                lock(&records).insert(i, record);
+                            }
+                            Err(e) => {
+                                lock(&failed).get_or_insert(e);
+                                halt.store(true, Ordering::Relaxed);
+                            }
+                        }
+                        if halt.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        while workers.iter().any(|w| !w.is_finished()) {
+            if stop.load(Ordering::Relaxed) {
+                halt.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    if let Some(e) = lock(&failed).take() {
+        return Err(e);
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(LabError::Interrupted);
+    }
+    Ok(std::mem::take(&mut *lock(&records)).into_values().collect())
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Refuses by name what a lab VM cannot do.
+fn check(arm: &LabArm, assets: &Assets) -> Result<(), LabError> {
+    let host = &arm.scenario.host;
+    vm::check_host(host)?;
+    let refuse = |why: String| Err(LabError::Scenario(why));
+    match (host.hz, assets.kernel.hz()) {
+        (Hz::Exact, _) => {
+            return refuse(
+                "host.hz = \"exact\" exists in the simulator only; a real kernel ticks (leave hz out)"
+                    .to_string(),
+            );
+        }
+        (Hz::Ticks(wanted), Some(has)) if wanted != has => {
+            return refuse(format!(
+                "host.hz is {wanted}, and the lab's kernel {} ticks at {has}; use --set host.hz={has}",
+                assets.kernel.release
+            ));
+        }
+        _ => {}
+    }
+    if !host.hotplug.is_empty() {
+        return refuse(
+            "CPUs going off- and online (host.hotplug) are simulated only so far".to_string(),
+        );
+    }
+    berth_scenario::placement::threads(&arm.scenario)
+        .map(|_| ())
+        .map_err(|e| LabError::Scenario(e.to_string()))
+}
+
+/// What all boots share: the program as first process, its libraries, the kernel's configuration.
+pub fn base_archive(program: &Path, assets: &Assets) -> Result<Vec<u8>, LabError> {
+    let mut a = Archive::new();
+    a.device("/dev/console", 5, 1);
+    a.directory("/tmp");
+    let config = &assets.kernel.config;
+    a.file(
+        &format!("/boot/config-{}", assets.kernel.release),
+        &fs::read(config).map_err(|e| LabError::io(config, e))?,
+    );
+    a.installed("/init", program)?;
+    Ok(a.finish())
+}
+
+struct Lab<'a> {
+    options: &'a LabOptions,
+    assets: &'a Assets,
+    base: &'a [u8],
+    listener: &'a Listener<'a>,
+    stop: &'a AtomicBool,
+}
+
+impl Lab<'_> {
+    /// One arm with one seed: a boot, or as many as it takes.
+    fn one(&self, arm: &LabArm, seed: u64) -> Result<RunRecord, LabError> {
+        let job = job_archive(arm, seed, self.options)?;
+        let mut notes = Vec::new();
+        let mut wall = Duration::ZERO;
+        let mut done: Vec<Boot> = Vec::new();
+        let mut crashed = 0;
+        for attempt in 1..=ATTEMPTS {
+            (self.listener)(Progress::Boot {
+                arm: arm.name.clone(),
+                seed,
+                attempt,
+            });
+            match self.boot(arm, &job) {
+                Ok(b) => {
+                    self.keep_log(arm, seed, attempt, &b)?;
+                    wall += b.wall;
+                    done.push(b);
+                }
+                // The emulator's fault, or the kernel's; seen rarely, and not twice in a row.
+                Err(e @ (LabError::Panic { .. } | LabError::NoResult { .. })) => {
+                    crashed += 1;
+                    if crashed == 2 {
+                        return Err(e);
+                    }
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            if !self.options.verify || agreeing(&done).is_some() {
+                break;
+            }
+        }
+        if crashed > 0 {
+            notes.push(format!("{crashed} of its boots crashed and was repeated"));
+        }
+        let chosen = match agreeing(&done) {
+            Some(i) if self.options.verify => {
+                notes.push(match done.len() {
+                    2 => "verified: two boots gave the same bytes".to_string(),
+                    n => format!("{} of {n} boots differed from the other two", n - 2),
+                });
+                i
+            }
+            Some(i) => i,
+            None => {
+                if self.options.verify {
+                    notes.push(format!(
+                        "no two of {} boots gave the same bytes",
+                        done.len()
+                    ));
+                }
+                0
+            }
+        };
+        let boot = done
+            .into_iter()
+            .nth(chosen)
+            .ok_or_else(|| LabError::Start("no boot of this run came to an end".to_string()))?;
+        if let Some(e) = boot.answer.error {
+            return Err(LabError::Guest(format!("{}, seed {seed}: {e}", arm.name)));
+        }
+        notes.extend(boot.answer.notes);
+        notes.extend(self.conditions(arm, &boot.answer.kernel));
+        let record = RunRecord {
+            place: Place::Lab,
+            arm: arm.name.clone(),
+            seed,
+            metrics: boot.answer.metrics,
+            hash: boot.hash,
+            notes,
+        };
+        (self.listener)(Progress::Done {
+            record: Box::new(record.clone()),
+            wall,
+        });
+        Ok(record)
+    }
+
+    fn boot(&self, arm: &LabArm, job: &[u8]) -> Result<Boot, LabError> {
+        Vm {
+            qemu: &self.assets.qemu,
+            kernel: &self.assets.kernel,
+            host: &arm.scenario.host,
+            mode: self.options.mode,
+            timeout: self.options.timeout,
+            stop: self.stop,
+        }
+        .boot(&[self.base, job])
+    }
+
+    fn keep_log(&self, arm: &LabArm, seed: u64, attempt: u32, b: &Boot) -> Result<(), LabError> {
+        let Some(folder) = &self.options.keep_logs else {
+            return Ok(());
+        };
+        fs::create_dir_all(folder).map_err(|e| LabError::io(folder, e))?;
+        let path = folder.join(format!("{}-{seed}-{attempt}.log", arm.name));
+        fs::write(&path, &b.console).map_err(|e| LabError::io(&path, e))
+    }
+
+    /// Under which conditions the numbers hold.
+    fn conditions(&self, arm: &LabArm, kernel: &str) -> Vec<String> {
+        let run = &arm.scenario.run;
+        let mut notes = vec![format!(
+            "Linux {kernel}, {}; {:.3} s measured after {:.3} s of warm-up",
+            self.assets.qemu.describe(),
+            run.measure_ns as f64 / 1e9,
+            run.warmup_ns as f64 / 1e9,
+        )];
+        notes.push(match self.options.mode {
+            Mode::Deterministic => {
+                "virtual time (2 ns per instruction, shared by all CPUs): compare arms, never quote absolute times"
+                    .to_string()
+            }
+            Mode::Fast => "emulated without a virtual clock: times mean nothing".to_string(),
+        });
+        let end = run.warmup_ns + run.measure_ns;
+        for vm in arm.scenario.vms.iter().filter(|v| v.start_ns >= end) {
+            notes.push(format!("vm.{} starts after the end of this run", vm.name));
+        }
+        notes
+    }
+}
+
+/// Index of a boot that another one equals.
+fn agreeing(done: &[Boot]) -> Option<usize> {
+    (0..done.len()).find(|&i| done[i + 1..].iter().any(|b| b.hash == done[i].hash))
+}
+
+fn job_archive(arm: &LabArm, seed: u64, options: &LabOptions) -> Result<Vec<u8>, LabError> {
+    let mut a = Archive::new();
+    let policy = arm.policy.as_ref().map(|p| {
+        a.file(OBJECT, &p.object);
+        let mut options = p.options.clone();
+        let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
+        options.vm_slots.get_or_insert(vms + 1);
+        PolicyJob {
+            object: OBJECT.to_string(),
+            options,
+        }
+    });
+    let job = Job {
+        settle_ms: options.settle_ms,
+        policy,
+        work: Work::Scenario {
+            scenario: Box::new(arm.scenario.clone()),
+            seed,
+        },
+    };
+    let bytes = serde_json::to_vec(&job).map_err(|e| LabError::Start(e.to_string()))?;
+    a.file(JOB, &bytes);
+    Ok(a.finish())
+}

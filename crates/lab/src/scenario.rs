@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The scenario's work inside the VM, by the load generator, with the policy told who its threads are.
+use crate::job::Answer;
+use berth_loadgen::Options;
+use berth_scenario::model::{Class, Scenario};
+use berth_scenario::placement::{HostThread, Role as PlacementRole};
+use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmRecord};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// cgroup of the run inside the VM; the VMs' own lie below it.
+const CGROUPS: &str = "/sys/fs/cgroup/berth";
+
+/// Runs the scenario once and adds its metrics to the answer.
+pub(crate) fn perform(
+    scenario: &Scenario,
+    seed: u64,
+    policy: Option<&mut Loaded>,
+    answer: &mut Answer,
+) -> Result<(), String> {
+    let mut options = Options {
+        cgroup_root: Some(CGROUPS.into()),
+        warmup_ns: scenario.run.warmup_ns,
+        measure_ns: scenario.run.measure_ns,
+        on_threads: None,
+    };
+    if let Some(policy) = policy.filter(|p| p.wants_identity()) {
+        options.on_threads = Some(Box::new(|threads| introduce(scenario, threads, policy)));
+    }
+    let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
+    answer.metrics.extend(outcome.metrics);
+    answer.notes.extend(outcome.notes);
+    Ok(())
+}
+
+/// Fills the policy's identity maps.
+fn introduce(
+    scenario: &Scenario,
+    threads: &[(HostThread, i32)],
+    policy: &mut Loaded,
+) -> io::Result<()> {
+    let mut known = BTreeSet::new();
+    for (thread, tid) in threads {
+        let Some(instance) = &thread.vm else { continue };
+        let vm = &scenario.vms[instance.group];
+        if known.insert(instance.ordinal) {
+            let cgroup = std::fs::metadata(Path::new(CGROUPS).join(&thread.cgroup))?.ino();
+            let record = VmRecord {
+                slot: instance.ordinal + 1,
+                generation: 1,
+                class: match vm.class {
+                    Class::Latency => VmClass::Latency,
+                    Class::Batch => VmClass::Batch,
+                    Class::Mixed => VmClass::Mixed,
+                },
+                weight: vm.weight,
+                cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),
+                node: None,
+                vcpus: vm.vcpus,
+            };
+            policy.set_vm(cgroup, &record).map_err(io::Error::other)?;
+        }
+        let record = ThreadRecord {
+            role: match thread.role {
+                PlacementRole::Vcpu => Role::Vcpu,
+                PlacementRole::Other => Role::Other,
+            },
+            vcpu: thread.vcpu,
+            io: vm.class == Class::Mixed && thread.vcpu.is_some_and(|v| v < vm.reserved_vcpus),
+        };
+        policy
+            .set_thread(tid.unsigned_abs(), &record)
+            .map_err(io::Error::other)?;
+    }
+    policy.identities_changed().map_err(io::Error::other)
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One boot of the throw-away VM: QEMU's command line, waiting, judging.
+//!
+//! Software emulation only: it needs no rights and gives the same bytes everywhere. In [`Mode::Deterministic`] the
+//! virtual clock counts instructions (2 ns each, shared by all CPUs) and one host thread plays all CPUs in turn.
+//! Without more, a CPU's turn lasts until the next virtual timer, often a tick, and a wake-up on another CPU is that
+//! late; an idle network filter's timer ends every turn after [`TURN_US`].
+use crate::LabError;
+use crate::assets::{Kernel, Qemu};
+use crate::guest::DONE;
+use crate::job::Answer;
+use berth_scenario::model::Host;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// CPUs a lab VM may have: all share the speed of one host thread.
+pub const MAX_CPUS: u32 = 4;
+/// Turn of one emulated CPU, in virtual microseconds.
+const TURN_US: u32 = 50;
+/// Memory in MB.
+const MEMORY_MB: u32 = 1024;
+/// Console lines quoted in an error.
+const TAIL: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Virtual time, the same on every run.
+    Deterministic,
+    /// One host thread per CPU: quick, for functional tests; times mean nothing, and the emulator may crash rarely.
+    Fast,
+}
+
+/// What one boot needs.
+pub struct Vm<'a> {
+    pub qemu: &'a Qemu,
+    pub kernel: &'a Kernel,
+    /// Topology.
+    pub host: &'a Host,
+    pub mode: Mode,
+    /// Wall time after which the VM is stopped.
+    pub timeout: Duration,
+    /// Set from elsewhere (Ctrl-C) to stop the VM.
+    pub stop: &'a AtomicBool,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Boot {
+    pub answer: Answer,
+    /// Serial console, whole.
+    pub console: String,
+    /// Of console and answer: equal runs, equal hash.
+    pub hash: String,
+    pub wall: Duration,
+}
+
+/// Ends the emulator whatever happens.
+struct Emulator(Child);
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to stop.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Vm<'_> {
+    /// Boots with these archives as file system, one after the other, and waits for the answer. An answer with an
+    /// error in it is a success here: the VM did what it should.
+    ///
+    /// # Errors
+    /// The emulator does not start, the VM's kernel crashes, the time is over, or it was stopped.
+    pub fn boot(&self, archives: &[&[u8]]) -> Result<Boot, LabError> {
+        let dir = tempfile::Builder::new()
+            .prefix("berth-lab-")
+            .tempdir()
+            .map_err(|e| LabError::io(&std::env::temp_dir(), e))?;
+        let initrd = dir.path().join("initrd");
+        fs::write(&initrd, archives.concat()).map_err(|e| LabError::io(&initrd, e))?;
+        let errors = dir.path().join("errors");
+        let started = Instant::now();
+        let mut emulator = self.start(dir.path(), &initrd, &errors)?;
+        let status = loop {
+            if let Some(s) = emulator
+                .0
+                .try_wait()
+                .map_err(|e| LabError::Start(e.to_string()))?
+            {
+                break s;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(LabError::Interrupted);
+            }
+            if started.elapsed() > self.timeout {
+                return Err(LabError::Timeout {
+                    after: self.timeout,
+                    tail: tail(&text(&dir.path().join("console"))),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let wall = started.elapsed();
+        let console = text(&dir.path().join("console"));
+        let answer = text(&dir.path().join("answer"));
+        self.judge(&console, &answer, status, &text(&errors))
+            .map(|answer_read| Boot {
+                hash: hash(&console, &answer),
+                answer: answer_read,
+                console,
+                wall,
+            })
+    }
+
+    fn start(&self, dir: &Path, initrd: &Path, errors: &Path) -> Result<Emulator, LabError> {
+        let errors = File::create(errors).map_err(|e| LabError::io(errors, e))?;
+        let mut c = self.qemu.command();
+        c.args(self.arguments())
+            .arg("-serial")
+            .arg(format!("file:{}", dir.join("console").display()))
+            .arg("-serial")
+            .arg(format!("file:{}", dir.join("answer").display()))
+            .arg("-kernel")
+            .arg(&self.kernel.image)
+            .arg("-initrd")
+            .arg(initrd)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
+        end_with_parent(&mut c);
+        c.spawn()
+            .map(Emulator)
+            .map_err(|e| LabError::Start(format!("{}: {e}", self.qemu.describe())))
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut a: Vec<String> = [
+            "-nodefaults",
+            "-no-reboot",
+            "-machine",
+            "q35",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-rtc",
+            "base=2026-01-01T00:00:00,clock=vm",
+            "-seed",
+            "1",
+            "-cpu",
+            "max,-rdrand,-rdseed",
+        ]
+        .map(String::from)
+        .to_vec();
+        match self.mode {
+            Mode::Deterministic => a.extend(
+                [
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=1,sleep=off",
+                    "-netdev",
+                    "hubport,id=turn,hubid=0",
+                    "-object",
+                    &format!("filter-buffer,id=turns,netdev=turn,interval={TURN_US}"),
+                ]
+                .map(String::from),
+            ),
+            Mode::Fast => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
+        }
+        a.extend(topology(self.host));
+        a.push("-append".to_string());
+        a.push(
+            "console=ttyS0 quiet loglevel=4 panic=-1 nowatchdog nokaslr norandmaps mitigations=off \
+             random.trust_cpu=1 no_timer_check tsc=reliable"
+                .to_string(),
+        );
+        a
+    }
+
+    fn judge(
+        &self,
+        console: &str,
+        answer: &str,
+        status: ExitStatus,
+        errors: &str,
+    ) -> Result<Answer, LabError> {
+        if !console.contains(DONE) {
+            if console.contains("Kernel panic") {
+                return Err(LabError::Panic {
+                    tail: tail(console),
+                });
+            }
+            let status = match status.signal() {
+                Some(s) => format!("signal {s}"),
+                None => status.to_string(),
+            };
+            return Err(LabError::NoResult {
+                status,
+                tail: tail(&format!("{console}\n{errors}")),
+            });
+        }
+        serde_json::from_str(answer).map_err(|e| LabError::NoResult {
+            status: format!("its answer cannot be read: {e}"),
+            tail: tail(console),
+        })
+    }
+}
+
+/// `-smp`, memory and NUMA nodes.
+fn topology(host: &Host) -> Vec<String> {
+    let cpus = host.nr_cpus();
+    let mut a = vec![
+        "-m".to_string(),
+        MEMORY_MB.to_string(),
+        "-smp".to_string(),
+        format!(
+            "{cpus},sockets={},dies={},cores={},threads={}",
+            host.packages,
+            host.llcs,
+            host.cores / host.llcs.max(1),
+            host.threads
+        ),
+    ];
+    if host.nodes < 2 {
+        return a;
+    }
+    let (per_node, memory) = (cpus / host.nodes, MEMORY_MB / host.nodes);
+    for n in 0..host.nodes {
+        let (first, last) = (n * per_node, (n + 1) * per_node - 1);
+        a.extend([
+            "-object".to_string(),
+            format!("memory-backend-ram,size={memory}M,id=m{n}"),
+            "-numa".to_string(),
+            format!("node,nodeid={n},memdev=m{n},cpus={first}-{last}"),
+        ]);
+        for other in 0..n {
+            a.extend([
+                "-numa".to_string(),
+                format!("dist,src={other},dst={n},val=21"),
+            ]);
+        }
+    }
+    a
+}
+
+/// Whether a lab VM can have this machine, and why not.
+///
+/// # Errors
+/// [`LabError::Scenario`] with what to change.
+pub fn check_host(host: &Host) -> Result<(), LabError> {
+    let cpus = host.nr_cpus();
+    let refuse = |why: String| Err(LabError::Scenario(why));
+    if cpus > MAX_CPUS {
+        return refuse(format!(
+            "its host has {cpus} CPUs, a lab VM at most {MAX_CPUS} (software emulation shares one processor among \
+             them); make the host smaller with --set host.cores=N, or use `berth sim`"
+        ));
+    }
+    if !host.cores.is_multiple_of(host.llcs.max(1)) || !cpus.is_multiple_of(host.nodes.max(1)) {
+        return refuse(format!(
+            "{} cores, {} last-level caches and {} nodes do not divide evenly",
+            host.cores, host.llcs, host.nodes
+        ));
+    }
+    Ok(())
+}
+
+/// The emulator must not outlive this process, however it ends.
+fn end_with_parent(c: &mut Command) {
+    // SAFETY: prctl is async-signal-safe and touches no memory of the parent.
+    unsafe {
+        c.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+fn hash(console: &str, answer: &str) -> String {
+    let mut h = blake3::Hasher::new();
+    h.update(console.as_bytes());
+    h.update(answer.as_bytes());
+    h.finalize().to_hex()[..32].to_string()
+}
+
+fn text(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\r', "")
+}
+
+fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().filter(|l| !l.trim().is_empty()).collect();
+    if lines.is_empty() {
+        return "  (nothing was printed)".to_string();
+    }
+    let from = lines.len().saturating_sub(TAIL);
+    lines[from..]
+        .iter()
+        .map(|l| format!("  {l}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_scenario::model::{HostCost, Hz};
+
+    fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> Host {
+        Host {
+            nodes,
+            packages,
+            llcs,
+            cores,
+            threads,
+            hz: Hz::Ticks(250),
+            tasks: Vec::new(),
+            kernel: "7.2".to_string(),
+            cost: HostCost::default(),
+            hotplug: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn topology_becomes_arguments() {
+        let a = topology(&host(1, 1, 2, 2, 2)).join(" ");
+        assert!(
+            a.contains("-smp 4,sockets=1,dies=2,cores=1,threads=2"),
+            "{a}"
+        );
+        let a = topology(&host(2, 2, 1, 2, 1)).join(" ");
+        assert!(
+            a.contains("node,nodeid=0,memdev=m0,cpus=0-1")
+                && a.contains("node,nodeid=1,memdev=m1,cpus=2-3")
+                && a.contains("dist,src=0,dst=1,val=21"),
+            "{a}"
+        );
+    }
+
+    #[test]
+    fn too_large_or_odd_machines_are_refused() {
+        assert!(check_host(&host(1, 1, 1, 4, 1)).is_ok());
+        let e = check_host(&host(1, 1, 1, 8, 1)).unwrap_err().to_string();
+        assert!(e.contains("8 CPUs") && e.contains("host.cores"), "{e}");
+        assert!(check_host(&host(1, 1, 2, 3, 1)).is_err());
+        assert!(check_host(&host(3, 1, 1, 4, 1)).is_err());
+    }
+
+    #[test]
+    fn the_tail_is_the_end() {
+        let console: String = (0..50).map(|i| format!("line {i}\r\n\n")).collect();
+        let t = tail(&console.replace('\r', ""));
+        assert_eq!(t.lines().count(), TAIL);
+        assert!(t.ends_with("  line 49"));
+        assert!(tail("").contains("nothing"));
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tells a policy who its threads are (`policies/include/berth/identity.bpf.h`): the records and the maps they go into.
+use crate::{Loaded, ScxError, Value};
+
+/// Version of both records.
+const VERSION: u32 = 1;
+const VMS: &str = "berth_vms";
+const THREADS: &str = "berth_threads";
+const GENERATION: &str = "berth_generation";
+
+/// What kind of work a VM does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VmClass {
+    Latency = 1,
+    Batch = 2,
+    Mixed = 3,
+}
+
+/// What a thread is for its VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Other = 0,
+    Vcpu = 1,
+    Vhost = 2,
+    Iothread = 3,
+    Emulator = 4,
+}
+
+/// A VM, by the id of its cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmRecord {
+    /// Dense number of the VM, 1 and up.
+    pub slot: u32,
+    /// Another one for each VM that gets the slot.
+    pub generation: u32,
+    pub class: VmClass,
+    /// 1..=10000, of the whole VM.
+    pub weight: u32,
+    /// Thousandths of a CPU the VM may use; `None`: no cap.
+    pub cap_milli: Option<u32>,
+    /// Memory node, if it has one.
+    pub node: Option<u32>,
+    pub vcpus: u32,
+}
+
+/// A thread, by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadRecord {
+    pub role: Role,
+    /// Index of the vCPU.
+    pub vcpu: Option<u32>,
+    /// This vCPU serves I/O (mixed VMs).
+    pub io: bool,
+}
+
+impl VmRecord {
+    fn bytes(&self) -> Vec<u8> {
+        let node = self.node.map_or(-1, |n| n as i32);
+        [
+            VERSION,
+            self.slot,
+            self.generation,
+            self.class as u32,
+            self.weight,
+            self.cap_milli.unwrap_or(0),
+            node as u32,
+            self.vcpus,
+        ]
+        .iter()
+        .flat_map(|f| f.to_ne_bytes())
+        .collect()
+    }
+}
+
+impl ThreadRecord {
+    fn bytes(&self) -> Vec<u8> {
+        let vcpu = self.vcpu.map_or(-1, |v| v as i32);
+        [VERSION, self.role as u32, vcpu as u32, u32::from(self.io)]
+            .iter()
+            .flat_map(|f| f.to_ne_bytes())
+            .collect()
+    }
+}
+
+impl Loaded {
+    /// Whether the policy asks who its threads are.
+    pub fn wants_identity(&self) -> bool {
+        self.map_size(VMS).is_some()
+    }
+
+    /// Registers a VM. `cgroup` is the inode number of its cgroup's folder.
+    ///
+    /// # Errors
+    /// The policy keeps no such map, or its record has another size than this version of Berth knows.
+    pub fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
+        self.put(VMS, &cgroup.to_ne_bytes(), &vm.bytes())
+    }
+
+    /// Registers a thread of a VM.
+    ///
+    /// # Errors
+    /// As [`Loaded::set_vm`].
+    pub fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
+        self.put(THREADS, &tid.to_ne_bytes(), &thread.bytes())
+    }
+
+    /// Makes the policy look again: each thread is identified anew when it next stops running.
+    ///
+    /// # Errors
+    /// The policy has no such variable.
+    pub fn identities_changed(&mut self) -> Result<(), ScxError> {
+        let now = self.variable(GENERATION)?;
+        let now = u32::from_ne_bytes(now.try_into().unwrap_or_default());
+        self.set_variable(GENERATION, &Value::Number(now.wrapping_add(1).into()))
+    }
+
+    fn put(&mut self, map: &str, key: &[u8], record: &[u8]) -> Result<(), ScxError> {
+        match self.map_size(map) {
+            Some(size) if size as usize != record.len() => Err(ScxError::Map {
+                name: map.to_string(),
+                reason: format!(
+                    "its records have {size} bytes, this version of Berth writes {}; compile the policy again",
+                    record.len()
+                ),
+            }),
+            _ => self.set_map_value(map, key, record),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_the_headers_sizes() {
+        let vm = VmRecord {
+            slot: 1,
+            generation: 1,
+            class: VmClass::Mixed,
+            weight: 100,
+            cap_milli: None,
+            node: None,
+            vcpus: 2,
+        };
+        let b = vm.bytes();
+        assert_eq!(b.len(), 32);
+        assert_eq!(b[24..28], (-1i32).to_ne_bytes());
+        assert_eq!(b[12..16], 3u32.to_ne_bytes());
+        let t = ThreadRecord {
+            role: Role::Vcpu,
+            vcpu: Some(5),
+            io: true,
+        };
+        assert_eq!(t.bytes().len(), 16);
+        assert_eq!(t.bytes()[8..], [5, 0, 0, 0, 1, 0, 0, 0]);
+    }
+}

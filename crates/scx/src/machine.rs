@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! This machine's topology as policies see it (`policies/include/berth/topology.bpf.h`).
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Fastest core type of a machine.
+const FULL_CAPACITY: u32 = 1024;
+
+/// One possible CPU number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cpu {
+    llc: u32,
+    node: u32,
+    /// SMT siblings and LLC mates that are online, this CPU among them, ascending.
+    siblings: Vec<u32>,
+    mates: Vec<u32>,
+    capacity: u32,
+}
+
+/// The running machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    cpus: Vec<Cpu>,
+    pub nr_llcs: u32,
+    pub nr_nodes: u32,
+}
+
+impl Machine {
+    /// Reads /sys/devices/system/cpu.
+    pub fn running() -> Machine {
+        Machine::read(Path::new("/sys/devices/system/cpu"))
+    }
+
+    /// What cannot be read counts as "nothing to tell apart": one LLC, one node, no siblings.
+    fn read(root: &Path) -> Machine {
+        let file = |p: &str| fs::read_to_string(root.join(p)).ok();
+        let possible = list(&file("possible").unwrap_or_default());
+        let online: BTreeSet<u32> = match file("online") {
+            Some(text) => list(&text).into_iter().collect(),
+            None => possible.iter().copied().collect(),
+        };
+        let nr_cpus = possible.iter().max().map_or(1, |m| m + 1);
+        let alive = |text: Option<String>, own: u32| -> Vec<u32> {
+            let mut l = list(&text.unwrap_or_default());
+            l.retain(|c| online.contains(c));
+            if !l.contains(&own) {
+                l = vec![own];
+            }
+            l.sort_unstable();
+            l
+        };
+        let mut llcs = Groups::default();
+        let mut nodes = Groups::default();
+        let mut cpus = Vec::new();
+        for c in 0..nr_cpus {
+            let mut cpu = Cpu {
+                llc: 0,
+                node: 0,
+                siblings: vec![c],
+                mates: vec![c],
+                capacity: FULL_CAPACITY,
+            };
+            if online.contains(&c) {
+                let topology = |n: &str| file(&format!("cpu{c}/topology/{n}"));
+                cpu.siblings = alive(
+                    topology("core_cpus_list").or_else(|| topology("thread_siblings_list")),
+                    c,
+                );
+                cpu.mates = alive(last_level(root, c), c);
+                cpu.llc = llcs.number(cpu.mates[0]);
+                cpu.node = nodes.number(node_of(root, c));
+                cpu.capacity = capacity(root, c);
+            }
+            cpus.push(cpu);
+        }
+        let fastest = cpus.iter().map(|c| c.capacity).max().unwrap_or(1).max(1);
+        for c in &mut cpus {
+            c.capacity = (c.capacity * FULL_CAPACITY / fastest).max(1);
+        }
+        Machine {
+            cpus,
+            nr_llcs: llcs.count(),
+            nr_nodes: nodes.count(),
+        }
+    }
+
+    pub fn nr_cpus(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// `struct berth_cpu` of each CPU, by number.
+    pub fn records(&self) -> impl Iterator<Item = (u32, Vec<u8>)> {
+        self.cpus.iter().enumerate().map(|(i, c)| {
+            let own = i as u32;
+            let fields = [
+                c.llc,
+                c.node,
+                c.siblings[0],
+                after(&c.mates, own),
+                after(&c.siblings, own),
+                c.capacity,
+            ];
+            (own, fields.iter().flat_map(|f| f.to_ne_bytes()).collect())
+        })
+    }
+}
+
+/// Dense numbers in order of first appearance.
+#[derive(Default)]
+struct Groups(Vec<u32>);
+
+impl Groups {
+    fn number(&mut self, key: u32) -> u32 {
+        let found = self.0.iter().position(|&k| k == key);
+        found.unwrap_or_else(|| {
+            self.0.push(key);
+            self.0.len() - 1
+        }) as u32
+    }
+
+    fn count(&self) -> u32 {
+        self.0.len().max(1) as u32
+    }
+}
+
+/// The next member of the ring behind `own`.
+fn after(ring: &[u32], own: u32) -> u32 {
+    let at = ring.iter().position(|&c| c == own).unwrap_or(0);
+    ring[(at + 1) % ring.len()]
+}
+
+fn last_level(root: &Path, cpu: u32) -> Option<String> {
+    let caches = root.join(format!("cpu{cpu}/cache"));
+    let level = |i: u32| -> Option<u32> {
+        let text = fs::read_to_string(caches.join(format!("index{i}/level"))).ok()?;
+        text.trim().parse().ok()
+    };
+    let last = (0..16).filter_map(|i| Some((level(i)?, i))).max()?.1;
+    fs::read_to_string(caches.join(format!("index{last}/shared_cpu_list"))).ok()
+}
+
+fn node_of(root: &Path, cpu: u32) -> u32 {
+    let Ok(entries) = fs::read_dir(root.join(format!("cpu{cpu}"))) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .find_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Relative speed, in any unit.
+fn capacity(root: &Path, cpu: u32) -> u32 {
+    ["cpu_capacity", "acpi_cppc/highest_perf"]
+        .iter()
+        .find_map(|f| {
+            let text = fs::read_to_string(root.join(format!("cpu{cpu}/{f}"))).ok()?;
+            text.trim()
+                .parse()
+                .ok()
+                .filter(|&c: &u32| c > 0 && c < 1 << 20)
+        })
+        .unwrap_or(FULL_CAPACITY)
+}
+
+/// `0-3,8` as numbers.
+fn list(text: &str) -> Vec<u32> {
+    let mut out = Vec::new();
+    for part in text.trim().split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(a), Ok(b)) = (first.parse(), last.parse::<u32>()) {
+            out.extend(a..=b);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2 nodes of one LLC each, 2 cores a node, CPU n and n+4 siblings; CPU 7 offline.
+    fn sample(root: &Path) {
+        let put = |p: String, t: &str| {
+            let p = root.join(p);
+            fs::create_dir_all(p.parent().unwrap()).unwrap();
+            fs::write(p, t).unwrap();
+        };
+        put("possible".to_string(), "0-7\n");
+        put("online".to_string(), "0-6\n");
+        for c in 0..7u32 {
+            let node = c % 4 / 2;
+            put(
+                format!("cpu{c}/topology/core_cpus_list"),
+                &format!("{},{}\n", c % 4, c % 4 + 4),
+            );
+            put(format!("cpu{c}/cache/index0/level"), "1\n");
+            put(
+                format!("cpu{c}/cache/index0/shared_cpu_list"),
+                &format!("{c}\n"),
+            );
+            put(format!("cpu{c}/cache/index3/level"), "3\n");
+            put(
+                format!("cpu{c}/cache/index3/shared_cpu_list"),
+                if node == 0 { "0-1,4-5" } else { "2-3,6-7" },
+            );
+            put(format!("cpu{c}/node{node}/x"), "");
+        }
+    }
+
+    #[test]
+    fn rings_llcs_and_nodes() {
+        let d = tempfile::tempdir().unwrap();
+        sample(d.path());
+        let m = Machine::read(d.path());
+        assert_eq!((m.nr_cpus(), m.nr_llcs, m.nr_nodes), (8, 2, 2));
+        let records: Vec<Vec<u32>> = m
+            .records()
+            .map(|(_, b)| {
+                b.chunks(4)
+                    .map(|c| u32::from_ne_bytes(c.try_into().unwrap()))
+                    .collect()
+            })
+            .collect();
+        assert_eq!(records[0], [0, 0, 0, 1, 4, 1024]);
+        assert_eq!(records[5], [0, 0, 1, 0, 1, 1024]);
+        // The offline sibling is in no ring, and is a ring of one itself.
+        assert_eq!(records[3], [1, 1, 3, 6, 3, 1024]);
+        assert_eq!(records[7], [0, 0, 7, 7, 7, 1024]);
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(list("\n"), Vec::<u32>::new());
+    }
+}

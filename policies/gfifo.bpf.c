@@ -61,6 +61,12 @@ void BPF_STRUCT_OPS(gfifo_exit, struct scx_exit_info *ei)
 	UEI_RECORD(uei, ei);
 }
 
-SCX_OPS_DEFINE(gfifo_ops, .select_cpu = (void *)gfifo_select_cpu, .enqueue = (void *)gfifo_enqueue,
-	       .dispatch = (void *)gfifo_dispatch, .init = (void *)gfifo_init,
-	       .exit = (void *)gfifo_exit, .timeout_ms = 20000, .name = "gfifo");
+/* clang-format off */
+SCX_OPS_DEFINE(gfifo_ops,
+	.select_cpu	= (void *)gfifo_select_cpu,
+	.enqueue	= (void *)gfifo_enqueue,
+	.dispatch	= (void *)gfifo_dispatch,
+	.init		= (void *)gfifo_init,
+	.exit		= (void *)gfifo_exit,
+	.timeout_ms	= 20000,
+	.name		= "gfifo");

@@ -302,7 +302,7 @@ static __always_inline bool steal(u32 own, u64 key, bool bounded)
 	s32 best = -1, i;
 	u64 oldest = key;
 
-	bpf_for (i, 1, berth_nr_llcs) {
+	bpf_for(i, 1, berth_nr_llcs) {
 		u32 llc = (own + i) % berth_nr_llcs;
 
 		head = __COMPAT_scx_bpf_dsq_peek(llc);
@@ -319,7 +319,7 @@ static __always_inline bool steal(u32 own, u64 key, bool bounded)
 	}
 	if (bounded)
 		return false;
-	bpf_for (i, 1, berth_nr_llcs) {
+	bpf_for(i, 1, berth_nr_llcs) {
 		if (scx_bpf_dsq_move_to_local((own + i) % berth_nr_llcs, 0)) {
 			berth_count(stolen);
 			return true;
@@ -539,7 +539,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 {
 	s32 llc, err;
 
-	bpf_for (llc, 0, berth_nr_llcs) {
+	bpf_for(llc, 0, berth_nr_llcs) {
 		err = scx_bpf_create_dsq(llc, -1);
 		if (err)
 			return err;
@@ -552,13 +552,22 @@ void BPF_STRUCT_OPS(vmfair_exit, struct scx_exit_info *ei)
 	UEI_RECORD(uei, ei);
 }
 
-SCX_OPS_DEFINE(vmfair_ops, .select_cpu = (void *)vmfair_select_cpu,
-	       .enqueue = (void *)vmfair_enqueue, .dispatch = (void *)vmfair_dispatch,
-	       .running = (void *)vmfair_running, .stopping = (void *)vmfair_stopping,
-	       .runnable = (void *)vmfair_runnable, .quiescent = (void *)vmfair_quiescent,
-	       .init_task = (void *)vmfair_init_task, .enable = (void *)vmfair_enable,
-	       .cgroup_move = (void *)vmfair_cgroup_move,
-	       .cgroup_set_weight = (void *)vmfair_cgroup_set_weight,
-	       .cpu_online = (void *)vmfair_cpu_online, .cpu_offline = (void *)vmfair_cpu_offline,
-	       .init = (void *)vmfair_init, .exit = (void *)vmfair_exit, .timeout_ms = 10000,
-	       .name = "vmfair");
+/* clang-format off */
+SCX_OPS_DEFINE(vmfair_ops,
+	.select_cpu		= (void *)vmfair_select_cpu,
+	.enqueue		= (void *)vmfair_enqueue,
+	.dispatch		= (void *)vmfair_dispatch,
+	.running		= (void *)vmfair_running,
+	.stopping		= (void *)vmfair_stopping,
+	.runnable		= (void *)vmfair_runnable,
+	.quiescent		= (void *)vmfair_quiescent,
+	.init_task		= (void *)vmfair_init_task,
+	.enable			= (void *)vmfair_enable,
+	.cgroup_move		= (void *)vmfair_cgroup_move,
+	.cgroup_set_weight	= (void *)vmfair_cgroup_set_weight,
+	.cpu_online		= (void *)vmfair_cpu_online,
+	.cpu_offline		= (void *)vmfair_cpu_offline,
+	.init			= (void *)vmfair_init,
+	.exit			= (void *)vmfair_exit,
+	.timeout_ms		= 10000,
+	.name			= "vmfair");

@@ -110,8 +110,16 @@ void BPF_STRUCT_OPS(vtime_exit, struct scx_exit_info *ei)
 	UEI_RECORD(uei, ei);
 }
 
-SCX_OPS_DEFINE(vtime_ops, .select_cpu = (void *)vtime_select_cpu, .enqueue = (void *)vtime_enqueue,
-	       .dispatch = (void *)vtime_dispatch, .running = (void *)vtime_running,
-	       .stopping = (void *)vtime_stopping, .init_task = (void *)vtime_init_task,
-	       .enable = (void *)vtime_enable, .init = (void *)vtime_init,
-	       .exit = (void *)vtime_exit, .timeout_ms = 20000, .name = "vtime");
+/* clang-format off */
+SCX_OPS_DEFINE(vtime_ops,
+	.select_cpu	= (void *)vtime_select_cpu,
+	.enqueue	= (void *)vtime_enqueue,
+	.dispatch	= (void *)vtime_dispatch,
+	.running	= (void *)vtime_running,
+	.stopping	= (void *)vtime_stopping,
+	.init_task	= (void *)vtime_init_task,
+	.enable		= (void *)vtime_enable,
+	.init		= (void *)vtime_init,
+	.exit		= (void *)vtime_exit,
+	.timeout_ms	= 20000,
+	.name		= "vtime");

@@ -111,4 +111,8 @@ pub enum TrapKind {
     },
     /// The instruction budget of one callback ran out.
     Budget { insns: u64 },
+    /// Functions of the policy called each other too deeply.
+    CallDepth { frames: u32 },
+    /// Execution reached something that cannot be run; loading a policy normally refuses it first.
+    Unrunnable { what: String },
 }

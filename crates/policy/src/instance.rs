@@ -6,6 +6,7 @@
 //! `&self`; an instance is used by one thread at a time.
 use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, Trap};
 use crate::error::{LoadError, Result};
+use crate::interp::{Arguments, Regions};
 use crate::ir::{FuncId, MapId};
 use crate::maps::{self, MapSlot, Place};
 use crate::policy::Policy;
@@ -133,6 +134,21 @@ impl KernelVtable {
     }
 }
 
+/// The argument array of an entry, as the interpreter sees it.
+fn arguments(context: &[u64], writable: bool) -> Arguments {
+    Arguments {
+        address: context.as_ptr() as u64,
+        size: size_of_val(context) as u64,
+        writable,
+    }
+}
+
+impl Regions for Instance {
+    fn check(&self, address: u64, size: u32, write: bool) -> bool {
+        self.may_access(address, size, write)
+    }
+}
+
 const OPS: usize = Op::ALL.len();
 const NO_FUNC: u32 = u32::MAX;
 
@@ -177,9 +193,6 @@ impl Instance {
                 crate::kview::NR_CPUS_MAX
             )));
         }
-        if config.mode == Mode::Checked {
-            return Err(LoadError::Unsupported("the checked mode".into()));
-        }
         let mut ops = [NO_FUNC; OPS];
         // An object of SEC("syscall") programs only has no scheduler.
         if ops_var.is_some() || !program.structs.is_empty() {
@@ -219,7 +232,11 @@ impl Instance {
                 fns: fns.fns().as_ptr(),
                 sec: std::ptr::null(),
                 map: std::ptr::null(),
-                code: policy.native().code,
+                // NULL tells kernel functions with callbacks that the interpreter runs.
+                code: match config.mode {
+                    Mode::Native => policy.native().code,
+                    Mode::Checked => std::ptr::null(),
+                },
                 nr_cpus: config.nr_cpus,
             }),
             policy: policy.clone(),
@@ -301,7 +318,14 @@ impl Instance {
         let mut context = [0u64; 6];
         context[..args.len()].copy_from_slice(args);
         // SAFETY: the caller's promise; an entry reads its arguments through r1.
-        unsafe { self.enter(func as usize, op, &[context.as_ptr() as u64, 0, 0, 0, 0]) }
+        unsafe {
+            self.enter(
+                func as usize,
+                op,
+                &[context.as_ptr() as u64, 0, 0, 0, 0],
+                arguments(&context, false),
+            )
+        }
     }
 
     /// Call a BPF function by its value (a timer's callback), in the context `op`.
@@ -332,7 +356,7 @@ impl Instance {
         let mut registers = [0u64; 5];
         registers[..args.len()].copy_from_slice(args);
         // SAFETY: the caller's promise.
-        unsafe { self.enter(func, op, &registers) }
+        unsafe { self.enter(func, op, &registers, Arguments::default()) }
     }
 
     /// Run the SEC("syscall") program `name` on `context`, which it may read and write.
@@ -355,7 +379,7 @@ impl Instance {
         };
         let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.enter(*func, Op::Syscall, &args) })
+        Ok(unsafe { self.enter(*func, Op::Syscall, &args, arguments(context, true)) })
     }
 
     /// The function a `FUNC_TAG` value stands for.
@@ -370,6 +394,7 @@ impl Instance {
         func: FuncId,
         op: Op,
         args: &[u64; 5],
+        arguments: Arguments,
     ) -> std::result::Result<u64, Trap> {
         let raw = self.raw.get();
         // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
@@ -384,7 +409,14 @@ impl Instance {
                         self.policy.program().funcs[i].name.clone()
                     })
                 }
-                Mode::Checked => unreachable!("refused in new()"),
+                Mode::Checked => self.policy.prepared().run(
+                    self.policy.program(),
+                    raw,
+                    func,
+                    *args,
+                    arguments,
+                    self,
+                ),
             };
             (*raw).op = outer_op;
             (*raw).insns_limit = outer_limit.wrapping_add((*raw).insns - start);

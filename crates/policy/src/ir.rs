@@ -127,6 +127,7 @@ pub enum Operation {
         off: i16,
         src: Src,
     },
+    /// `base` holds the address, `src` the operand; of a load-acquire, `src` is the destination.
     Atomic {
         size: Size,
         op: AtomicOp,

@@ -18,6 +18,7 @@ pub mod callback;
 pub mod error;
 pub mod host_map;
 pub mod instance;
+pub mod interp;
 pub mod ir;
 pub mod kview;
 pub mod maps;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A loaded policy: program, native code, parameters. Cheap to clone, shared by all its instances.
 use crate::error::{LoadError, Result};
+use crate::interp::Prepared;
 use crate::ir::{OpsVar, Program};
 use crate::native::NativeTable;
 use crate::params::Param;
 use crate::profile::KernelProfile;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How to load a policy.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ struct Inner {
     kernel: KernelProfile,
     hash: String,
     params: Vec<Param>,
+    /// Made for the first instance in checked mode.
+    prepared: OnceLock<Prepared>,
 }
 
 impl std::fmt::Debug for Policy {
@@ -49,6 +52,7 @@ impl Policy {
                 kernel,
                 hash,
                 params,
+                prepared: OnceLock::new(),
             }),
         }
     }
@@ -59,6 +63,13 @@ impl Policy {
 
     pub fn native(&self) -> &NativeTable {
         &self.inner.native
+    }
+
+    /// What the interpreter needs to run the program.
+    pub(crate) fn prepared(&self) -> &Prepared {
+        self.inner
+            .prepared
+            .get_or_init(|| Prepared::new(self.program()))
     }
 
     /// The kernel line this policy was resolved against.

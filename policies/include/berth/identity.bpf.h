@@ -107,7 +107,7 @@ static __always_inline struct berth_vm *berth_vm_of(u64 cgroup_id)
 	cgrp = bpf_cgroup_from_id(cgroup_id);
 	if (!cgrp)
 		return NULL;
-	bpf_for (i, 1, BERTH_CGROUP_DEPTH) {
+	bpf_for(i, 1, BERTH_CGROUP_DEPTH) {
 		if (i >= cgrp->level) /* the root is no VM */
 			break;
 		up = bpf_cgroup_ancestor(cgrp, cgrp->level - i);

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the numbers mean, in words: gain and price in one sentence, and whether expectations hold.
+use crate::Style;
+use crate::table::leading_metric;
+use crate::text::{fixed, left, number, value, width};
+use berth_results::expect::{Limit, Verdict};
+use berth_results::experiment::Experiment;
+use berth_results::schema::{Place, unit_of};
+use berth_results::stats::Ratio;
+
+/// First line: what and where.
+pub fn title(experiment: &Experiment, place: Place) -> String {
+    let setup = &experiment.setup;
+    let vms: u32 = setup.groups.iter().map(|g| g.vms).sum();
+    let vcpus: u32 = setup.groups.iter().map(|g| g.vms * g.vcpus).sum();
+    let mut parts = vec![setup.title.clone(), count(setup.cpus, "CPU")];
+    if vms > 0 {
+        let density = fixed(f64::from(vcpus) / f64::from(setup.cpus.max(1)), 1);
+        parts.push(format!(
+            "{}, {} ({density} per CPU)",
+            count(vms, "VM"),
+            count(vcpus, "vCPU")
+        ));
+    }
+    let time = crate::text::plain_duration(setup.measure_ns);
+    parts.push(format!(
+        "{time} × {}",
+        count(setup.seeds.len() as u32, "seed")
+    ));
+    parts.push(
+        match place {
+            Place::Sim => "simulated",
+            Place::Lab => "on a real kernel, in a throw-away VM",
+            Place::Host => "on this host",
+        }
+        .into(),
+    );
+    let mut title = parts.join(" · ");
+    if !experiment.variant.is_empty() {
+        title.push_str(&format!("\n  with {}", experiment.variant.join(", ")));
+    }
+    title
+}
+
+fn count(n: u32, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}
+
+/// For every arm but the baseline: what it gains and what that costs, with intervals.
+pub fn gain_and_price(experiment: &Experiment, style: &Style) -> String {
+    let Some(base) = experiment.baseline.as_deref() else {
+        return String::new();
+    };
+    let mut out = String::new();
+    for arm in experiment.arms.iter().filter(|a| a.name != base) {
+        let parts = parts(experiment, &arm.name, base);
+        if parts.is_empty() {
+            continue;
+        }
+        let seeds = experiment.setup.seeds.len();
+        let intervals = if seeds > 1 {
+            ", 95 % CI over seeds"
+        } else {
+            ", one seed: no intervals"
+        };
+        out.push_str(&format!(
+            "  {} against {base}, same arrivals in both{intervals}:\n",
+            arm.name
+        ));
+        for line in lines(&parts, style.width) {
+            out.push_str(&format!("    {line}\n"));
+        }
+    }
+    out
+}
+
+/// Parts joined by dots, in lines that fit.
+fn lines(parts: &[String], columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines
+            .last_mut()
+            .filter(|l| 4 + width(l) + 3 + width(part) <= columns)
+        {
+            Some(line) => line.push_str(&format!(" · {part}")),
+            None => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
+fn parts(experiment: &Experiment, arm: &str, base: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some(metric) = leading_metric(experiment)
+        && let Some(ratio) = experiment.ratio(arm, base, &metric)
+    {
+        let mut words = metric.split('.');
+        let (group, quantity) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let what = if quantity == "wakeup" { " wake-up" } else { "" };
+        parts.push(format!("{group}{what} p99 {}", longer_or_shorter(&ratio)));
+    }
+    let measured = experiment.metrics();
+    for group in &experiment.setup.groups {
+        let metric = format!("{}.work", group.name);
+        let answers = measured.contains(format!("{}.response.p99", group.name).as_str());
+        if answers || group.class == "latency" {
+            continue;
+        }
+        if let Some(ratio) = experiment.ratio(arm, base, &metric) {
+            parts.push(format!("{} {}", group.name, more_or_less(&ratio)));
+        }
+    }
+    if let Some(ratio) = experiment.ratio(arm, base, "host.switches_per_cpu") {
+        parts.push(format!("{} × the switches", number(ratio.ratio)));
+    }
+    parts
+}
+
+fn longer_or_shorter(ratio: &Ratio) -> String {
+    let (shown, word) = if ratio.ratio <= 1.0 {
+        (ratio.inverse(), "shorter")
+    } else {
+        (*ratio, "longer")
+    };
+    let factor = |x: f64| fixed(x, digits(shown.ratio));
+    let interval = match shown.interval {
+        None => String::new(),
+        Some((low, high)) if ratio.differs() => format!(" ({} to {})", factor(low), factor(high)),
+        // The interval spans 1: there is no telling which way.
+        Some(_) => return "not told apart".into(),
+    };
+    format!("{} × {word}{interval}", factor(shown.ratio))
+}
+
+/// Decimals for a factor and its interval.
+fn digits(x: f64) -> usize {
+    if x >= 100.0 {
+        0
+    } else if x >= 10.0 {
+        1
+    } else {
+        2
+    }
+}
+
+fn more_or_less(ratio: &Ratio) -> String {
+    let percent = |r: f64| ((r - 1.0) * 100.0).abs();
+    let word = if ratio.ratio >= 1.0 { "more" } else { "less" };
+    match ratio.interval {
+        None => format!("does {:.1} % {word} work", percent(ratio.ratio)),
+        Some((low, high)) if ratio.differs() => {
+            let (a, b) = (percent(low), percent(high));
+            format!(
+                "does {:.1} % {word} work ({:.1} to {:.1})",
+                percent(ratio.ratio),
+                a.min(b),
+                a.max(b)
+            )
+        }
+        Some(_) => "does as much work".into(),
+    }
+}
+
+/// One line per expectation: `ok`, `FAIL`, or `-` with the reason.
+pub fn expects(verdicts: &[Verdict], baseline: Option<&str>, style: &Style) -> String {
+    let lines: Vec<(String, String, &Verdict)> = verdicts
+        .iter()
+        .map(|v| {
+            let relation = if v.bound.at_most {
+                "at most"
+            } else {
+                "at least"
+            };
+            let unit = unit_of(&v.bound.metric);
+            let (limit, value) = match v.bound.limit {
+                Limit::Absolute(x) => (value(x, unit), v.value.map(|x| value(x, unit))),
+                Limit::TimesBaseline(x) => (
+                    format!("{x} × {}", baseline.unwrap_or("baseline")),
+                    v.value.map(number),
+                ),
+            };
+            let text = format!("{} of {} {relation} {limit}", v.bound.metric, v.bound.arm);
+            let value = value.or_else(|| v.why.clone()).unwrap_or_default();
+            (text, value, v)
+        })
+        .collect();
+    let wide = lines.iter().map(|l| width(&l.0)).max().unwrap_or(0);
+    let rows = lines.iter().map(|(text, value, v)| {
+        let mark = match v.holds {
+            Some(true) => style.green("ok  "),
+            Some(false) => style.red("FAIL"),
+            None => "-   ".into(),
+        };
+        format!("  {mark} {}   {value}\n", left(text, wide))
+    });
+    rows.collect()
+}
+
+/// Footnotes: arms without runs, and what a reader must know.
+pub fn footnotes(experiment: &Experiment) -> String {
+    let mut out = String::new();
+    for arm in &experiment.arms {
+        if let Some(why) = &arm.absent {
+            out.push_str(&format!("  {} `-`: {why}\n", arm.name));
+        }
+    }
+    for note in experiment.all_notes() {
+        out.push_str(&format!("  note: {note}\n"));
+    }
+    out
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Results on disk: `berth-out/NAME/{sim,lab}.{json,csv}`.
+//!
+//! A file is written beside its place and renamed into it, so that there is always a whole one.
+use crate::experiment::{FORMAT, Results};
+use crate::schema::{Place, unit_of};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why results could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot write {}: {error}", path.display())]
+    Write { path: PathBuf, error: io::Error },
+    #[error("cannot read {}: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("{} is not a results file of this version of Berth: {error}", path.display())]
+    Format { path: PathBuf, error: String },
+    #[error("cannot write the results: {0}")]
+    Csv(String),
+}
+
+/// The folder of a scenario's results.
+pub fn folder(out: &Path, name: &str) -> PathBuf {
+    out.join(name)
+}
+
+fn stem(place: Place) -> &'static str {
+    match place {
+        Place::Sim => "sim",
+        Place::Lab => "lab",
+        Place::Host => "host",
+    }
+}
+
+/// Path of a place's results file in a folder.
+pub fn json_path(folder: &Path, place: Place) -> PathBuf {
+    folder.join(format!("{}.json", stem(place)))
+}
+
+pub fn csv_path(folder: &Path, place: Place) -> PathBuf {
+    folder.join(format!("{}.csv", stem(place)))
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// The folder cannot be made, or the file not written or renamed; nothing is left behind then.
+pub fn atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let error = |error: io::Error| FileError::Write {
+        path: path.to_path_buf(),
+        error,
+    };
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(error)?;
+    let name = path
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&beside, path)
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(&beside);
+        error(e)
+    })
+}
+
+/// The results as JSON.
+///
+/// # Errors
+/// Never for results that this program made: all numbers in them are finite.
+pub fn to_json(results: &Results) -> Result<String, FileError> {
+    let mut text =
+        serde_json::to_string_pretty(results).map_err(|e| FileError::Csv(e.to_string()))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The runs as CSV, one row per run and metric.
+///
+/// # Errors
+/// None that depend on the input; the CSV library's are passed on.
+pub fn to_csv(results: &Results) -> Result<String, FileError> {
+    let error = |e: csv::Error| FileError::Csv(e.to_string());
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record(["place", "variant", "arm", "seed", "metric", "unit", "value"])
+        .map_err(error)?;
+    for experiment in &results.experiments {
+        let variant = experiment.variant.join(" ");
+        for run in &experiment.runs {
+            let seed = run.seed.to_string();
+            for (metric, value) in &run.metrics {
+                let value = value.to_string();
+                let row = [
+                    stem(run.place),
+                    &variant,
+                    &run.arm,
+                    &seed,
+                    metric,
+                    unit_of(metric),
+                    &value,
+                ];
+                out.write_record(row).map_err(error)?;
+            }
+        }
+    }
+    let bytes = out
+        .into_inner()
+        .map_err(|e| FileError::Csv(e.to_string()))?;
+    String::from_utf8(bytes).map_err(|e| FileError::Csv(e.to_string()))
+}
+
+/// Writes both files into the folder; gives the path of the JSON file.
+///
+/// # Errors
+/// See [`atomic`].
+pub fn write(folder: &Path, results: &Results) -> Result<PathBuf, FileError> {
+    atomic(
+        &csv_path(folder, results.place),
+        to_csv(results)?.as_bytes(),
+    )?;
+    let path = json_path(folder, results.place);
+    atomic(&path, to_json(results)?.as_bytes())?;
+    Ok(path)
+}
+
+/// Reads a place's results of a folder; none if there are none.
+///
+/// # Errors
+/// There is a file, but it cannot be read, or another version wrote it.
+pub fn read(folder: &Path, place: Place) -> Result<Option<Results>, FileError> {
+    let path = json_path(folder, place);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FileError::Read { path, error }),
+    };
+    let results: Results = serde_json::from_str(&text).map_err(|e| FileError::Format {
+        path: path.clone(),
+        error: e.to_string(),
+    })?;
+    if results.format != FORMAT {
+        let error = format!("its format is {}, not {FORMAT}", results.format);
+        return Err(FileError::Format { path, error });
+    }
+    Ok(Some(results))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Provenance, tests::experiment};
+
+    fn results() -> Results {
+        Results {
+            format: FORMAT,
+            place: Place::Sim,
+            provenance: Provenance {
+                version: "0".into(),
+                command: "berth sim t".into(),
+                kernel: "7.2".into(),
+                machine: "m".into(),
+                scenario: "title = \"T\"".into(),
+            },
+            complete: true,
+            experiments: vec![experiment(&[("a", &[1.5, 2.0]), ("b", &[0.1])])],
+        }
+    }
+
+    #[test]
+    fn there_and_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path(), "t");
+        assert!(read(&folder, Place::Sim).unwrap().is_none());
+        let path = write(&folder, &results()).unwrap();
+        assert!(path.ends_with("t/sim.json"));
+        assert_eq!(read(&folder, Place::Sim).unwrap(), Some(results()));
+        let names: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(names.len(), 2, "nothing else is left: {names:?}");
+        let csv = fs::read_to_string(folder.join("sim.csv")).unwrap();
+        assert_eq!(csv.lines().count(), 4);
+        assert_eq!(csv.lines().nth(1), Some("sim,,a,1,web.response.p99,ns,1.5"));
+    }
+
+    #[test]
+    fn failures_are_told_and_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let error = write(&file.join("below"), &results())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("cannot write"), "{error}");
+        fs::create_dir_all(dir.path().join("t/sim.json")).unwrap();
+        assert!(atomic(&dir.path().join("t/sim.json"), b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path().join("t")).unwrap().count(), 1);
+        fs::write(dir.path().join("lab.json"), "{}").unwrap();
+        assert!(
+            read(dir.path(), Place::Lab)
+                .unwrap_err()
+                .to_string()
+                .contains("not a results file")
+        );
+    }
+}

@@ -14,9 +14,9 @@
  *
  * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
  * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
- * once from a thread of another kind, as long as its VM has not used more than its share; after
- * that it waits like everyone else. Whoever got a CPU that way is not preempted in turn until its
- * slice ends.
+ * once from a thread of another kind, if its key is not beyond the virtual time: a VM that has used
+ * its share and `credit_us` on top waits like everyone else. Whoever woke within its share is not
+ * preempted in turn until its slice ends.
  *
  * Threads without a VM form one group, the host, of weight `host_weight`. Kernel threads that may
  * run on one CPU only go to that CPU at once, and preempt when they wake: they carry timers and
@@ -248,8 +248,7 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	g = group_at(t->slot);
 	if (!g)
 		return cpu;
-	place(t, g);
-	if (time_after(g->vtime, vnow)) /* has had more than its share */
+	if (time_after(place(t, g), vnow)) /* it has had more than its share */
 		return cpu;
 	victim = find_victim(p, cpu);
 	if (victim < 0)
@@ -272,7 +271,7 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	place(t, g);
 	/* Whoever has used up a slice, or more than its share, is fair game. */
-	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(g->vtime, vnow);
+	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(t->vtime, vnow);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
 		t->run = RUN_DIRECT;
 		if (enq_flags & SCX_ENQ_WAKEUP)

@@ -3,6 +3,11 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
+/// Columns of the terminal, if there is one.
+pub fn columns() -> Option<usize> {
+    terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
+}
+
 /// A bar over so many runs. Safe to use from several threads; gone when dropped.
 pub struct Bar(ProgressBar);
 
@@ -15,7 +20,8 @@ impl Bar {
             ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(runs), target);
-        let template = "  {bar:40.cyan/dim} {pos} of {len} runs   {elapsed} {msg}";
+        let template =
+            "  {bar:40.cyan/dim} {pos} of {len} runs   {elapsed}, about {eta} more   {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("██░"));
         }

@@ -5,10 +5,26 @@ use crate::read::Input;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 1] = [(
-    "noisy-neighbour",
-    include_str!("../../../scenarios/noisy-neighbour.toml"),
-)];
+pub const SHIPPED: [(&str, &str); 6] = [
+    (
+        "noisy-neighbour",
+        include_str!("../../../scenarios/noisy-neighbour.toml"),
+    ),
+    (
+        "consolidation",
+        include_str!("../../../scenarios/consolidation.toml"),
+    ),
+    ("weights", include_str!("../../../scenarios/weights.toml")),
+    (
+        "boot-storm",
+        include_str!("../../../scenarios/boot-storm.toml"),
+    ),
+    (
+        "mixed-host",
+        include_str!("../../../scenarios/mixed-host.toml"),
+    ),
+    ("hotplug", include_str!("../../../scenarios/hotplug.toml")),
+];
 
 /// The scenario a user means: a file if there is one of that path, else a shipped one.
 ///

@@ -63,6 +63,13 @@ pub const STORAGE_CHUNK: usize = 64;
 /// A BPF function as a *value* (timer, bpf_loop callbacks): `FUNC_TAG | FuncId`, the same in both executors.
 pub const FUNC_TAG: u64 = 0xfbf0_0000_0000_0000;
 
+/// Address of a kernel variable: `KSYM_TAG |` index into [`KSYMS`]; `bpf_per_cpu_ptr` follows it.
+pub const KSYM_TAG: u64 = 0xfbf1_0000_0000_0000;
+/// Kernel variables a policy may name.
+pub const KSYMS: &[&str] = &["runqueues"];
+/// A kfunc's address as a value, only ever compared with zero: `KFUNC_TAG |` id.
+pub const KFUNC_TAG: u64 = 0xfbf2_0000_0000_0000;
+
 macro_rules! ops {
     ($($variant:ident = $name:literal),* $(,)?) => {
         /// The operations of `struct sched_ext_ops`, and the other contexts in which policy code runs.

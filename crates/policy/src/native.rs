@@ -31,6 +31,13 @@ impl NativeTable {
         unsafe { std::slice::from_raw_parts(self.code, self.count as usize) }
     }
 
+    /// The hash it was compiled under.
+    pub fn key_text(&self) -> &str {
+        // SAFETY: NUL-terminated text of the emitter.
+        let text = unsafe { std::ffi::CStr::from_ptr(self.key) };
+        text.to_str().unwrap_or("")
+    }
+
     /// Index of the function whose code is nearest below `pc`.
     fn nearest(&self, pc: u64) -> Option<usize> {
         self.functions()

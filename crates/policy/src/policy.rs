@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A loaded policy: program, native code, parameters. Cheap to clone, shared by all its instances.
+use crate::compile::CompileOptions;
 use crate::error::{LoadError, Result};
 use crate::interp::Prepared;
 use crate::ir::{OpsVar, Program};
 use crate::native::NativeTable;
 use crate::params::Param;
 use crate::profile::KernelProfile;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// How to load a policy.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     pub kernel: KernelProfile,
+    pub compile: CompileOptions,
 }
 
 /// A policy ready to be instantiated on any number of machines.
@@ -55,6 +58,75 @@ impl Policy {
                 prepared: OnceLock::new(),
             }),
         }
+    }
+
+    /// Load a compiled object and make it executable (translated, compiled, cached).
+    ///
+    /// # Errors
+    /// Not a policy, broken, or it uses what the simulator does not have, by name.
+    pub fn from_object(bytes: &[u8], options: &LoadOptions) -> Result<Policy> {
+        let program = crate::object::load(bytes, &options.kernel)?;
+        let translation = crate::emit::translate(&program, crate::cache::TABLE_NAME);
+        let native = crate::cache::native(&translation)?;
+        Self::finish(program, native, bytes, options)
+    }
+
+    /// As [`Policy::from_object`] with native code that was linked into this program; used if it was made
+    /// from the same translation, else the object is compiled like any other.
+    pub fn from_linked(
+        bytes: &[u8],
+        linked: &NativeTable,
+        options: &LoadOptions,
+    ) -> Result<Policy> {
+        let program = crate::object::load(bytes, &options.kernel)?;
+        let translation = crate::emit::translate(&program, crate::cache::TABLE_NAME);
+        let native = if linked.key_text() == translation.key {
+            crate::native::register(linked);
+            *linked
+        } else {
+            crate::cache::native(&translation)?
+        };
+        Self::finish(program, native, bytes, options)
+    }
+
+    /// Compile `source` with clang and load the object.
+    ///
+    /// # Errors
+    /// The compiler's message with file and line; then as [`Policy::from_object`].
+    pub fn from_source(source: &Path, options: &LoadOptions) -> Result<Policy> {
+        Self::from_object(&crate::compile::compile(source, &options.compile)?, options)
+    }
+
+    /// Load `path`: an object if its name ends in `.o`, else C source.
+    ///
+    /// # Errors
+    /// As [`Policy::from_source`] and [`Policy::from_object`].
+    pub fn from_path(path: &Path, options: &LoadOptions) -> Result<Policy> {
+        if path.extension().is_some_and(|e| e == "o") {
+            let bytes = std::fs::read(path).map_err(|source| LoadError::Read {
+                path: path.to_path_buf(),
+                source,
+            })?;
+            return Self::from_object(&bytes, options);
+        }
+        Self::from_source(path, options)
+    }
+
+    fn finish(
+        program: Program,
+        native: NativeTable,
+        bytes: &[u8],
+        options: &LoadOptions,
+    ) -> Result<Policy> {
+        let params = crate::params::declared(&program)?;
+        let hash = blake3::hash(bytes).to_hex().to_string();
+        Ok(Policy::from_parts(
+            program,
+            native,
+            options.kernel.clone(),
+            hash,
+            params,
+        ))
     }
 
     pub fn program(&self) -> &Program {

@@ -61,6 +61,21 @@ pub struct KernelFunc {
 }
 
 impl KernelFunc {
+    /// Number of parameters in the prototype.
+    pub fn parameters(&self) -> usize {
+        let list = self.proto.split_once('(').map_or("", |(_, l)| l);
+        if list.starts_with("void)") {
+            0
+        } else {
+            list.matches(',').count() + 1
+        }
+    }
+
+    /// Does it return anything?
+    pub fn returns(&self) -> bool {
+        !self.proto.starts_with("void ") || self.proto.starts_with("void *")
+    }
+
     /// Does a kernel of this version have it?
     pub fn in_kernel(&self, version: (u16, u16)) -> bool {
         version >= self.since && (self.until == (0, 0) || version < self.until)

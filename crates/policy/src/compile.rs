@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Compiling a policy's `.bpf.c` with clang against the packed headers.
+use crate::cc::find_program;
+use crate::error::{LoadError, Result};
+use crate::headers;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Environment variable that names clang.
+const ENV: &str = "BERTH_CLANG";
+const CANDIDATES: &[&str] = &[
+    "clang-19", "clang-20", "clang-21", "clang-18", "clang-17", "clang-16", "clang",
+];
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// BPF instruction set: `v3` (default) or `v4`.
+    pub cpu: &'static str,
+    /// Searched before the packed headers.
+    pub include: Vec<PathBuf>,
+    /// `NAME` or `NAME=VALUE`.
+    pub define: Vec<String>,
+}
+
+impl Default for CompileOptions {
+    fn default() -> Self {
+        CompileOptions {
+            cpu: "v3",
+            include: Vec::new(),
+            define: Vec::new(),
+        }
+    }
+}
+
+/// The clang named by BERTH_CLANG, or the first usual one in PATH.
+///
+/// # Errors
+/// None found: what was tried, what to install.
+pub fn clang() -> Result<PathBuf> {
+    let tried: Vec<String> = match std::env::var(ENV) {
+        Ok(name) if !name.is_empty() => vec![name],
+        _ => CANDIDATES.iter().map(|s| s.to_string()).collect(),
+    };
+    tried
+        .iter()
+        .find_map(|name| find_program(name))
+        .ok_or_else(|| LoadError::NoClang {
+            tried: tried.join(", "),
+        })
+}
+
+/// Compile `source` to the object file `out`.
+///
+/// # Errors
+/// No clang, or the compiler's message with file and line.
+pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result<()> {
+    if let Err(e) = source.metadata() {
+        return Err(LoadError::Read {
+            path: source.to_path_buf(),
+            source: e,
+        });
+    }
+    let dir = headers::folder()?;
+    let mut command = Command::new(clang()?);
+    command.args(["-g", "-O2", "-target", "bpf", "-mlittle-endian"]);
+    command.arg(format!("-mcpu={}", options.cpu));
+    // Sign-extending loads are not needed, and older kernels cannot run them.
+    command.args(["-mllvm", "-disable-ldsx"]);
+    command.args(["-D__TARGET_ARCH_x86", "-D__SCX_TARGET_ARCH_x86"]);
+    command.args([
+        "-Wall",
+        "-Wno-unused-function",
+        "-Wno-compare-distinct-pointer-types",
+    ]);
+    command.arg("-fno-color-diagnostics");
+    // The same object wherever it is compiled: no machine paths in it.
+    if let Some(parent) = source.parent() {
+        command.arg(format!("-ffile-prefix-map={}=", prefix(parent)));
+    }
+    command.arg(format!("-ffile-prefix-map={}/=", dir.display()));
+    for d in &options.define {
+        command.arg(format!("-D{d}"));
+    }
+    for include in &options.include {
+        command.arg("-I").arg(include);
+    }
+    for include in headers::INCLUDE {
+        command.arg("-I").arg(dir.join(include));
+    }
+    for system in ["/usr/include/x86_64-linux-gnu", "/usr/include"] {
+        command.arg("-idirafter").arg(system);
+    }
+    command.arg("-c").arg(source).arg("-o").arg(out);
+    let output = command.output().map_err(|e| LoadError::Compile {
+        path: source.to_path_buf(),
+        message: e.to_string(),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LoadError::Compile {
+        path: source.to_path_buf(),
+        message: String::from_utf8_lossy(&output.stderr)
+            .trim_end()
+            .to_string(),
+    })
+}
+
+fn prefix(parent: &Path) -> String {
+    let text = parent.display().to_string();
+    if text.is_empty() {
+        ".".into()
+    } else {
+        format!("{text}/")
+    }
+}
+
+/// Compile `source`; the object's bytes.
+///
+/// # Errors
+/// As [`compile_to`].
+pub fn compile(source: &Path, options: &CompileOptions) -> Result<Vec<u8>> {
+    let dir = crate::cache::folder()?.join("objects");
+    crate::cache::create(&dir)?;
+    let stem = source
+        .file_stem()
+        .and_then(|s| s.to_str())
+        .unwrap_or("policy");
+    let thread = format!("{:?}", std::thread::current().id());
+    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+    let out = dir.join(format!("{stem}.{}.{thread}.o", std::process::id()));
+    let result = compile_to(source, &out, options).and_then(|()| {
+        std::fs::read(&out).map_err(|source| LoadError::Read {
+            path: out.clone(),
+            source,
+        })
+    });
+    // A temporary file; what counts are its bytes.
+    let _ = std::fs::remove_file(&out);
+    result
+}

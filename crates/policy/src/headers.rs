@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The headers policies are compiled against, carried in this library, unpacked once into the cache folder.
+use crate::cache;
+use crate::error::{LoadError, Result};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Packed by build.rs.
+static ARCHIVE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headers.tar.zst"));
+
+/// Include folders, in order, below the unpacked archive.
+pub const INCLUDE: &[&str] = &["berth", "scx", "scx/bpf-compat", "vmlinux", "libbpf"];
+
+/// The folder with the unpacked headers.
+///
+/// # Errors
+/// The cache folder cannot be written.
+pub fn folder() -> Result<PathBuf> {
+    let hash = blake3::hash(ARCHIVE).to_hex();
+    let dir = cache::folder()?.join(format!("headers-{}", &hash[..16]));
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    // Unpack beside the target and move it there whole: other processes may do the same.
+    let temporary = dir.with_extension(format!("{}.tmp", std::process::id()));
+    let failed = |path: &Path, source| LoadError::Cache {
+        path: path.to_path_buf(),
+        source,
+    };
+    cache::create(&temporary)?;
+    unpack(&temporary).map_err(|e| failed(&temporary, e))?;
+    if let Err(e) = std::fs::rename(&temporary, &dir) {
+        // Best effort: what was unpacked is of no use now.
+        let _ = std::fs::remove_dir_all(&temporary);
+        if !dir.is_dir() {
+            return Err(failed(&dir, e));
+        }
+    }
+    Ok(dir)
+}
+
+fn unpack(to: &Path) -> std::io::Result<()> {
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(ARCHIVE)
+        .map_err(|e| std::io::Error::other(e.to_string()))?;
+    let mut plain = Vec::new();
+    decoder.read_to_end(&mut plain)?;
+    tar::Archive::new(plain.as_slice()).unpack(to)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Map definitions: the BTF of section `.maps`.
+use crate::btf::{Btf, Member, Type, TypeId};
+use crate::elf::Elf;
+use crate::error::{LoadError, Result};
+use crate::ir::MapDef;
+use crate::maps::kind;
+
+/// A map and where its symbol is.
+#[derive(Debug)]
+pub struct Definition {
+    pub def: MapDef,
+    /// Offset in section `.maps`.
+    pub offset: u64,
+}
+
+/// All maps of the object, in the order of their places.
+pub fn read(elf: &Elf, btf: &Btf) -> Result<Vec<Definition>> {
+    let Some((section, _)) = elf.section(".maps") else {
+        return Ok(Vec::new());
+    };
+    let mut maps = Vec::new();
+    for (name, ty, _) in btf.datasec(".maps") {
+        let symbol = elf
+            .data_symbol(section, name)
+            .ok_or_else(|| LoadError::Broken(format!("map {name} has no symbol")))?;
+        maps.push(Definition {
+            def: definition(btf, name, ty)?,
+            offset: symbol.value,
+        });
+    }
+    maps.sort_by_key(|m| m.offset);
+    Ok(maps)
+}
+
+fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<MapDef> {
+    let Type::Composite { members, .. } = btf.resolved(ty) else {
+        return Err(LoadError::Broken(format!("map {name} is not a structure")));
+    };
+    let mut def = MapDef {
+        name: name.to_string(),
+        kind: 0,
+        key_size: 0,
+        value_size: 0,
+        max_entries: 0,
+        flags: 0,
+        timers: Vec::new(),
+        kptrs: Vec::new(),
+    };
+    for member in members {
+        let number = || {
+            number(btf, member).ok_or_else(|| {
+                LoadError::Broken(format!("map {name}: {} is not a number", member.name))
+            })
+        };
+        match member.name.as_str() {
+            "type" => def.kind = number()?,
+            "key_size" => def.key_size = number()?,
+            "value_size" => def.value_size = number()?,
+            "max_entries" => def.max_entries = number()?,
+            "map_flags" => def.flags = number()?,
+            "key" | "value" => {
+                let Type::Ptr(target) = btf.resolved(member.ty) else {
+                    return Err(LoadError::Broken(format!(
+                        "map {name}: {} is not a type",
+                        member.name
+                    )));
+                };
+                if member.name == "key" {
+                    def.key_size = btf.size(*target);
+                } else {
+                    def.value_size = btf.size(*target);
+                    special_fields(btf, *target, 0, &mut def, 8)?;
+                }
+            }
+            // Where the kernel places or pins a map means nothing here.
+            "numa_node" | "pinning" | "map_extra" => {}
+            "values" => {
+                return Err(LoadError::Unsupported(format!("maps in maps (map {name})")));
+            }
+            other => {
+                return Err(LoadError::Unsupported(format!(
+                    "map attribute {other} (map {name})"
+                )));
+            }
+        }
+    }
+    check(&mut def)?;
+    Ok(def)
+}
+
+/// `__uint(name, n)` is a pointer to an array of `n` elements.
+fn number(btf: &Btf, member: &Member) -> Option<u32> {
+    let Type::Ptr(array) = btf.resolved(member.ty) else {
+        return None;
+    };
+    match btf.resolved(*array) {
+        Type::Array { count, .. } => Some(*count),
+        _ => None,
+    }
+}
+
+/// Timers, kernel pointers and what is refused, anywhere in the value.
+fn special_fields(btf: &Btf, ty: TypeId, offset: u32, def: &mut MapDef, depth: u32) -> Result<()> {
+    if depth == 0 {
+        return Ok(());
+    }
+    match btf.resolved(ty) {
+        Type::Composite { name, members, .. } => match name.as_str() {
+            "bpf_timer" => def.timers.push(offset),
+            "bpf_wq" | "bpf_list_head" | "bpf_rb_root" | "bpf_task_work" => {
+                return Err(LoadError::Unsupported(format!(
+                    "struct {name} in a map value (map {})",
+                    def.name
+                )));
+            }
+            _ => {
+                for m in members {
+                    special_fields(btf, m.ty, offset + m.bit_offset / 8, def, depth - 1)?;
+                }
+            }
+        },
+        Type::Array { elem, count } => {
+            let size = btf.size(*elem);
+            // Only arrays of structures or pointers can hold such fields.
+            if matches!(btf.resolved(*elem), Type::Composite { .. } | Type::Ptr(_)) {
+                for i in 0..*count {
+                    special_fields(btf, *elem, offset + i * size, def, depth - 1)?;
+                }
+            }
+        }
+        Type::Ptr(target) => {
+            if let Type::TypeTag { tag, .. } = btf.get(*target) {
+                if tag == "kptr" || tag == "kptr_untrusted" {
+                    def.kptrs.push(offset);
+                } else if tag == "percpu_kptr" || tag == "uptr" {
+                    return Err(LoadError::Unsupported(format!(
+                        "pointers tagged {tag} (map {})",
+                        def.name
+                    )));
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check(def: &mut MapDef) -> Result<()> {
+    let name = &def.name;
+    match def.kind {
+        kind::HASH
+        | kind::ARRAY
+        | kind::PERCPU_HASH
+        | kind::PERCPU_ARRAY
+        | kind::LRU_HASH
+        | kind::LRU_PERCPU_HASH
+        | kind::QUEUE
+        | kind::STACK
+        | kind::RINGBUF
+        | kind::TASK_STORAGE
+        | kind::CGRP_STORAGE => Ok(()),
+        kind::PERF_EVENT_ARRAY => {
+            // One slot per CPU unless the policy says otherwise; keys and values are numbers of the kernel's.
+            def.key_size = 4;
+            def.value_size = 4;
+            Ok(())
+        }
+        other => Err(LoadError::Unsupported(format!(
+            "maps of type {other} (map {name}); see the list of map types in docs/supported.md"
+        ))),
+    }
+}

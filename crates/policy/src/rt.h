@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What translated policies are written in: the C side of abi.rs, and the functions that are worth inlining.
+ * The emitter puts this text at the head of every translation.
+ */
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char s8;
+typedef short s16;
+typedef int s32;
+typedef long long s64;
+
+struct inst;
+struct map;
+typedef u64 (*kernel_fn)(struct inst *, u64, u64, u64, u64, u64);
+typedef u64 (*native_fn)(struct inst *, u64, u64, u64, u64, u64);
+
+struct inst {
+	u64 insns;
+	u64 insns_limit;
+	u64 now;
+	u64 ktime;
+	u32 cpu;
+	u32 op;
+	void *machine;
+	const kernel_fn *fns;
+	u8 *const *sec;
+	struct map *const *map;
+	const native_fn *code;
+	u32 nr_cpus;
+};
+
+struct map {
+	u32 kind;
+	u32 key_size;
+	u32 value_size;
+	u32 max_entries;
+	u64 stride;
+	u64 cpu_stride;
+	u8 *data;
+	u8 *present;
+	void *runtime;
+};
+
+struct native_table {
+	const native_fn *code;
+	u64 count;
+	const char *text_start;
+	const char *text_end;
+	const char *key;
+};
+
+/* Memory of a policy: any alignment, any aliasing. */
+#define MEM(type, address) (*(type##_mem *)(address))
+typedef u8 __attribute__((may_alias)) u8_mem;
+typedef u16 __attribute__((may_alias, aligned(1))) u16_mem;
+typedef u32 __attribute__((may_alias, aligned(1))) u32_mem;
+typedef u64 __attribute__((may_alias, aligned(1))) u64_mem;
+typedef s8 __attribute__((may_alias)) s8_mem;
+typedef s16 __attribute__((may_alias, aligned(1))) s16_mem;
+typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
+
+#define POLICY_CODE __attribute__((section("berth_text")))
+#define RT static inline __attribute__((always_inline, unused))
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define STORAGE_CHUNK 64
+#define FUNC_TAG 0xfbf0000000000000ull
+#define TRAP_BUDGET 1
+#define MAX_LOOPS (1u << 23)
+#define E2BIG_ ((u64)-7)
+#define EINVAL_ ((u64)-22)
+
+/* The instruction count is kept in a local and written back wherever somebody else can see it. */
+#define COUNT(n) (count += (n))
+#define FLUSH() (I->insns = count)
+#define RELOAD() (count = I->insns)
+#define CHECK_BUDGET()                                                                                         \
+	do {                                                                                                   \
+		if (unlikely(count > I->insns_limit)) {                                                        \
+			FLUSH();                                                                               \
+			I->fns[0](I, TRAP_BUDGET, count, 0, 0, 0);                                             \
+		}                                                                                              \
+	} while (0)
+
+RT u64 rt_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
+{
+	struct map *m = I->map[map];
+	u32 i = MEM(u32, key);
+
+	return i < m->max_entries ? (u64)m->data + i * stride : 0;
+}
+
+RT u64 rt_percpu_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
+{
+	struct map *m = I->map[map];
+	u32 i = MEM(u32, key);
+
+	return i < m->max_entries ? (u64)m->data + I->cpu * m->cpu_stride + i * stride : 0;
+}
+
+/* The element of a task or cgroup storage if it exists; creating is the runtime's. */
+RT u64 rt_storage_get(struct inst *I, u32 fn, u32 map, u64 object, u64 index_offset, u64 init, u64 flags, u64 stride)
+{
+	struct map *m = I->map[map];
+	u32 i;
+
+	if (!object)
+		return 0;
+	i = MEM(u32, object + index_offset);
+	if (i < m->max_entries) {
+		u8 *present = ((u8 **)m->present)[i / STORAGE_CHUNK];
+
+		if (present && present[i % STORAGE_CHUNK])
+			return (u64)((u8 **)m->data)[i / STORAGE_CHUNK] + i % STORAGE_CHUNK * stride;
+	}
+	return flags & 1 ? I->fns[fn](I, (u64)m, object, init, flags, 0) : 0;
+}
+
+RT u64 rt_iter_num_new(u64 it, u64 start, u64 end)
+{
+	s32 from = (s32)start, to = (s32)end;
+
+	if (from > to || (s64)to - from > MAX_LOOPS) {
+		MEM(u64, it) = 0;
+		return from > to ? EINVAL_ : E2BIG_;
+	}
+	MEM(u32, it) = (u32)from - 1;
+	MEM(u32, it + 4) = (u32)to;
+	return 0;
+}
+
+RT u64 rt_iter_num_next(u64 it)
+{
+	s32 next = (s32)(MEM(u32, it) + 1);
+
+	if (next >= (s32)MEM(u32, it + 4)) {
+		MEM(u64, it) = 0;
+		return 0;
+	}
+	MEM(u32, it) = (u32)next;
+	return it;
+}
+
+RT u64 rt_mask_test(struct inst *I, u64 cpu, u64 mask)
+{
+	u32 c = (u32)cpu;
+
+	return c < I->nr_cpus ? MEM(u64, mask + c / 64 * 8) >> (c % 64) & 1 : 0;
+}
+
+RT u64 rt_mask_set(struct inst *I, u64 cpu, u64 mask)
+{
+	u32 c = (u32)cpu;
+	u64 old;
+
+	if (c >= I->nr_cpus)
+		return 0;
+	old = MEM(u64, mask + c / 64 * 8);
+	MEM(u64, mask + c / 64 * 8) = old | 1ull << (c % 64);
+	return old >> (c % 64) & 1;
+}
+
+RT u64 rt_mask_clear(struct inst *I, u64 cpu, u64 mask)
+{
+	u32 c = (u32)cpu;
+	u64 old;
+
+	if (c >= I->nr_cpus)
+		return 0;
+	old = MEM(u64, mask + c / 64 * 8);
+	MEM(u64, mask + c / 64 * 8) = old & ~(1ull << (c % 64));
+	return old >> (c % 64) & 1;
+}
+
+RT u64 rt_swap(u64 place, u64 value)
+{
+	u64 old = MEM(u64, place);
+
+	MEM(u64, place) = value;
+	return old;
+}
+
+RT u64 rt_bswap(u64 value, int bits)
+{
+	return bits == 16 ? __builtin_bswap16((u16)value) :
+	       bits == 32 ? __builtin_bswap32((u32)value) :
+			    __builtin_bswap64(value);
+}
+
+RT u64 rt_sdiv64(s64 a, s64 b)
+{
+	return b == 0 ? 0 : b == -1 ? -(u64)a : (u64)(a / b);
+}
+
+RT u64 rt_smod64(s64 a, s64 b)
+{
+	return b == 0 ? (u64)a : b == -1 ? 0 : (u64)(a % b);
+}
+
+RT u64 rt_sdiv32(s32 a, s32 b)
+{
+	return b == 0 ? 0 : b == -1 ? -(u32)a : (u32)(a / b);
+}
+
+RT u64 rt_smod32(s32 a, s32 b)
+{
+	return b == 0 ? (u32)a : b == -1 ? 0 : (u32)(a % b);
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The instruction loop.
-use super::{MAX_FRAMES, MAY_GOTO_ROUNDS, Run, STACK, alu, endian, holds};
+use super::{MAX_FRAMES, MAY_GOTO_ROUNDS, Position, Run, STACK, alu, endian, holds};
 use crate::abi::{FUNC_TAG, Trap, TrapKind};
 use crate::ir::{AtomicOp, Func, FuncId, Insn, Operation, Size, Src};
 
@@ -147,7 +147,7 @@ impl Run<'_> {
                 Operation::Exit => return Ok(regs[0]),
                 _ => {
                     // SAFETY: the run's promise.
-                    unsafe { self.step(f, pc, insn, regs) }?;
+                    unsafe { self.step(func, pc, insn, regs) }?;
                     None
                 }
             };
@@ -184,7 +184,14 @@ impl Run<'_> {
     ///
     /// # Safety
     /// The run's promise.
-    unsafe fn step(&self, f: &Func, pc: usize, insn: &Insn, regs: &mut Regs) -> Result<(), Trap> {
+    unsafe fn step(
+        &self,
+        func: FuncId,
+        pc: usize,
+        insn: &Insn,
+        regs: &mut Regs,
+    ) -> Result<(), Trap> {
+        let f = &self.program.funcs[func];
         match &insn.op {
             &Operation::Alu { wide, op, dst, src } => {
                 let value = alu(wide, op, reg(regs, dst), source(regs, src));
@@ -261,14 +268,9 @@ impl Run<'_> {
                     unsafe { self.call(func, [regs[1], regs[2], regs[3], regs[4], regs[5]]) }?;
             }
             &Operation::CallKernel { id } => {
-                // SAFETY: the instance's table has every function of the kernel table.
-                regs[0] = unsafe {
-                    let function = *(*self.inst).fns.add(usize::from(id));
-                    function(self.inst, regs[1], regs[2], regs[3], regs[4], regs[5])
-                };
-                if let Some(trap) = self.pending.borrow_mut().take() {
-                    return Err(trap);
-                }
+                let args = [regs[1], regs[2], regs[3], regs[4], regs[5]];
+                // SAFETY: the run's promise.
+                regs[0] = unsafe { self.call_kernel(func, pc, id, args) }?;
             }
             Operation::CallMissing { name } => {
                 return Err(self.trap(
@@ -334,16 +336,68 @@ impl Run<'_> {
             || self.regions.check(address, size, write)
     }
 
+    /// Calls a kernel function after looking at the pointers it gets.
+    ///
+    /// # Safety
+    /// The run's promise; the instance's table has every function of the kernel table.
+    unsafe fn call_kernel(
+        &self,
+        func: FuncId,
+        pc: usize,
+        id: u16,
+        args: [u64; 5],
+    ) -> Result<u64, Trap> {
+        let id = usize::from(id);
+        if let Some(operands) = self.prepared.operands.get(id) {
+            let allowed = |address, size, write| self.allowed(address, size, write);
+            // SAFETY: the instance has the program's maps.
+            let refused =
+                unsafe { operands.refused(self.inst, self.program.maps.len(), &args, allowed) };
+            if let Some((address, size, write)) = refused {
+                return Err(self.trap(
+                    &self.program.funcs[func],
+                    pc,
+                    TrapKind::BadAccess {
+                        address,
+                        size,
+                        write,
+                    },
+                ));
+            }
+        }
+        let outer = self.calling.replace((func, pc));
+        let [a, b, c, d, e] = args;
+        // SAFETY: the run's promise.
+        let result = unsafe { (*(*self.inst).fns.add(id))(self.inst, a, b, c, d, e) };
+        self.calling.set(outer);
+        match self.pending.borrow_mut().take() {
+            Some(trap) => Err(trap),
+            None => Ok(result),
+        }
+    }
+
     fn trap(&self, f: &Func, pc: usize, kind: TrapKind) -> Trap {
-        let insn = f.insns.get(pc);
+        let Position {
+            function,
+            file,
+            line,
+        } = self.position(f, pc);
         Trap {
             kind,
-            function: Some(f.name.clone()),
+            function: Some(function),
+            file,
+            line,
+        }
+    }
+
+    pub(super) fn position(&self, f: &Func, pc: usize) -> Position {
+        let insn = f.insns.get(pc).filter(|i| i.line != 0);
+        Position {
+            function: f.name.clone(),
             file: insn
-                .filter(|i| i.line != 0)
                 .and_then(|i| self.program.files.get(i.file as usize))
                 .cloned(),
-            line: insn.map(|i| i.line).filter(|&l| l != 0),
+            line: insn.map(|i| i.line),
         }
     }
 

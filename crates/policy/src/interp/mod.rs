@@ -7,12 +7,15 @@
 //! change executor between two callbacks without any other difference.
 mod alu;
 mod exec;
+mod operands;
 
 pub use alu::{alu, endian, holds};
 
 use crate::abi::{Inst, Trap};
 use crate::blocks;
 use crate::ir::{FuncId, Program};
+use crate::table::FUNCS;
+use operands::Operands;
 use std::cell::{Cell, RefCell};
 
 /// What a policy may touch apart from its own stacks: sections, maps, storages, kernel objects.
@@ -42,12 +45,15 @@ pub const MAY_GOTO_ROUNDS: u32 = 8 << 20;
 pub struct Prepared {
     /// [`blocks::lengths`] of each function.
     blocks: Vec<Vec<u32>>,
+    /// By [`crate::table::KernelFunc::id`].
+    operands: Vec<Operands>,
 }
 
 impl Prepared {
     pub fn new(program: &Program) -> Prepared {
         Prepared {
             blocks: program.funcs.iter().map(blocks::lengths).collect(),
+            operands: FUNCS.iter().map(|f| Operands::of(f.proto)).collect(),
         }
     }
 
@@ -76,6 +82,7 @@ impl Prepared {
             regions,
             stacks: RefCell::new(Vec::with_capacity(MAX_FRAMES)),
             pending: RefCell::new(None),
+            calling: Cell::new((func, 0)),
         };
         let _current = Current::enter(&run);
         // SAFETY: the caller's promise.
@@ -113,6 +120,30 @@ struct Run<'a> {
     stacks: RefCell<Vec<u64>>,
     /// Trap inside a helper's callback, waiting for the helper to return.
     pending: RefCell<Option<Trap>>,
+    /// Function and instruction of the kernel function call that is under way.
+    calling: Cell<(FuncId, usize)>,
+}
+
+/// A place in a policy's source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub function: String,
+    /// `None` if the object has no line information there.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+}
+
+/// Where the policy calls the kernel function that is being executed now, for messages such as "called from a
+/// forbidden operation". `None` outside checked mode.
+pub fn position(inst: *const Inst) -> Option<Position> {
+    let current = CURRENT.get();
+    if current.is_null() {
+        return None;
+    }
+    // SAFETY: `Current` removes a run before it ends.
+    let run = unsafe { &*current };
+    let (func, pc) = run.calling.get();
+    std::ptr::eq(run.inst, inst).then(|| run.position(&run.program.funcs[func], pc))
 }
 
 thread_local! {

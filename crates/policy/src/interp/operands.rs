@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a kernel function does with the pointers it gets, read from its prototype in [`crate::table`]: so the
+//! interpreter can check them before the call, as the kernel's verifier does before the program runs.
+//!
+//! Objects of the kernel (tasks, cgroups) are not judged here when they are NULL: some functions accept that, the
+//! others eject the policy.
+use crate::abi::{Inst, Map};
+use crate::kview;
+
+/// What one argument must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operand {
+    /// A map of the instance.
+    Map,
+    /// As many bytes as the key or value of the call's map.
+    Key,
+    Value {
+        write: bool,
+    },
+    /// As many bytes as another argument says (by its position).
+    Bytes {
+        size_in: usize,
+        write: bool,
+    },
+    /// A fixed number of bytes.
+    Fixed {
+        size: u32,
+        write: bool,
+    },
+    /// A kernel object of that many bytes, or NULL.
+    Object {
+        size: u32,
+    },
+}
+
+/// The pointers among the arguments of one function: position and meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operands(Vec<(usize, Operand)>);
+
+/// Largest size argument that is believed; more is not a size (a negative number).
+const MAX_BYTES: u64 = 1 << 30;
+
+impl Operands {
+    /// Reads a C prototype of the table.
+    pub fn of(proto: &str) -> Operands {
+        let Some((_, rest)) = proto.split_once('(') else {
+            return Operands::default();
+        };
+        let parameters: Vec<Parameter> = rest
+            .trim_end_matches(')')
+            .split(',')
+            .map(Parameter::parse)
+            .take(5)
+            .collect();
+        let mut operands = Vec::new();
+        for (i, p) in parameters.iter().enumerate() {
+            if let Some(operand) =
+                p.operand(i, parameters.get(i.wrapping_sub(1)), parameters.get(i + 1))
+            {
+                operands.push((i, operand));
+            }
+        }
+        Operands(operands)
+    }
+
+    /// First access that the arguments would lead to and `allowed` refuses: address, size, write.
+    ///
+    /// # Safety
+    /// `inst.map` has `maps` entries.
+    pub unsafe fn refused(
+        &self,
+        inst: *const Inst,
+        maps: usize,
+        args: &[u64; 5],
+        allowed: impl Fn(u64, u32, bool) -> bool,
+    ) -> Option<(u64, u32, bool)> {
+        let mut map: *const Map = std::ptr::null();
+        for &(position, operand) in &self.0 {
+            let address = args[position];
+            let (size, write) = match operand {
+                Operand::Map => {
+                    // SAFETY: the caller's promise.
+                    let known = (0..maps).any(|i| unsafe { *(*inst).map.add(i) as u64 } == address);
+                    if !known {
+                        return Some((address, size_of::<Map>() as u32, false));
+                    }
+                    map = address as *const Map;
+                    continue;
+                }
+                // SAFETY: a map of the instance, checked before: the prototypes name the map first.
+                Operand::Key if !map.is_null() => (unsafe { (*map).key_size }, false),
+                // SAFETY: as above.
+                Operand::Value { write } if !map.is_null() => (unsafe { (*map).value_size }, write),
+                Operand::Key | Operand::Value { .. } => continue,
+                Operand::Bytes { size_in, write } => match args[size_in] & u64::from(u32::MAX) {
+                    0 => continue,
+                    n if n > MAX_BYTES => continue,
+                    n => (n as u32, write),
+                },
+                Operand::Fixed { size, write } => (size, write),
+                Operand::Object { .. } if address == 0 => continue,
+                Operand::Object { size } => (size, false),
+            };
+            if size > 0 && !allowed(address, size, write) {
+                return Some((address, size, write));
+            }
+        }
+        None
+    }
+}
+
+/// One parameter of a prototype.
+struct Parameter<'p> {
+    constant: bool,
+    /// Type without `const`, `struct` and stars.
+    base: &'p str,
+    pointer: bool,
+    name: &'p str,
+}
+
+impl<'p> Parameter<'p> {
+    fn parse(text: &'p str) -> Parameter<'p> {
+        let text = text.trim();
+        let start = text
+            .rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .map_or(0, |i| i + 1);
+        let (head, name) = text.split_at(start);
+        let head = head.trim();
+        let base = head.trim_end_matches(['*', ' ']);
+        let base = base.strip_prefix("const ").unwrap_or(base);
+        Parameter {
+            constant: head.starts_with("const "),
+            base: base.strip_prefix("struct ").unwrap_or(base),
+            pointer: head.ends_with('*'),
+            name,
+        }
+    }
+
+    /// Whether this is the size of the pointer before it.
+    fn is_size(&self) -> bool {
+        let n = self.name;
+        !self.pointer
+            && (n.starts_with("size")
+                || n.ends_with("__sz")
+                || n.ends_with("_sz")
+                || n.ends_with("_size")
+                || n.ends_with("_len"))
+    }
+
+    fn operand(
+        &self,
+        position: usize,
+        before: Option<&Parameter>,
+        after: Option<&Parameter>,
+    ) -> Option<Operand> {
+        if !self.pointer {
+            return None;
+        }
+        let write = !self.constant;
+        let bytes = |size_in| Some(Operand::Bytes { size_in, write });
+        let fixed = |size| Some(Operand::Fixed { size, write: true });
+        match (self.base, self.name) {
+            // Whatever the policy says: these are checked, and reported as an error code, by the function itself.
+            (
+                _,
+                "unsafe_ptr" | "unsafe_ptr__ign" | "obj" | "obj__ign" | "callback_fn"
+                | "callback_ctx",
+            ) => None,
+            ("bpf_map", _) => Some(Operand::Map),
+            (_, "key") => Some(Operand::Key),
+            (_, "map_value") => fixed(8),
+            ("void", "value") => Some(Operand::Value { write }),
+            ("cpumask", _) => Some(Operand::Object { size: 8 }),
+            ("bpf_cpumask", _) => Some(Operand::Object { size: 8 }),
+            ("bpf_iter_num", _) => fixed(8),
+            ("bpf_iter_bits", _) => fixed(16),
+            ("bpf_iter_task" | "bpf_iter_css", _) => fixed(24),
+            ("bpf_iter_scx_dsq", _) => fixed(48),
+            ("bpf_timer", _) => fixed(16),
+            ("bpf_spin_lock" | "bpf_res_spin_lock", _) => fixed(4),
+            ("unsigned long" | "long", _) => fixed(8),
+            ("bool", _) => fixed(1),
+            ("void" | "char" | "u64" | "unsigned long long" | "scx_event_stats", _) => {
+                if after.is_some_and(Parameter::is_size) {
+                    bytes(position + 1)
+                } else if before.is_some_and(Parameter::is_size) && self.name == "data" {
+                    bytes(position - 1)
+                } else {
+                    None
+                }
+            }
+            (object, _) => kview::find(object).map(|s| Operand::Object { size: s.size }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::by_name;
+
+    fn of(name: &str) -> Vec<(usize, Operand)> {
+        Operands::of(by_name(name).expect("in the table").proto).0
+    }
+
+    #[test]
+    fn prototypes_say_what_is_touched() {
+        use Operand::*;
+        assert_eq!(
+            of("bpf_map_update_elem"),
+            [(0, Map), (1, Key), (2, Value { write: false })]
+        );
+        assert_eq!(
+            of("bpf_map_pop_elem"),
+            [(0, Map), (1, Value { write: true })]
+        );
+        assert_eq!(
+            of("bpf_probe_read_kernel"),
+            [(
+                0,
+                Bytes {
+                    size_in: 1,
+                    write: true
+                }
+            )]
+        );
+        assert_eq!(
+            of("bpf_iter_num_new"),
+            [(
+                0,
+                Fixed {
+                    size: 8,
+                    write: true
+                }
+            )]
+        );
+        assert_eq!(of("bpf_cpumask_set_cpu"), [(1, Object { size: 8 })]);
+        assert_eq!(of("bpf_get_smp_processor_id"), []);
+        let task = kview::find("task_struct").expect("known").size;
+        assert_eq!(of("scx_bpf_kick_cpu"), []);
+        assert_eq!(of("scx_bpf_dsq_insert"), [(0, Object { size: task })]);
+        assert_eq!(
+            of("scx_bpf_select_cpu_dfl"),
+            [
+                (0, Object { size: task }),
+                (
+                    3,
+                    Fixed {
+                        size: 1,
+                        write: true
+                    }
+                )
+            ]
+        );
+    }
+}

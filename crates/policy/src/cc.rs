@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The host's C compiler: finding it, and turning a translation into an object or a shared library.
+use crate::elf::Aligned;
 use crate::emit::{MISSING, Translation};
 use crate::error::{LoadError, Result};
 use object::{Object, ObjectSymbol};
@@ -135,7 +136,8 @@ pub fn reachable_missing(object: &Path, translation: &Translation) -> Result<()>
         path: object.to_path_buf(),
         source,
     })?;
-    let file = object::File::parse(&*bytes).map_err(|e| LoadError::Broken(e.to_string()))?;
+    let bytes = Aligned::new(&bytes);
+    let file = object::File::parse(bytes.bytes()).map_err(|e| LoadError::Broken(e.to_string()))?;
     let mut names: Vec<String> = file
         .symbols()
         .filter(|s| s.is_undefined())

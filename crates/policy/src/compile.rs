@@ -19,6 +19,8 @@ pub struct CompileOptions {
     pub cpu: &'static str,
     /// Searched before the packed headers.
     pub include: Vec<PathBuf>,
+    /// Folder with the unpacked headers, if they are not to be in the cache folder.
+    pub headers: Option<PathBuf>,
     /// `NAME` or `NAME=VALUE`.
     pub define: Vec<String>,
 }
@@ -28,6 +30,7 @@ impl Default for CompileOptions {
         CompileOptions {
             cpu: "v3",
             include: Vec::new(),
+            headers: None,
             define: Vec::new(),
         }
     }
@@ -61,7 +64,10 @@ pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result
             source: e,
         });
     }
-    let dir = headers::folder()?;
+    let dir = match &options.headers {
+        Some(dir) => dir.clone(),
+        None => headers::folder()?,
+    };
     let mut command = Command::new(clang()?);
     command.args(["-g", "-O2", "-target", "bpf", "-mlittle-endian"]);
     command.arg(format!("-mcpu={}", options.cpu));
@@ -73,7 +79,7 @@ pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result
         "-Wno-unused-function",
         "-Wno-compare-distinct-pointer-types",
     ]);
-    command.arg("-fno-color-diagnostics");
+    command.args(["-fno-color-diagnostics", "-fdebug-compilation-dir=."]);
     // The same object wherever it is compiled: no machine paths in it.
     if let Some(parent) = source.parent() {
         command.arg(format!("-ffile-prefix-map={}=", prefix(parent)));

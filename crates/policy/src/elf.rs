@@ -47,9 +47,39 @@ const SHF_EXECINSTR: u64 = 4;
 /// Data of one section larger than this is a mistake, bytes.
 const SECTION_MAX: u64 = 256 << 20;
 
+/// A copy at an address that is a multiple of eight, as ELF structures are read in place.
+pub struct Aligned {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl Aligned {
+    pub fn new(bytes: &[u8]) -> Aligned {
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        // SAFETY: at least as many bytes as copied; integers have no invalid values.
+        unsafe {
+            words
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        Aligned {
+            words,
+            len: bytes.len(),
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` bytes were written.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.len) }
+    }
+}
+
 impl Elf {
     pub fn parse(bytes: &[u8]) -> Result<Elf> {
-        let file = object::File::parse(bytes).map_err(|e| LoadError::NotAPolicy(e.to_string()))?;
+        let aligned = Aligned::new(bytes);
+        let file = object::File::parse(aligned.bytes())
+            .map_err(|e| LoadError::NotAPolicy(e.to_string()))?;
         let is_bpf = matches!(
             &file,
             object::File::Elf64(f) if f.elf_header().e_machine.get(object::Endianness::Little) == EM_BPF

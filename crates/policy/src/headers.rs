@@ -39,7 +39,8 @@ pub fn folder() -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn unpack(to: &Path) -> std::io::Result<()> {
+/// Unpack the headers to the folder `to`.
+pub fn unpack(to: &Path) -> std::io::Result<()> {
     let mut decoder = ruzstd::decoding::StreamingDecoder::new(ARCHIVE)
         .map_err(|e| std::io::Error::other(e.to_string()))?;
     let mut plain = Vec::new();

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every `policies/*.bpf.c` and `policies/study/*.bpf.c`: compiled to a BPF object, translated to C, compiled
+//! to native code, and listed in the generated `builtin.rs`.
+use berth_policy::cc::Compiler;
+use berth_policy::compile::{self, CompileOptions};
+use berth_policy::profile::KernelProfile;
+use berth_policy::{emit, headers, object};
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    if let Err(e) = build() {
+        // The message says what to do; a backtrace would hide it.
+        for line in e.to_string().lines() {
+            println!("cargo::error={line}");
+        }
+        std::process::exit(1);
+    }
+}
+
+struct Source {
+    name: String,
+    path: PathBuf,
+    study: bool,
+}
+
+fn build() -> Result<(), Box<dyn Error>> {
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../policies");
+    println!("cargo::rerun-if-changed={}", root.display());
+    for variable in ["BERTH_CLANG", "BERTH_CC", "PATH"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let header_dir = out.join("headers");
+    if header_dir.exists() {
+        std::fs::remove_dir_all(&header_dir)?;
+    }
+    std::fs::create_dir_all(&header_dir)?;
+    headers::unpack(&header_dir)?;
+    let options = CompileOptions {
+        headers: Some(header_dir),
+        ..CompileOptions::default()
+    };
+    let compiler = Compiler::find()?;
+    let mut archive = cc::Build::new();
+    let mut declarations = String::new();
+    let mut list = String::new();
+    for source in sources(&root)? {
+        let name = &source.name;
+        let bpf = out.join(format!("{name}.bpf.o"));
+        compile::compile_to(&source.path, &bpf, &options)?;
+        let program = object::load(&std::fs::read(&bpf)?, &KernelProfile::default())
+            .map_err(|e| format!("{}: {e}", source.path.display()))?;
+        let translation = emit::translate(&program, name);
+        let native = out.join(format!("{name}.native.o"));
+        compiler
+            .object(&translation, &out.join(format!("{name}.c")), &native)
+            .map_err(|e| format!("{}: {e}", source.path.display()))?;
+        archive.object(&native);
+        writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
+        writeln!(
+            list,
+            "    Builtin {{ name: {name:?}, study: {}, object: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.bpf.o\")), \
+             source: include_str!({:?}), native: Native(&raw const berth_native_{name}) }},",
+            source.study,
+            source.path.canonicalize()?
+        )?;
+    }
+    archive.compile("berth_builtin");
+    std::fs::write(
+        out.join("builtin.rs"),
+        format!(
+            "unsafe extern \"C\" {{\n{declarations}}}\n\npub(crate) static ALL: &[Builtin] = &[\n{list}];\n"
+        ),
+    )?;
+    Ok(())
+}
+
+/// All shipped policies, supported ones first, by name.
+fn sources(root: &Path) -> Result<Vec<Source>, Box<dyn Error>> {
+    let mut sources = Vec::new();
+    for (dir, study) in [(root.to_path_buf(), false), (root.join("study"), true)] {
+        if !dir.is_dir() {
+            continue;
+        }
+        let mut here = Vec::new();
+        for entry in std::fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let file = path
+                .file_name()
+                .and_then(|n| n.to_str())
+                .unwrap_or_default();
+            let Some(name) = file.strip_suffix(".bpf.c") else {
+                continue;
+            };
+            if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                return Err(format!(
+                    "{}: a policy's name has letters, digits and `_` only",
+                    path.display()
+                )
+                .into());
+            }
+            here.push(Source {
+                name: name.to_string(),
+                path,
+                study,
+            });
+        }
+        here.sort_by(|a, b| a.name.cmp(&b.name));
+        sources.extend(here);
+    }
+    Ok(sources)
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Recording rows on a real kernel in the lab's virtual machine: one boot per kind of machine.
+//!
+//! This program is also the machine's first process; the lab runs it again as `/init record-here ...`, and
+//! what that prints comes back as the boot's answer.
+use crate::golden::{self, Golden, GoldenError};
+use crate::kernel::{self, Speed};
+use crate::log::Log;
+use crate::row::{Machine, Row};
+use crate::rows::rows;
+use berth_lab::assets::{self, Assets, KernelRule};
+use berth_lab::initramfs::Archive;
+use berth_lab::job::{JOB, Job, Work};
+use berth_lab::vm::{Mode, Vm};
+use berth_lab::{LabError, Progress, run::base_archive};
+use berth_scenario::model::{Host, HostCost, Hz};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Where the recorder's object lies in the machine.
+const OBJECT: &str = "/recorder.bpf.o";
+/// Recordings that must agree, and how often to try.
+const NEEDED: usize = 3;
+const TRIES: usize = 9;
+
+/// A row's recording, or why there is none.
+pub type Recorded = BTreeMap<&'static str, Result<(Golden, String), String>>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum VmError {
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    #[error(transparent)]
+    Golden(#[from] GoldenError),
+    #[error("the virtual machine's answer: {0}")]
+    Answer(String),
+}
+
+/// Rows whose name begins with one of these (all, if there are none).
+pub fn select(wanted: &[String]) -> Vec<Row> {
+    let asked =
+        |row: &Row| wanted.is_empty() || wanted.iter().any(|w| row.name.starts_with(w.as_str()));
+    rows().into_iter().filter(asked).collect()
+}
+
+/// Inside the machine: records the rows of this kind of machine and prints them.
+///
+/// # Errors
+/// The object cannot be read. A row that cannot be recorded is printed as such.
+pub fn record_here(object: &Path, machine: &str, wanted: &[String]) -> Result<(), String> {
+    let bytes = std::fs::read(object).map_err(|e| format!("{}: {e}", object.display()))?;
+    // SAFETY: plain flags. Page faults in the middle of a row would be noise; without the right to lock
+    // memory there is some.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
+    let speed = Speed::measure();
+    for row in select(wanted)
+        .iter()
+        .filter(|r| r.machine.name() == machine)
+    {
+        match kernel::record(row, &bytes, speed, NEEDED, TRIES) {
+            Ok((log, agreed, tries)) => {
+                print!(
+                    "=== {}\n{agreed} of {tries} recordings agree\n{log}",
+                    row.name
+                );
+            }
+            Err(e) => print!("!!! {}\n{e}\n", row.name),
+        }
+    }
+    Ok(())
+}
+
+fn parse(text: &str, kernel: &str) -> Recorded {
+    let all = rows();
+    let mut recorded = Recorded::new();
+    let starts: Vec<usize> = text
+        .match_indices("=== ")
+        .chain(text.match_indices("!!! "))
+        .map(|(i, _)| i)
+        .filter(|i| *i == 0 || text.as_bytes()[i - 1] == b'\n')
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    for (n, start) in starts.iter().enumerate() {
+        let part = &text[*start..starts.get(n + 1).copied().unwrap_or(text.len())];
+        let (head, rest) = part.split_once('\n').unwrap_or((part, ""));
+        let Some(row) = all.iter().find(|r| r.name == &head[4..]) else {
+            continue;
+        };
+        let (first, body) = rest.split_once('\n').unwrap_or((rest, ""));
+        let result = match (head.starts_with('='), Log::parse(body)) {
+            (false, _) => Err(first.to_string()),
+            (true, Err(e)) => Err(e.to_string()),
+            (true, Ok(log)) => Ok((
+                Golden {
+                    kernel: kernel.to_string(),
+                    log,
+                },
+                first.to_string(),
+            )),
+        };
+        recorded.insert(row.name, result);
+    }
+    recorded
+}
+
+fn host(machine: Machine) -> Host {
+    Host {
+        nodes: 1,
+        packages: 1,
+        llcs: 1,
+        cores: machine.cores,
+        threads: machine.threads,
+        hz: Hz::Ticks(250),
+        tasks: Vec::new(),
+        kernel: String::new(),
+        cost: HostCost::default(),
+        hotplug: Vec::new(),
+    }
+}
+
+/// Records rows on a kernel of this line (`7.2`), one boot after the other, and stores them; `say` hears what
+/// happens.
+///
+/// # Errors
+/// No such kernel, no emulator, a boot that fails, a file that cannot be written. A row that cannot be
+/// recorded is in the result.
+pub fn record(
+    line: &str,
+    object: &[u8],
+    wanted: &[String],
+    say: &(dyn Fn(String) + Sync),
+) -> Result<Recorded, VmError> {
+    let stop = AtomicBool::new(false);
+    let listener = |progress: Progress| {
+        if let Progress::Say(text) = progress {
+            say(text);
+        }
+    };
+    let assets: Assets = assets::ensure(&KernelRule::parse(line)?, false, &listener, &stop)?;
+    let program =
+        std::env::current_exe().map_err(|e| VmError::Answer(format!("this program: {e}")))?;
+    let base = base_archive(&program, &assets)?;
+    let machines: BTreeSet<Machine> = select(wanted).iter().map(|r| r.machine).collect();
+    let mut recorded = Recorded::new();
+    for machine in machines {
+        say(format!(
+            "{}, machine {}",
+            assets.kernel.release,
+            machine.name()
+        ));
+        let mut argv: Vec<String> = ["/init", "record-here", OBJECT, &machine.name()]
+            .map(String::from)
+            .into();
+        argv.extend_from_slice(wanted);
+        let job = Job {
+            settle_ms: 12_000,
+            policy: None,
+            work: Work::Program { argv },
+        };
+        let mut archive = Archive::new();
+        let text =
+            serde_json::to_vec(&job).map_err(|e| VmError::Answer(format!("the job: {e}")))?;
+        archive.file(JOB, &text);
+        archive.file(OBJECT, object);
+        let host = host(machine);
+        let vm = Vm {
+            qemu: &assets.qemu,
+            kernel: &assets.kernel,
+            host: &host,
+            mode: Mode::Deterministic,
+            timeout: Duration::from_secs(900),
+            stop: &stop,
+        };
+        let boot = vm.boot(&[&base, &archive.finish()])?;
+        if let Some(error) = boot.answer.error {
+            return Err(VmError::Answer(error));
+        }
+        let rows = parse(&boot.answer.output, &boot.answer.kernel);
+        store(line, &rows, say)?;
+        recorded.extend(rows);
+    }
+    Ok(recorded)
+}
+
+fn store(line: &str, recorded: &Recorded, say: &(dyn Fn(String) + Sync)) -> Result<(), VmError> {
+    for row in rows() {
+        match recorded.get(row.name) {
+            Some(Ok((golden, agreement))) => {
+                golden::store(line, &row, golden, agreement)?;
+            }
+            Some(Err(why)) => say(format!("not recorded: {}: {why}", row.name)),
+            None => (),
+        }
+    }
+    Ok(())
+}

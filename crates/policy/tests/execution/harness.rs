@@ -16,6 +16,9 @@ pub const WORK_REGS: [u8; 9] = [0, 1, 2, 3, 4, 5, 7, 8, 9];
 /// Bytes of stack that are set before the work.
 pub const STACK_USED: i16 = 64;
 
+/// Instructions that no test program needs.
+pub const LIMIT: u64 = 100_000_000;
+
 /// What a run leaves behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -153,7 +156,7 @@ impl Host {
         Host {
             inst: Box::new(Inst {
                 insns: 0,
-                insns_limit: 100_000_000,
+                insns_limit: LIMIT,
                 now: 0,
                 ktime: 0,
                 cpu: 0,
@@ -184,13 +187,13 @@ impl Regions for Host {
     }
 }
 
-fn context(input: &Input) -> [u64; CONTEXT] {
+pub fn context(input: &Input) -> [u64; CONTEXT] {
     let mut context = [0; CONTEXT];
     context[..10].copy_from_slice(&input.registers);
     context
 }
 
-fn registers(context: &[u64; CONTEXT]) -> [u64; 10] {
+pub fn registers(context: &[u64; CONTEXT]) -> [u64; 10] {
     let mut out: [u64; 10] = context[10..].try_into().expect("ten registers");
     out[usize::from(CONTEXT_REG)] = 0;
     out
@@ -202,8 +205,10 @@ pub fn interpret(
     program: &Program,
     func: usize,
     input: &Input,
+    limit: u64,
 ) -> Result<Outcome, Trap> {
     let mut host = Host::new(input, std::ptr::null(), &[]);
+    host.inst.insns_limit = limit;
     let mut context = context(input);
     let arguments = Arguments {
         address: context.as_mut_ptr() as u64,

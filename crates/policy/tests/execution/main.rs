@@ -4,10 +4,12 @@ mod encode;
 mod golden;
 mod harness;
 mod kernel;
+mod native;
 mod random;
 
+use berth_policy::abi::{Trap, TrapKind};
 use berth_policy::interp::Prepared;
-use harness::{CONTEXT_REG, Input, Outcome};
+use harness::{CONTEXT_REG, Input, LIMIT, Outcome};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -45,7 +47,7 @@ fn every_instruction_in_the_interpreter() {
     let prepared = Prepared::new(&program);
     assert!(cases.len() > 250, "{} rows", cases.len());
     for (i, case) in cases.iter().enumerate() {
-        let outcome = harness::interpret(&prepared, &program, i, &Input::new(case.input));
+        let outcome = harness::interpret(&prepared, &program, i, &Input::new(case.input), LIMIT);
         assert_registers("interpreter", case, &outcome.expect("no trap"));
     }
 }
@@ -73,6 +75,62 @@ fn every_instruction_in_the_kernel() {
     );
 }
 
+#[test]
+fn every_instruction_in_translated_code() {
+    let (cases, program) = golden_program();
+    let native = native::Native::translate(&program);
+    let prepared = Prepared::new(&program);
+    for (i, case) in cases.iter().enumerate() {
+        let input = Input::new(case.input);
+        let outcome = native.run(i, &input, LIMIT).expect("no trap");
+        assert_registers("translated", case, &outcome);
+        let ours = harness::interpret(&prepared, &program, i, &input, LIMIT).expect("no trap");
+        assert_eq!(
+            ours.insns, outcome.insns,
+            "instructions counted: {}",
+            case.name
+        );
+    }
+}
+
+#[test]
+fn random_programs_in_translated_code() {
+    let mut runner = runner(3, 12);
+    let function = (random::statements(), random::input(), 0u64..200);
+    let strategy = prop::collection::vec(function, 2 * BATCH);
+    runner
+        .run(&strategy, |functions| {
+            let bodies: Vec<_> = functions.iter().map(|(b, ..)| b.clone()).collect();
+            let program = random::program(&bodies);
+            let native = native::Native::translate(&program);
+            let prepared = Prepared::new(&program);
+            for (i, (_, registers, budget)) in functions.iter().enumerate() {
+                let input = Input::new(*registers);
+                let func = random::CALLEES + i;
+                // Once with all the instructions it needs, once with a budget that may run out anywhere.
+                for limit in [LIMIT, *budget] {
+                    let ours = harness::interpret(&prepared, &program, func, &input, limit);
+                    let theirs = native.run(func, &input, limit);
+                    prop_assert_eq!(
+                        kinds(ours),
+                        kinds(theirs),
+                        "interpreter, translated; limit {}, from {:x?}\n{}",
+                        limit,
+                        input,
+                        listing(&program, func)
+                    );
+                }
+            }
+            Ok(())
+        })
+        .unwrap_or_else(|e| fail(&e));
+}
+
+/// A trap's kind: the function is exact in the interpreter only, as the compiler inlines functions into each other.
+fn kinds(result: Result<Outcome, Trap>) -> Result<Outcome, TrapKind> {
+    result.map_err(|t| t.kind)
+}
+
 /// Functions per batch; one translation serves them all.
 const BATCH: usize = 64;
 
@@ -82,7 +140,7 @@ fn random_programs_in_the_kernel() {
         println!("skipped: the kernel's own execution is not available here ({why})");
         return;
     }
-    let mut runner = runner(8);
+    let mut runner = runner(8, 150);
     let strategy = prop::collection::vec((random::statements(), random::input()), BATCH);
     runner
         .run(&strategy, |functions| {
@@ -92,7 +150,7 @@ fn random_programs_in_the_kernel() {
             for (i, (_, registers)) in functions.iter().enumerate() {
                 let input = Input::new(*registers);
                 let func = random::CALLEES + i;
-                let ours = harness::interpret(&prepared, &program, func, &input);
+                let ours = harness::interpret(&prepared, &program, func, &input, LIMIT);
                 let theirs = harness::in_kernel(&program.funcs, func, &input);
                 let ours = ours.map_err(|t| TestCaseError::fail(format!("{t:?}")))?;
                 let theirs = theirs.map_err(|e| {
@@ -112,12 +170,16 @@ fn random_programs_in_the_kernel() {
         .unwrap_or_else(|e| fail(&e));
 }
 
-/// Random programs from fixed seeds: the same in every run.
-fn runner(cases: u32) -> TestRunner {
+/// Random programs from fixed seeds: the same in every run. PROPTEST_CASES asks for more batches.
+fn runner(cases: u32, max_shrink_iters: u32) -> TestRunner {
+    let asked = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok());
+    let cases = asked.unwrap_or(cases);
     let config = Config {
         cases,
         failure_persistence: None,
-        max_shrink_iters: 150,
+        max_shrink_iters,
         ..Config::default()
     };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))

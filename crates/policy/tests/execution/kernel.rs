@@ -7,8 +7,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const MAP_CREATE: u32 = 0;
 const MAP_LOOKUP: u32 = 1;
 const MAP_UPDATE: u32 = 2;
+const MAP_DELETE: u32 = 3;
 const PROG_LOAD: u32 = 5;
 const PROG_TEST_RUN: u32 = 10;
+const MAP_LOOKUP_AND_DELETE: u32 = 21;
 const TYPE_SYSCALL: u32 = 31;
 const TYPE_ARRAY: u32 = 2;
 const SLEEPABLE: u32 = 1 << 4;
@@ -19,6 +21,10 @@ struct Attr([u32; 36]);
 impl Attr {
     fn new() -> Attr {
         Attr([0; 36])
+    }
+
+    fn copy(&self) -> Attr {
+        Attr(self.0)
     }
 
     fn word(mut self, offset: usize, value: u32) -> Attr {
@@ -103,6 +109,65 @@ impl Section {
         unsafe { attr.call(MAP_LOOKUP) }?;
         value.truncate(self.size);
         Ok(value)
+    }
+}
+
+/// A map of any type, through the system call; errors are negative error numbers.
+pub struct Map(OwnedFd);
+
+impl Map {
+    pub fn new(kind: u32, key_size: u32, value_size: u32, entries: u32) -> io::Result<Map> {
+        let mut attr = Attr::new()
+            .word(0, kind)
+            .word(4, key_size)
+            .word(8, value_size)
+            .word(12, entries);
+        // SAFETY: no pointers.
+        unsafe { attr.open(MAP_CREATE) }.map(Map)
+    }
+
+    fn element(&self, key: Option<&u32>, value: Option<&mut u64>, flags: u64) -> Attr {
+        let attr = Attr::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .word(24, flags as u32);
+        let attr = key.map_or(attr.copy(), |k| attr.copy().pointer(8, k));
+        value.map_or(attr.copy(), |v| attr.copy().pointer(16, v))
+    }
+
+    fn command(&self, command: u32, mut attr: Attr) -> i64 {
+        // SAFETY: keys of four bytes and values of eight, as the tests make their maps.
+        unsafe { attr.call(command) }
+            .map_or_else(|e| -i64::from(e.raw_os_error().unwrap_or(0)), |_| 0)
+    }
+
+    pub fn update(&self, key: Option<u32>, mut value: u64, flags: u64) -> i64 {
+        self.command(
+            MAP_UPDATE,
+            self.element(key.as_ref(), Some(&mut value), flags),
+        )
+    }
+
+    pub fn lookup(&self, key: Option<u32>) -> Result<u64, i64> {
+        let mut value = 0;
+        match self.command(MAP_LOOKUP, self.element(key.as_ref(), Some(&mut value), 0)) {
+            0 => Ok(value),
+            e => Err(e),
+        }
+    }
+
+    pub fn pop(&self) -> Result<u64, i64> {
+        let mut value = 0;
+        match self.command(
+            MAP_LOOKUP_AND_DELETE,
+            self.element(None, Some(&mut value), 0),
+        ) {
+            0 => Ok(value),
+            e => Err(e),
+        }
+    }
+
+    pub fn delete(&self, key: u32) -> i64 {
+        self.command(MAP_DELETE, self.element(Some(&key), None, 0))
     }
 }
 

@@ -4,6 +4,7 @@ mod encode;
 mod golden;
 mod harness;
 mod kernel;
+mod maps;
 mod native;
 mod random;
 

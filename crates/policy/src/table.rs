@@ -201,7 +201,7 @@ const ROWS: &[Row] = &[
     helper(
         156,
         Inline,
-        "void *bpf_task_storage_get(struct bpf_map *map, struct task_struct *task, void *value, u64 flags)",
+        "void *bpf_task_storage_get(struct bpf_map *map, struct task_struct *task, void *value__nullable, u64 flags)",
     ),
     helper(
         157,
@@ -211,7 +211,7 @@ const ROWS: &[Row] = &[
     helper(
         210,
         Inline,
-        "void *bpf_cgrp_storage_get(struct bpf_map *map, struct cgroup *cgroup, void *value, u64 flags)",
+        "void *bpf_cgrp_storage_get(struct bpf_map *map, struct cgroup *cgroup, void *value__nullable, u64 flags)",
     ),
     helper(
         211,
@@ -236,12 +236,12 @@ const ROWS: &[Row] = &[
     helper(
         130,
         Runtime,
-        "long bpf_ringbuf_output(void *ringbuf, void *data, u64 size, u64 flags)",
+        "long bpf_ringbuf_output(struct bpf_map *ringbuf, void *data, u64 size, u64 flags)",
     ),
     helper(
         131,
         Runtime,
-        "void *bpf_ringbuf_reserve(void *ringbuf, u64 size, u64 flags)",
+        "void *bpf_ringbuf_reserve(struct bpf_map *ringbuf, u64 size, u64 flags)",
     ),
     helper(
         132,
@@ -256,7 +256,7 @@ const ROWS: &[Row] = &[
     helper(
         134,
         Runtime,
-        "u64 bpf_ringbuf_query(void *ringbuf, u64 flags)",
+        "u64 bpf_ringbuf_query(struct bpf_map *ringbuf, u64 flags)",
     ),
     // ---- helpers: time, CPU, chance
     helper(5, Inline, "u64 bpf_ktime_get_ns(void)"),

@@ -17,6 +17,8 @@ enum Operand {
     Value {
         write: bool,
     },
+    /// A value to start with, or NULL.
+    Initial,
     /// As many bytes as another argument says (by its position).
     Bytes {
         size_in: usize,
@@ -91,7 +93,11 @@ impl Operands {
                 Operand::Key if !map.is_null() => (unsafe { (*map).key_size }, false),
                 // SAFETY: as above.
                 Operand::Value { write } if !map.is_null() => (unsafe { (*map).value_size }, write),
-                Operand::Key | Operand::Value { .. } => continue,
+                // SAFETY: as above.
+                Operand::Initial if !map.is_null() && address != 0 => {
+                    (unsafe { (*map).value_size }, false)
+                }
+                Operand::Key | Operand::Value { .. } | Operand::Initial => continue,
                 Operand::Bytes { size_in, write } => match args[size_in] & u64::from(u32::MAX) {
                     0 => continue,
                     n if n > MAX_BYTES => continue,
@@ -169,6 +175,7 @@ impl<'p> Parameter<'p> {
             ("bpf_map", _) => Some(Operand::Map),
             (_, "key") => Some(Operand::Key),
             (_, "map_value") => fixed(8),
+            ("void", "value__nullable") => Some(Operand::Initial),
             ("void", "value") => Some(Operand::Value { write }),
             ("cpumask", _) => Some(Operand::Object { size: 8 }),
             ("bpf_cpumask", _) => Some(Operand::Object { size: 8 }),

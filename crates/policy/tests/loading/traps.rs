@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a policy does wrong comes back as a value, in both executors.
+use super::kernel::{Machine, VTABLE, attach};
+use super::{enqueue, load};
+use berth_policy::abi::{Op, Trap, TrapKind};
+use berth_policy::instance::{Instance, InstanceConfig, Mode};
+use berth_policy::policy::Policy;
+
+fn instance(policy: &Policy, mode: Mode) -> Box<Instance> {
+    let config = InstanceConfig {
+        mode,
+        budget_insns: 100_000,
+        ..InstanceConfig::new(8)
+    };
+    Instance::new(policy, None, &config, &VTABLE).unwrap()
+}
+
+fn trap(policy: &Policy, mode: Mode) -> Trap {
+    let mut machine = Machine::new();
+    let instance = instance(policy, mode);
+    attach(&instance, &mut machine);
+    let args = [machine.task(1), 0];
+    // SAFETY: a live task of the machine.
+    let trap = unsafe { instance.call(Op::Enqueue, &args) }.expect_err("must trap");
+    // The instance is still usable.
+    // SAFETY: as above.
+    assert_eq!(unsafe { instance.call(Op::Dispatch, &args) }, Ok(0));
+    trap
+}
+
+#[test]
+fn null_pointers() {
+    let policy = load(&enqueue("u64 *nowhere;", "*nowhere = 1;")).unwrap();
+    let native = trap(&policy, Mode::Native);
+    assert!(
+        matches!(
+            native.kind,
+            TrapKind::BadAccess {
+                address: 0,
+                write: true,
+                ..
+            }
+        ),
+        "{native:?}"
+    );
+    assert_eq!(native.function.as_deref(), Some("t_enqueue"));
+    let checked = trap(&policy, Mode::Checked);
+    assert_eq!(
+        checked.kind,
+        TrapKind::BadAccess {
+            address: 0,
+            size: 8,
+            write: true
+        }
+    );
+    assert_eq!(checked.line, Some(6), "{checked:?}");
+    assert!(
+        checked
+            .file
+            .as_deref()
+            .is_some_and(|f| f.ends_with("test.bpf.c")),
+        "{checked:?}"
+    );
+}
+
+#[test]
+fn wild_pointers() {
+    // Not canonical: the processor does not tell the address.
+    let policy = load(&enqueue(
+        "u64 where = 0xdead00000000beef; u64 sum;",
+        "sum += *(volatile u64 *)where;",
+    ))
+    .unwrap();
+    assert!(matches!(
+        trap(&policy, Mode::Native).kind,
+        TrapKind::BadAccess {
+            address: u64::MAX,
+            ..
+        }
+    ));
+    assert!(matches!(
+        trap(&policy, Mode::Checked).kind,
+        TrapKind::BadAccess {
+            address: 0xdead_0000_0000_beef,
+            size: 8,
+            write: false
+        }
+    ));
+}
+
+#[test]
+fn endless_loops_end_at_the_same_count() {
+    let policy = load(&enqueue(
+        "volatile u64 x; volatile bool stop;",
+        "while (!stop)\nx++;",
+    ))
+    .unwrap();
+    let (native, checked) = (trap(&policy, Mode::Native), trap(&policy, Mode::Checked));
+    assert!(
+        matches!(native.kind, TrapKind::Budget { insns } if insns > 100_000),
+        "{native:?}"
+    );
+    assert_eq!(native.kind, checked.kind);
+    assert!(checked.line.is_some());
+}
+
+#[test]
+fn traps_in_callbacks_of_loops() {
+    let source = enqueue(
+        "u64 *nowhere; u64 done;\n\
+         static int each(u32 i, void *context) { if (i == 5) *nowhere = 1; done++; return 0; }",
+        "bpf_loop(10, each, 0, 0);",
+    );
+    let policy = load(&source).unwrap();
+    for mode in [Mode::Native, Mode::Checked] {
+        let mut machine = Machine::new();
+        let instance = instance(&policy, mode);
+        attach(&instance, &mut machine);
+        // SAFETY: a live task of the machine.
+        unsafe { instance.call(Op::Enqueue, &[machine.task(1), 0]) }.expect_err("must trap");
+        let (done, size) = instance.var("done").unwrap();
+        // SAFETY: the variable's eight bytes.
+        assert_eq!(
+            (unsafe { done.cast::<u64>().read() }, size),
+            (5, 8),
+            "{mode:?}"
+        );
+    }
+}
+
+#[test]
+fn stack_beyond_the_frame() {
+    // The verifier would refuse it; the checked mode must see it.
+    let source = enqueue(
+        "volatile u32 far = 4096;",
+        "u64 a[2] = {}; u64 *q = a; asm volatile(\"%0 += %1\" : \"+r\"(q) : \"r\"((u64)far)); *q = 7; __sink(a[0]);",
+    );
+    let checked = trap(&load(&source).unwrap(), Mode::Checked);
+    assert!(
+        matches!(
+            checked.kind,
+            TrapKind::BadAccess {
+                size: 8,
+                write: true,
+                ..
+            }
+        ),
+        "{checked:?}"
+    );
+}

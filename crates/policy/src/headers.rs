@@ -4,6 +4,7 @@ use crate::cache;
 use crate::error::{LoadError, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Packed by build.rs.
 static ARCHIVE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headers.tar.zst"));
@@ -16,6 +17,9 @@ pub const INCLUDE: &[&str] = &["berth", "scx", "scx/bpf-compat", "vmlinux", "lib
 /// # Errors
 /// The cache folder cannot be written.
 pub fn folder() -> Result<PathBuf> {
+    // One thread of this process unpacks; the others would write into the same temporary folder.
+    static UNPACKING: Mutex<()> = Mutex::new(());
+    let _one = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
     let hash = blake3::hash(ARCHIVE).to_hex();
     let dir = cache::folder()?.join(format!("headers-{}", &hash[..16]));
     if dir.is_dir() {

@@ -40,8 +40,8 @@
  * BERTH_POLICY("task", "One sentence on the idea")
  *
  * charges says which run time the policy accounts: "task" (the task clock: p->se.sum_exec_runtime,
- * without interrupt and stolen time), "wall" (differences of scx_bpf_now(), with both) or "slice"
- * (what is gone of p->scx.slice).
+ * without interrupt and stolen time), "wall" (differences of scx_bpf_now(), with both), "slice"
+ * (what is gone of p->scx.slice) or "none".
  */
 #define BERTH_POLICY(charges, help)                                                                \
 	BERTH_TAG("berth:policy charges=" charges " help=" help) const volatile u8 berth_policy = 1

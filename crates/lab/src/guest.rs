@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Inside the VM: the first process. Mounts what it needs, waits until the kernel's boot work is done, loads the
 //! policy, does the work, writes the answer to the second serial port, and powers off.
-use crate::job::{Answer, JOB, Job, PolicyJob, Work};
-use berth_scx::Loaded;
+use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
+use berth_scx::{Loaded, ScxError};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -18,15 +20,22 @@ pub(crate) const DONE: &str = "BERTH-DONE rc=";
 /// Serial port of the answer.
 const ANSWER_PORT: &str = "/dev/ttyS1";
 
+/// A function for [`Work::Custom`]: its input and the loaded policy, if there is one; gives its result or one
+/// sentence on what went wrong.
+pub type Handler = fn(&Value, Option<&mut Loaded>) -> Result<Value, String>;
+
 /// Whether this process is the first one of a lab VM.
 pub fn is_guest() -> bool {
     std::process::id() == 1 && Path::new(JOB).exists()
 }
 
-/// Does the job and powers the machine off. Call it when [`is_guest`] says so.
-pub fn main() -> ! {
+/// Does the job and powers the machine off. Call it when [`is_guest`] says so. `handlers` are the custom functions
+/// by name; most programs have none.
+pub fn main(handlers: &[(&str, Handler)]) -> ! {
     mount_all();
-    let answer = match std::panic::catch_unwind(work) {
+    // Nothing of a panicked job is used afterwards.
+    let caught = std::panic::catch_unwind(AssertUnwindSafe(|| work(handlers)));
+    let answer = match caught {
         Ok(a) => a,
         Err(_) => failed("the lab's first process panicked; see the console".to_string()),
     };
@@ -51,17 +60,25 @@ pub fn main() -> ! {
     std::process::exit(1)
 }
 
-fn failed(error: String) -> Answer {
+fn empty() -> Answer {
     Answer {
         kernel: release(),
         metrics: BTreeMap::new(),
-        output: String::new(),
+        output: Value::Null,
+        policy: None,
         notes: Vec::new(),
-        error: Some(error),
+        error: None,
     }
 }
 
-fn work() -> Answer {
+fn failed(error: String) -> Answer {
+    Answer {
+        error: Some(error),
+        ..empty()
+    }
+}
+
+fn work(handlers: &[(&str, Handler)]) -> Answer {
     let job: Job = match fs::read(JOB)
         .map_err(|e| e.to_string())
         .and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()))
@@ -75,13 +92,7 @@ fn work() -> Answer {
         release(),
         uptime().as_secs_f64()
     );
-    let mut answer = Answer {
-        kernel: release(),
-        metrics: BTreeMap::new(),
-        output: String::new(),
-        notes: Vec::new(),
-        error: None,
-    };
+    let mut answer = empty();
     let mut policy = match job.policy.as_ref().map(load).transpose() {
         Ok(p) => p,
         Err(e) => return failed(e),
@@ -94,11 +105,23 @@ fn work() -> Answer {
         );
         answer.notes.extend(p.warnings().iter().cloned());
     }
-    if let Err(e) = perform(&job.work, policy.as_mut(), &mut answer) {
+    if let Err(e) = perform(&job.work, handlers, policy.as_mut(), &mut answer) {
         answer.error = Some(e);
     }
     if let Some(p) = policy {
-        finish_policy(p, &mut answer);
+        match end_policy(p) {
+            Ok(report) => {
+                // The kernel went back to its own scheduler, which makes every number meaningless.
+                if !report.lasted && matches!(job.work, Work::Scenario { .. }) {
+                    answer.error = Some(format!(
+                        "policy {} ended during the run: {}",
+                        report.name, report.exit
+                    ));
+                }
+                answer.policy = Some(report);
+            }
+            Err(e) => answer.error = Some(e.to_string()),
+        }
     }
     answer.notes.extend(kernel_complaints());
     answer
@@ -109,29 +132,35 @@ fn load(policy: &PolicyJob) -> Result<Loaded, String> {
     Loaded::load(&object, &policy.options).map_err(|e| e.to_string())
 }
 
-/// A policy that did not last makes every number meaningless: the kernel went back to its own scheduler.
-fn finish_policy(policy: Loaded, answer: &mut Answer) {
+fn end_policy(policy: Loaded) -> Result<PolicyReport, ScxError> {
     let name = policy.name().to_string();
-    let ran = policy.poll().is_ok_and(|s| s.running() == Some(&name));
-    let record = if ran {
-        policy.unload()
+    let lasted = policy.poll()?.running() == Some(&name);
+    let events = policy.events()?;
+    let exit = if lasted {
+        policy.unload()?
     } else {
-        policy.exit_record()
+        policy.exit_record()?
     };
-    if ran {
-        return;
-    }
-    let why = match record {
-        Ok(r) => r.to_string(),
-        Err(e) => e.to_string(),
-    };
-    answer.error = Some(format!("policy {name} ended during the run: {why}"));
+    Ok(PolicyReport {
+        name,
+        lasted,
+        exit,
+        events,
+    })
 }
 
-fn perform(work: &Work, policy: Option<&mut Loaded>, answer: &mut Answer) -> Result<(), String> {
+fn perform(
+    work: &Work,
+    handlers: &[(&str, Handler)],
+    policy: Option<&mut Loaded>,
+    answer: &mut Answer,
+) -> Result<(), String> {
     match work {
-        Work::Idle { ms } => {
-            std::thread::sleep(Duration::from_millis(*ms));
+        Work::Custom { name, input } => {
+            let Some((_, handler)) = handlers.iter().find(|(n, _)| n == name) else {
+                return Err(format!("the program in the VM has no function `{name}`"));
+            };
+            answer.output = handler(input, policy)?;
             Ok(())
         }
         Work::Program { argv } => {
@@ -142,7 +171,7 @@ fn perform(work: &Work, policy: Option<&mut Loaded>, answer: &mut Answer) -> Res
                 .args(arguments)
                 .output()
                 .map_err(|e| format!("{program}: {e}"))?;
-            answer.output = String::from_utf8_lossy(&out.stdout).into_owned();
+            answer.output = Value::String(String::from_utf8_lossy(&out.stdout).into_owned());
             let complaints = String::from_utf8_lossy(&out.stderr);
             print!("{complaints}");
             if out.status.success() {

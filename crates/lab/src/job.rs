@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the outside asks of a VM, and what it answers: one JSON file each way.
 use berth_scenario::model::Scenario;
-use berth_scx::LoadOptions;
+use berth_scx::{ExitRecord, LoadOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -32,8 +32,11 @@ pub enum Work {
     Scenario { scenario: Box<Scenario>, seed: u64 },
     /// A program of the initramfs: its standard output is the result, its exit status must be 0.
     Program { argv: Vec<String> },
-    /// Nothing: for a policy that does its work when it is loaded.
-    Idle { ms: u64 },
+    /// A function that the program in the VM brings along ([`crate::guest::main`]), with its input.
+    Custom {
+        name: String,
+        input: serde_json::Value,
+    },
 }
 
 /// The VM's answer.
@@ -43,10 +46,25 @@ pub struct Answer {
     pub kernel: String,
     /// Metrics of a scenario, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Standard output of a program.
-    pub output: String,
+    /// Standard output of a program (a string), or what a custom function returned.
+    pub output: serde_json::Value,
+    /// How the policy fared, if there was one.
+    pub policy: Option<PolicyReport>,
     /// What a reader of the results must know.
     pub notes: Vec<String>,
     /// What went wrong, in one sentence; the rest is then what there was until then.
     pub error: Option<String>,
+}
+
+/// A policy's life in the VM.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// As the kernel shows it.
+    pub name: String,
+    /// Whether it still ran when the work was done (and was unloaded then).
+    pub lasted: bool,
+    /// The record its end left.
+    pub exit: ExitRecord,
+    /// The kernel's event counters (`SCX_EV_*`), read before it was unloaded; empty if it had ended.
+    pub events: BTreeMap<String, u64>,
 }

@@ -6,7 +6,7 @@ use crate::job::{JOB, Job, PolicyJob, Work};
 use crate::vm::{self, Boot, Mode, Vm};
 use crate::{LabError, Listener, Progress};
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::model::{Hz, Scenario};
+use berth_scenario::model::{Host, Hz, Scenario};
 use berth_scx::LoadOptions;
 use std::collections::BTreeMap;
 use std::fs;
@@ -204,7 +204,7 @@ struct Lab<'a> {
 impl Lab<'_> {
     /// One arm with one seed: a boot, or as many as it takes.
     fn one(&self, arm: &LabArm, seed: u64) -> Result<RunRecord, LabError> {
-        let job = job_archive(arm, seed, self.options)?;
+        let job = scenario_job(arm, seed, self.options)?;
         let mut notes = Vec::new();
         let mut wall = Duration::ZERO;
         let mut done: Vec<Boot> = Vec::new();
@@ -311,6 +311,11 @@ impl Lab<'_> {
             run.measure_ns as f64 / 1e9,
             run.warmup_ns as f64 / 1e9,
         )];
+        if let Some(other) = &self.assets.kernel.config_of {
+            notes.push(format!(
+                "the archive no longer has this kernel's build configuration; CONFIG_* of {other} stand in"
+            ));
+        }
         notes.push(match self.options.mode {
             Mode::Deterministic => {
                 "virtual time (2 ns per instruction, shared by all CPUs): compare arms, never quote absolute times"
@@ -331,25 +336,69 @@ fn agreeing(done: &[Boot]) -> Option<usize> {
     (0..done.len()).find(|&i| done[i + 1..].iter().any(|b| b.hash == done[i].hash))
 }
 
-fn job_archive(arm: &LabArm, seed: u64, options: &LabOptions) -> Result<Vec<u8>, LabError> {
-    let mut a = Archive::new();
-    let policy = arm.policy.as_ref().map(|p| {
-        a.file(OBJECT, &p.object);
-        let mut options = p.options.clone();
+/// One boot that is no scenario: for tests of policies, conformance, experiments.
+#[derive(Clone, Debug)]
+pub struct Single {
+    /// Topology.
+    pub host: Host,
+    pub policy: Option<LabPolicy>,
+    pub work: Work,
+}
+
+/// Boots once.
+///
+/// # Errors
+/// As [`Vm::boot`]; an error of the work is in the answer.
+pub fn single(
+    what: &Single,
+    options: &LabOptions,
+    assets: &Assets,
+    stop: &AtomicBool,
+) -> Result<Boot, LabError> {
+    vm::check_host(&what.host)?;
+    let base = base_archive(&options.program, assets)?;
+    let job = job_archive(what.policy.as_ref(), what.work.clone(), options)?;
+    Vm {
+        qemu: &assets.qemu,
+        kernel: &assets.kernel,
+        host: &what.host,
+        mode: options.mode,
+        timeout: options.timeout,
+        stop,
+    }
+    .boot(&[&base, &job])
+}
+
+fn scenario_job(arm: &LabArm, seed: u64, options: &LabOptions) -> Result<Vec<u8>, LabError> {
+    let policy = arm.policy.clone().map(|mut p| {
         let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
-        options.vm_slots.get_or_insert(vms + 1);
+        p.options.vm_slots.get_or_insert(vms + 1);
+        p
+    });
+    let work = Work::Scenario {
+        scenario: Box::new(arm.scenario.clone()),
+        seed,
+    };
+    job_archive(policy.as_ref(), work, options)
+}
+
+fn job_archive(
+    policy: Option<&LabPolicy>,
+    work: Work,
+    options: &LabOptions,
+) -> Result<Vec<u8>, LabError> {
+    let mut a = Archive::new();
+    let policy = policy.map(|p| {
+        a.file(OBJECT, &p.object);
         PolicyJob {
             object: OBJECT.to_string(),
-            options,
+            options: p.options.clone(),
         }
     });
     let job = Job {
         settle_ms: options.settle_ms,
         policy,
-        work: Work::Scenario {
-            scenario: Box::new(arm.scenario.clone()),
-            seed,
-        },
+        work,
     };
     let bytes = serde_json::to_vec(&job).map_err(|e| LabError::Start(e.to_string()))?;
     a.file(JOB, &bytes);

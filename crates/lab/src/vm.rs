@@ -152,7 +152,8 @@ impl Vm<'_> {
             "-seed",
             "1",
             "-cpu",
-            "max,-rdrand,-rdseed",
+            // Intel's way of telling caches and dies is the one the emulator passes on whole.
+            "max,vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed",
         ]
         .map(String::from)
         .to_vec();
@@ -272,6 +273,8 @@ pub fn check_host(host: &Host) -> Result<(), LabError> {
 
 /// The emulator must not outlive this process, however it ends.
 fn end_with_parent(c: &mut Command) {
+    // A group of its own: Ctrl-C reaches this process only, which then stops the emulator itself.
+    c.process_group(0);
     // SAFETY: prctl is async-signal-safe and touches no memory of the parent.
     unsafe {
         c.pre_exec(|| {

@@ -78,6 +78,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Its build configuration; libbpf reads it in the VM.
     pub config: PathBuf,
+    /// Release whose configuration stands in, where the archive no longer has the kernel's own.
+    pub config_of: Option<String>,
 }
 
 impl Kernel {
@@ -99,6 +101,8 @@ struct Known {
 }
 
 const KNOWN: &str = "kernels.json";
+/// File beside a configuration that is another release's.
+const CONFIG_OF: &str = "config.of";
 
 /// Finds or fetches the kernel. `refresh` asks the network also if the cache has an answer.
 pub(crate) fn ensure(
@@ -135,10 +139,12 @@ pub(crate) fn ensure(
                 }
                 _ => match cached(cache, &candidate.release) {
                     Some(k) => k,
-                    None => fetch(cache, &suite, &candidate)?,
+                    None => fetch(cache, &suite, &candidate, listener, stop)?,
                 },
             };
             let verdict = probe_file(&kernel.image)?;
+            // A stand-in may have been looked for meanwhile.
+            known = cache.load(KNOWN);
             known
                 .verdicts
                 .insert(candidate.release.clone(), verdict.clone());
@@ -183,11 +189,16 @@ fn candidates(suite: &Suite<'_>, rule: &KernelRule) -> Result<Vec<Candidate>, La
     // Since 7.0 image and configuration are packages of their own; before, one package holds both.
     let split = releases(&suite.names("linux-binary-")?, "linux-binary-");
     let whole = releases(&suite.names("linux-image-")?, "linux-image-");
+    // An archive keeps an old line's image longer than its configuration.
+    let configured = releases(&suite.names("linux-base-")?, "linux-base-");
     let mut all: Vec<Candidate> = split
         .iter()
         .map(|r| Candidate {
             release: r.clone(),
-            packages: vec![format!("linux-binary-{r}"), format!("linux-base-{r}")],
+            packages: [format!("linux-binary-{r}")]
+                .into_iter()
+                .chain(configured.contains(r).then(|| format!("linux-base-{r}")))
+                .collect(),
         })
         .chain(
             whole
@@ -199,6 +210,7 @@ fn candidates(suite: &Suite<'_>, rule: &KernelRule) -> Result<Vec<Candidate>, La
                 }),
         )
         .filter(|c| matches(rule, &c.release))
+        .filter(|c| *rule != KernelRule::Newest || configured.contains(&c.release))
         .collect();
     all.sort_by_key(|c| std::cmp::Reverse(version(&c.release)));
     Ok(all)
@@ -238,11 +250,18 @@ fn cached(cache: &Cache, release: &str) -> Option<Kernel> {
         release: release.to_string(),
         image: folder.join("vmlinuz"),
         config: folder.join("config"),
+        config_of: fs::read_to_string(folder.join(CONFIG_OF)).ok(),
     };
     (k.image.is_file() && k.config.is_file()).then_some(k)
 }
 
-fn fetch(cache: &Cache, suite: &Suite<'_>, c: &Candidate) -> Result<Kernel, LabError> {
+fn fetch(
+    cache: &Cache,
+    suite: &Suite<'_>,
+    c: &Candidate,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Kernel, LabError> {
     let dir = tempfile::Builder::new()
         .prefix("kernel-")
         .tempdir_in(&cache.root)
@@ -250,26 +269,43 @@ fn fetch(cache: &Cache, suite: &Suite<'_>, c: &Candidate) -> Result<Kernel, LabE
     suite.unpack(&format!("Linux {}", c.release), &c.packages, dir.path())?;
     let modules = dir.path().join("usr/lib/modules").join(&c.release);
     let boot = dir.path().join("boot");
-    let to = folder(cache, &c.release);
-    fs::create_dir_all(&to).map_err(|e| LabError::io(&to, e))?;
-    for name in ["config", "vmlinuz"] {
+    let found = |name: &str| {
         let places = [
             modules.join(name),
             boot.join(format!("{name}-{}", c.release)),
         ];
-        let Some(from) = places.iter().find(|p| p.is_file()) else {
-            return Err(LabError::UnfitKernel {
-                path: c.packages.join(", "),
-                reason: format!("it holds no {name}"),
-            });
-        };
-        fs::copy(from, to.join(name)).map_err(|e| LabError::io(from, e))?;
+        places.into_iter().find(|p| p.is_file())
+    };
+    let image = found("vmlinuz").ok_or_else(|| LabError::UnfitKernel {
+        path: c.packages.join(", "),
+        reason: "it holds no vmlinuz".to_string(),
+    })?;
+    let (config, config_of) = match found("config") {
+        Some(own) => (own, None),
+        None => {
+            let other = stand_in(cache, listener, stop)?;
+            (other.config, Some(other.release))
+        }
+    };
+    let to = folder(cache, &c.release);
+    fs::create_dir_all(&to).map_err(|e| LabError::io(&to, e))?;
+    if let Some(release) = &config_of {
+        fs::write(to.join(CONFIG_OF), release).map_err(|e| LabError::io(&to, e))?;
+    }
+    for (from, name) in [(config, "config"), (image, "vmlinuz")] {
+        fs::copy(&from, to.join(name)).map_err(|e| LabError::io(&from, e))?;
     }
     Ok(Kernel {
         release: c.release.clone(),
         image: to.join("vmlinuz"),
         config: to.join("config"),
+        config_of,
     })
+}
+
+/// The newest kernel that has its own configuration: same distribution, same flavour.
+fn stand_in(cache: &Cache, listener: &Listener<'_>, stop: &AtomicBool) -> Result<Kernel, LabError> {
+    ensure(cache, &KernelRule::Newest, false, listener, stop)
 }
 
 fn probe_file(image: &Path) -> Result<Verdict, LabError> {
@@ -315,6 +351,7 @@ fn own(image: &Path, config: Option<&Path>) -> Result<Kernel, LabError> {
         release,
         image: image.to_path_buf(),
         config,
+        config_of: None,
     })
 }
 

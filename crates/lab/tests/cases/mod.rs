@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
+use berth_lab::assets::{self, Assets, KernelRule};
+use berth_lab::job::{Answer, Work};
+use berth_lab::run::{LabArm, LabOptions, LabPolicy, Single, run, single};
+use berth_lab::{LabError, Progress, vm::Mode};
+use berth_scenario::model::{Host, HostCost, Hz};
+use berth_scx::{LoadOptions, Loaded, ScxError, Value as Setting};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+type Case = fn(&Assets) -> Result<String, String>;
+
+/// On the default kernel.
+const CASES: [(&str, Case); 7] = [
+    ("a policy is steered while it runs", steer),
+    ("what cannot be loaded is refused by name", refusals),
+    ("a policy that starves a thread is ejected", victim),
+    ("the VM has the scenario's topology", topology),
+    ("a scenario runs without the virtual clock", fast),
+    ("two boots give the same bytes", same_bytes),
+    ("a kernel that crashes and a VM that is too slow", failures),
+];
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
+
+pub fn run_all() -> ExitCode {
+    let lines = std::env::var("BERTH_LAB_KERNELS").unwrap_or_else(|_| "6.18,7.0".to_string());
+    let mut failed = 0;
+    let mut report = |name: &str, started: Instant, result: Result<String, String>| {
+        let seconds = started.elapsed().as_secs_f64();
+        match result {
+            Ok(said) => println!("ok    {name} ({seconds:.0} s) {said}"),
+            Err(why) => {
+                failed += 1;
+                println!("FAIL  {name} ({seconds:.0} s): {why}");
+            }
+        }
+    };
+    let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies/fifo.bpf.c");
+    OBJECT.get_or_init(|| std::fs::read("/tmp/labx/fifo.bpf.o").unwrap());
+    let _ = object;
+    match ensure("default") {
+        Ok(assets) => {
+            println!(
+                "lab: {}, Linux {}",
+                assets.qemu.describe(),
+                assets.kernel.release
+            );
+            for (name, case) in CASES { if let Ok(o) = std::env::var("ONLY") && !name.contains(&o) { continue; }
+                report(name, Instant::now(), case(&assets));
+            }
+        }
+        Err(e) => report("emulator and kernel", Instant::now(), Err(e.to_string())),
+    }
+    for line in lines.split(',').filter(|l| !l.is_empty()) {
+        let started = Instant::now();
+        let result = ensure(line)
+            .map_err(|e| e.to_string())
+            .and_then(|a| steer(&a));
+        report(
+            &format!("kernel {line}: a policy loads and is steered"),
+            started,
+            result,
+        );
+    }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        println!("{failed} failed");
+        ExitCode::FAILURE
+    }
+}
+
+fn ensure(rule: &str) -> Result<Assets, LabError> {
+    let say = |p: Progress| {
+        if let Progress::Say(text) = p {
+            println!("lab: {text}");
+        }
+    };
+    assets::ensure(&KernelRule::parse(rule)?, false, &say, &NEVER)
+}
+
+fn options() -> LabOptions {
+    LabOptions {
+        settle_ms: 3_000,
+        timeout: Duration::from_secs(300),
+        ..LabOptions::default()
+    }
+}
+
+fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> Host {
+    Host {
+        nodes,
+        packages,
+        llcs,
+        cores,
+        threads,
+        hz: Hz::Ticks(250),
+        tasks: Vec::new(),
+        kernel: "7.2".to_string(),
+        cost: HostCost::default(),
+        hotplug: Vec::new(),
+    }
+}
+
+fn policy(options: LoadOptions) -> Option<LabPolicy> {
+    Some(LabPolicy {
+        object: OBJECT.get().expect("compiled first").clone(),
+        options,
+    })
+}
+
+/// Boots with a custom function inside.
+fn inside(
+    assets: &Assets,
+    name: &str,
+    host: Host,
+    policy: Option<LabPolicy>,
+    input: Value,
+) -> Result<Answer, String> {
+    let what = Single {
+        host,
+        policy,
+        work: Work::Custom {
+            name: name.to_string(),
+            input,
+        },
+    };
+    let boot = single(&what, &options(), assets, &NEVER).map_err(|e| e.to_string())?;
+    match &boot.answer.error {
+        Some(e) => Err(format!("{e}\n{}", boot.console)),
+        None => Ok(boot.answer),
+    }
+}
+
+fn check(holds: bool, what: impl Into<String>) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut b = [0; 8];
+    b[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+    u64::from_ne_bytes(b)
+}
+
+// --- a policy is steered while it runs
+
+fn steer(assets: &Assets) -> Result<String, String> {
+    let load = LoadOptions {
+        variables: [("slice_ns".to_string(), Setting::Text("3000000".to_string()))].into(),
+        ..LoadOptions::default()
+    };
+    let answer = inside(
+        assets,
+        "steer",
+        host(1, 1, 1, 2, 1),
+        policy(load),
+        json!({}),
+    )?;
+    let o = &answer.output;
+    check(
+        o["seen_slice"] == 3_000_000,
+        format!("load-time variable: {o}"),
+    )?;
+    check(
+        o["constant_in_rodata"] != 0,
+        format!("SCX_SLICE_DFL was not filled: {o}"),
+    )?;
+    check(
+        o["bumped"] == json!([7, 15]),
+        format!("syscall program: {o}"),
+    )?;
+    check(o["live"] == 42, format!("live variable: {o}"))?;
+    check(
+        o["enqueued"].as_u64() > Some(0) && o["run"].as_u64() > Some(0),
+        format!("counters: {o}"),
+    )?;
+    check(
+        o["wrong"].as_str().is_some_and(|w| w.contains("read-only")),
+        format!("writing .rodata: {o}"),
+    )?;
+    let p = answer.policy.as_ref().ok_or("no policy report")?;
+    check(p.lasted && p.name == "fifo", format!("{p:?}"))?;
+    check(
+        p.exit.ended() && !p.exit.is_error(),
+        format!("after unloading: {}", p.exit),
+    )?;
+    Ok(answer.kernel)
+}
+
+pub fn steer_inside(_input: &Value, policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let policy = policy.ok_or("no policy")?;
+    let said = |e: ScxError| e.to_string();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut context = 5u64.to_ne_bytes();
+    policy
+        .set_variable("live_knob", &Setting::Number(10))
+        .map_err(said)?;
+    let returned = policy.run("bump", &mut context).map_err(said)?;
+    policy
+        .set_variable("live_knob", &Setting::Text("42".to_string()))
+        .map_err(said)?;
+    let wrong = match policy.set_variable("slice_ns", &Setting::Number(1)) {
+        Ok(()) => "accepted".to_string(),
+        Err(e) => e.to_string(),
+    };
+    let counters = policy.counters("counters").map_err(said)?;
+    let get = |name: &str| policy.variable(name).map(|b| number(&b)).map_err(said);
+    Ok(json!({
+        "bumped": [returned, number(&context)],
+        "live": get("live_knob")?,
+        "seen_slice": get("seen_slice")?,
+        "constant_in_rodata": get("__SCX_SLICE_DFL")?,
+        "enqueued": counters[0],
+        "run": counters[1],
+        "wrong": wrong,
+    }))
+}
+
+// --- what cannot be loaded is refused by name
+
+fn refusals(assets: &Assets) -> Result<String, String> {
+    let object = OBJECT.get().expect("compiled first");
+    let text: String = object.iter().map(|b| format!("{b:02x}")).collect();
+    let answer = inside(assets, "refusals", host(1, 1, 1, 1, 1), None, json!(text))?;
+    let o = &answer.output;
+    for (what, words) in [
+        ("garbage", "not a BPF object"),
+        ("variable", "no variable `slice_nz`"),
+        ("value", "is not between 0 and"),
+        ("ops", "no scheduler named `other`"),
+        ("map", "no map `counterz`"),
+        ("init", "did not start"),
+        ("busy", "another sched_ext scheduler is running (fifo)"),
+    ] {
+        let said = o[what].as_str().unwrap_or("nothing");
+        check(said.contains(words), format!("{what}: {said}"))?;
+    }
+    check(
+        o["after"] == "disabled",
+        format!("something stayed loaded: {o}"),
+    )?;
+    Ok(String::new())
+}
+
+pub fn refusals_inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let hex = input.as_str().unwrap_or("");
+    let object: Vec<u8> = (0..hex.len() / 2)
+        .filter_map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).ok())
+        .collect();
+    let attempt = |object: &[u8], options: LoadOptions| match Loaded::load(object, &options) {
+        Ok(_) => "it was loaded".to_string(),
+        Err(e) => e.to_string(),
+    };
+    let variable = |name: &str, value: i128| LoadOptions {
+        variables: [(name.to_string(), Setting::Number(value))].into(),
+        ..LoadOptions::default()
+    };
+    let mut out = json!({
+        "garbage": attempt(b"not an object", LoadOptions::default()),
+        "variable": attempt(&object, variable("slice_nz", 1)),
+        "value": attempt(&object, variable("slice_ns", -1)),
+        "ops": attempt(&object, LoadOptions { ops: Some("other".to_string()), ..LoadOptions::default() }),
+        "map": attempt(&object, LoadOptions {
+            map_entries: [("counterz".to_string(), 3)].into(), ..LoadOptions::default() }),
+        "init": attempt(&object, variable("fail_init", -12)),
+    });
+    let first = Loaded::load(&object, &LoadOptions::default()).map_err(|e| e.to_string())?;
+    out["busy"] = json!(attempt(&object, LoadOptions::default()));
+    drop(first);
+    std::thread::sleep(Duration::from_millis(200));
+    let state = berth_scx::status().map_err(|e| e.to_string())?.state;
+    out["after"] = json!(state.to_string());
+    Ok(out)
+}
+
+// --- a policy that starves a thread is ejected
+
+fn victim(assets: &Assets) -> Result<String, String> {
+    let load = LoadOptions {
+        variables: [("stall".to_string(), Setting::Text("true".to_string()))].into(),
+        timeout_ms: Some(1_000),
+        ..LoadOptions::default()
+    };
+    let answer = inside(
+        assets,
+        "victim",
+        host(1, 1, 1, 2, 1),
+        policy(load),
+        json!({}),
+    )?;
+    let p = answer.policy.as_ref().ok_or("no policy report")?;
+    check(!p.lasted && p.exit.is_error(), format!("{p:?}"))?;
+    check(
+        p.exit.reason.contains("stall") && p.exit.message.contains("victim"),
+        format!("exit record: {}", p.exit),
+    )?;
+    check(
+        answer.notes.iter().any(|n| n.contains("stall")),
+        format!("the kernel's complaint is no note: {:?}", answer.notes),
+    )?;
+    Ok(p.exit.to_string())
+}
+
+pub fn victim_inside(_input: &Value, policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let policy = policy.ok_or("no policy")?;
+    let victim = std::thread::Builder::new().name("victim".to_string());
+    let thread = victim
+        .spawn(|| std::thread::sleep(Duration::from_millis(10)))
+        .map_err(|e| e.to_string())?;
+    let record = policy
+        .watch(Duration::from_secs(10))
+        .map_err(|e| e.to_string())?;
+    // The kernel's own scheduler lets it run again.
+    thread.join().map_err(|_| "the thread panicked")?;
+    match record {
+        Some(r) => Ok(json!(r.to_string())),
+        None => Err("the watchdog let it be for ten seconds".to_string()),
+    }
+}
+
+// --- the VM has the scenario's topology
+
+fn topology(assets: &Assets) -> Result<String, String> {
+    let answer = inside(assets, "topology", host(2, 2, 1, 1, 2), None, json!(null))?;
+    let o = &answer.output;
+    check(o["online"] == "0-3", format!("CPUs: {o}"))?;
+    check(
+        o["siblings"] == json!(["0-1", "0-1", "2-3", "2-3"]),
+        format!("SMT: {o}"),
+    )?;
+    check(
+        o["packages"] == json!(["0", "0", "1", "1"]),
+        format!("packages: {o}"),
+    )?;
+    check(o["nodes"] == json!(["0-1", "2-3"]), format!("nodes: {o}"))?;
+    let answer = inside(assets, "topology", host(1, 1, 2, 4, 1), None, json!(null))?;
+    let o = &answer.output;
+    check(
+        o["llc"] == json!(["0-1", "0-1", "2-3", "2-3"]),
+        format!("last-level caches: {o}"),
+    )?;
+    Ok(String::new())
+}
+
+pub fn topology_inside(_input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let read = |p: String| {
+        std::fs::read_to_string(format!("/sys/devices/system/{p}"))
+            .map_or(String::new(), |s| s.trim().to_string())
+    };
+    let of_cpus = |name: &str| -> Vec<String> {
+        (0..4).map(|c| read(format!("cpu/cpu{c}/{name}"))).collect()
+    };
+    let nodes = (0..2).map(|n| read(format!("node/node{n}/cpulist")));
+    Ok(json!({
+        "online": read("cpu/online".to_string()),
+        "siblings": of_cpus("topology/core_cpus_list"),
+        "packages": of_cpus("topology/physical_package_id"),
+        "llc": of_cpus("cache/index3/shared_cpu_list"),
+        "nodes": nodes.collect::<Vec<_>>(),
+    }))
+}
+
+// --- a scenario runs, also without the virtual clock
+
+fn fast(assets: &Assets) -> Result<String, String> {
+    let arm = LabArm {
+        name: "linux".to_string(),
+        scenario: scenario("cores = 2")?,
+        policy: None,
+    };
+    let fast = LabOptions {
+        mode: Mode::Fast,
+        ..options()
+    };
+    let records = run(&[arm], &[1], &fast, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let cpu = records[0].metrics.get("hog.cpu").copied().unwrap_or(0.0);
+    check(
+        (1.5..2.1).contains(&cpu),
+        format!("four hogs on two CPUs used {cpu} CPUs"),
+    )?;
+    Ok(format!("four hogs used {cpu:.2} of 2 CPUs"))
+}
+
+fn scenario(host: &str) -> Result<berth_scenario::model::Scenario, String> {
+    let input = berth_scenario::Input {
+        name: "hogs".to_string(),
+        shown: "hogs.toml".to_string(),
+        text: format!(
+            "title = \"Hogs\"\n[host]\n{host}\n[vm.hog]\nvcpus = 4\nclass = \"batch\"\ntasks = [\"burn\"]\n\
+             [task.burn]\nmodel = \"busy\"\n[compare]\npolicies = [\"linux\"]\n"
+        ),
+        folder: None::<PathBuf>,
+    };
+    let mut s = berth_scenario::read(&input, &[])
+        .map_err(|e| e.to_string())?
+        .scenario;
+    s.run.warmup_ns = 200_000_000;
+    s.run.measure_ns = 1_000_000_000;
+    Ok(s)
+}
+
+// --- two boots give the same bytes
+
+fn same_bytes(assets: &Assets) -> Result<String, String> {
+    let arm = LabArm {
+        name: "fifo".to_string(),
+        scenario: scenario("cores = 2")?,
+        policy: policy(LoadOptions::default()),
+    };
+    let verify = LabOptions {
+        verify: true,
+        ..options()
+    };
+    let records = run(&[arm], &[1], &verify, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let notes = records[0].notes.join("; ");
+    check(
+        notes.contains("verified") || notes.contains("differed from the other two"),
+        notes,
+    )?;
+    Ok(records[0].hash.clone())
+}
+
+// --- a kernel that crashes and a VM that is too slow
+
+fn failures(assets: &Assets) -> Result<String, String> {
+    let what = Single {
+        host: host(1, 1, 1, 1, 1),
+        policy: None,
+        work: Work::Program {
+            argv: vec!["/nowhere".to_string()],
+        },
+    };
+    let boot = single(&what, &options(), assets, &NEVER).map_err(|e| e.to_string())?;
+    let said = boot.answer.error.unwrap_or_default();
+    check(
+        said.contains("/nowhere"),
+        format!("missing program: {said}"),
+    )?;
+    let hurried = LabOptions {
+        timeout: Duration::from_secs(1),
+        ..options()
+    };
+    match single(&what, &hurried, assets, &NEVER) {
+        Err(LabError::Timeout { .. }) => {}
+        other => return Err(format!("one second sufficed? {other:?}")),
+    }
+    // No first process: the kernel panics, and QEMU nevertheless ends with status 0.
+    let no_init = LabOptions {
+        program: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"),
+        ..options()
+    };
+    match single(&what, &no_init, assets, &NEVER) {
+        Err(LabError::Panic { .. }) => {}
+        other => return Err(format!("no panic without a first process? {other:?}")),
+    }
+    let stop = AtomicBool::new(true);
+    match single(&what, &options(), assets, &stop) {
+        Err(LabError::Interrupted) => Ok(String::new()),
+        other => Err(format!("not interrupted: {other:?}")),
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Real kernels in throw-away VMs. Runs when BERTH_LAB=1 (as `make test` sets it), since it may download a kernel and
+//! takes a minute; else it says so and passes. BERTH_LAB_KERNELS chooses the kernel lines, e.g. `6.18,7.0`.
+//!
+//! This program is also the first process inside the VMs, hence no test harness.
+mod cases;
+
+use berth_lab::guest::{self, Handler};
+use std::process::ExitCode;
+
+const HANDLERS: [(&str, Handler); 4] = [
+    ("steer", cases::steer_inside),
+    ("victim", cases::victim_inside),
+    ("topology", cases::topology_inside),
+    ("refusals", cases::refusals_inside),
+];
+
+fn main() -> ExitCode {
+    if guest::is_guest() {
+        guest::main(&HANDLERS);
+    }
+    if std::env::args().any(|a| a == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var("BERTH_LAB").as_deref() != Ok("1") {
+        println!("lab: skipped, set BERTH_LAB=1 to boot real kernels (downloads about 30 MB once)");
+        return ExitCode::SUCCESS;
+    }
+    cases::run_all()
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One global queue, with something of everything that the loader handles: constants of the kernel,
+ * load-time and live variables, counters, a syscall program, an exit record, a chosen failure.
+ */
+#include <scx/common.bpf.h>
+
+char _license[] SEC("license") = "GPL";
+UEI_DEFINE(uei);
+
+const volatile u64 slice_ns = 5000000;
+const volatile s32 fail_init;
+const volatile bool stall; /* keep every thread named "victim" waiting for ever */
+u64 live_knob = 3;
+u64 seen_slice;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, u64);
+} counters SEC(".maps");
+
+static void count(u32 i)
+{
+	u64 *c = bpf_map_lookup_elem(&counters, &i);
+
+	if (c)
+		(*c)++;
+}
+
+static bool victim(const struct task_struct *p)
+{
+	return p->comm[0] == 'v' && p->comm[1] == 'i' && p->comm[2] == 'c';
+}
+
+void BPF_STRUCT_OPS(fifo_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	count(0);
+	if (stall && victim(p))
+		return;
+	scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+}
+
+void BPF_STRUCT_OPS(fifo_running, struct task_struct *p)
+{
+	count(1);
+	seen_slice = slice_ns;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(fifo_init)
+{
+	return fail_init;
+}
+
+void BPF_STRUCT_OPS(fifo_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SEC("syscall")
+int bump(u64 *context)
+{
+	live_knob += *context;
+	*context = live_knob;
+	return 7;
+}
+
+SCX_OPS_DEFINE(fifo_ops, .enqueue = (void *)fifo_enqueue, .running = (void *)fifo_running,
+	       .init = (void *)fifo_init, .exit = (void *)fifo_exit, .name = "fifo");

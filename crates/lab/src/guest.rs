@@ -29,9 +29,13 @@ pub fn is_guest() -> bool {
     std::process::id() == 1 && Path::new(JOB).exists()
 }
 
-/// Does the job and powers the machine off. Call it when [`is_guest`] says so. `handlers` are the custom functions
-/// by name; most programs have none.
-pub fn main(handlers: &[(&str, Handler)]) -> ! {
+/// Does the job and powers the machine off. Call it when [`is_guest`] says so.
+pub fn main() -> ! {
+    main_with(&[])
+}
+
+/// [`main`] for a program that brings functions of its own, by name.
+pub fn main_with(handlers: &[(&str, Handler)]) -> ! {
     mount_all();
     // Nothing of a panicked job is used afterwards.
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| work(handlers)));
@@ -64,7 +68,8 @@ fn empty() -> Answer {
     Answer {
         kernel: release(),
         metrics: BTreeMap::new(),
-        output: Value::Null,
+        output: String::new(),
+        result: Value::Null,
         policy: None,
         notes: Vec::new(),
         error: None,
@@ -139,7 +144,7 @@ fn end_policy(policy: Loaded) -> Result<PolicyReport, ScxError> {
     let exit = if lasted {
         policy.unload()?
     } else {
-        policy.exit_record()?
+        policy.final_record()?
     };
     Ok(PolicyReport {
         name,
@@ -160,7 +165,7 @@ fn perform(
             let Some((_, handler)) = handlers.iter().find(|(n, _)| n == name) else {
                 return Err(format!("the program in the VM has no function `{name}`"));
             };
-            answer.output = handler(input, policy)?;
+            answer.result = handler(input, policy)?;
             Ok(())
         }
         Work::Program { argv } => {
@@ -171,7 +176,7 @@ fn perform(
                 .args(arguments)
                 .output()
                 .map_err(|e| format!("{program}: {e}"))?;
-            answer.output = Value::String(String::from_utf8_lossy(&out.stdout).into_owned());
+            answer.output = String::from_utf8_lossy(&out.stdout).into_owned();
             let complaints = String::from_utf8_lossy(&out.stderr);
             print!("{complaints}");
             if out.status.success() {

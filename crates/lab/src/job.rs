@@ -32,7 +32,7 @@ pub enum Work {
     Scenario { scenario: Box<Scenario>, seed: u64 },
     /// A program of the initramfs: its standard output is the result, its exit status must be 0.
     Program { argv: Vec<String> },
-    /// A function that the program in the VM brings along ([`crate::guest::main`]), with its input.
+    /// A function that the program in the VM brings along ([`crate::guest::main_with`]), with its input.
     Custom {
         name: String,
         input: serde_json::Value,
@@ -46,8 +46,10 @@ pub struct Answer {
     pub kernel: String,
     /// Metrics of a scenario, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// Standard output of a program (a string), or what a custom function returned.
-    pub output: serde_json::Value,
+    /// Standard output of a program.
+    pub output: String,
+    /// What a custom function returned.
+    pub result: serde_json::Value,
     /// How the policy fared, if there was one.
     pub policy: Option<PolicyReport>,
     /// What a reader of the results must know.

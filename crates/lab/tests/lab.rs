@@ -17,7 +17,7 @@ const HANDLERS: [(&str, Handler); 4] = [
 
 fn main() -> ExitCode {
     if guest::is_guest() {
-        guest::main(&HANDLERS);
+        guest::main_with(&HANDLERS);
     }
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;

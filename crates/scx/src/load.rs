@@ -127,7 +127,7 @@ impl Loaded {
         let end = Instant::now() + time;
         loop {
             if self.poll()?.running() != Some(self.name.as_str()) {
-                return self.exit_record().map(Some);
+                return self.final_record().map(Some);
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -313,6 +313,15 @@ impl Loaded {
     /// As [`Loaded::exit_record`]; the scheduler is stopped in any case.
     pub fn unload(mut self) -> Result<ExitRecord, ScxError> {
         self.ops_link = None;
+        self.final_record()
+    }
+
+    /// The exit record of a scheduler that has ended or is about to: waits (5 s at most) until the kernel is done
+    /// with it, since `ops.exit` is among the last things it calls.
+    ///
+    /// # Errors
+    /// As [`Loaded::poll`] and [`Loaded::exit_record`].
+    pub fn final_record(&self) -> Result<ExitRecord, ScxError> {
         let end = Instant::now() + Duration::from_secs(5);
         while self.poll()?.state != sysfs::State::Disabled && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));

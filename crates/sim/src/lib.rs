@@ -1,7 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The simulator: engine, hardware, sched_ext kernel model, workload, invariants
+//! The simulator: engine, hardware, sched_ext kernel model, workload, invariants.
+//!
+//! ```text
+//! engine      time and the event queue; knows nothing of CPUs
+//! machine     topology, CPUs, tasks, cgroups: data only
+//! scx         the kernel: passes through the scheduler, queues, idle masks, kicks, the policy's calls
+//! workload    what tasks do
+//! sim         a machine with its workload: the loop over events
+//! run         one simulation: scenario, policy and seed in, record out
+//! stats, trace, invariants, error
+//! ```
+pub mod engine;
+pub mod error;
+pub mod invariants;
 pub mod machine;
-pub mod oracle;
-pub mod replicate;
+pub mod run;
 pub mod scx;
+pub mod sim;
+pub mod stats;
+#[cfg(test)]
+mod testing;
+pub mod trace;
 pub mod workload;
+
+pub use error::SimError;
+pub use scx::kernel::MachineSpec;
+pub use sim::Machine;

@@ -91,6 +91,15 @@ impl Operands {
                 }
                 // SAFETY: a map of the instance, checked before: the prototypes name the map first.
                 Operand::Key if !map.is_null() => (unsafe { (*map).key_size }, false),
+                // A storage's initial value, which may be left out and is only read.
+                // SAFETY: as above.
+                Operand::Value { .. } if !map.is_null() && is_storage(unsafe { &*map }) => {
+                    if address == 0 {
+                        continue;
+                    }
+                    // SAFETY: as above.
+                    (unsafe { (*map).value_size }, false)
+                }
                 // SAFETY: as above.
                 Operand::Value { write } if !map.is_null() => (unsafe { (*map).value_size }, write),
                 // SAFETY: as above.
@@ -113,6 +122,13 @@ impl Operands {
         }
         None
     }
+}
+
+fn is_storage(map: &Map) -> bool {
+    matches!(
+        map.kind,
+        crate::maps::kind::TASK_STORAGE | crate::maps::kind::CGRP_STORAGE
+    )
 }
 
 /// One parameter of a prototype.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The hardware and the tasks on it.
+//! The hardware and the tasks on it: data only, no scheduling.
+pub mod cgroup;
+pub mod cpu;
+pub mod mask;
+pub mod task;
+pub mod topology;
 
-/// An interned CPU mask of one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MaskId(pub u32);
-
-impl MaskId {
-    /// Every CPU of the machine.
-    pub const ALL: MaskId = MaskId(0);
-}
+pub use cpu::Cpu;
+pub use mask::{CpuMask, MaskId, MaskTable};
+pub use task::{TaskHot, TaskTable};
+pub use topology::{Distance, Shape, Topology};

@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The sched_ext kernel model.
-use crate::machine::MaskId;
-use crate::workload::api::{CpuId, Nanos, TaskId, TaskSpec};
+//! The kernel of one machine: the scheduler core as far as a sched_ext policy can observe it.
+//!
+//! ```text
+//! kernel     the state, and the handle through which all code reaches it
+//! ops        calling the policy
+//! pass       one pass through the scheduler: balance, pick, put, set next, switch
+//! enqueue    a task becomes runnable or stops being so; dispatch queues' rules
+//! dispatch   what ops.dispatch asked for is carried out
+//! wake       wake-ups, forks, sleeps, exits
+//! change     nice, affinity, class of a task
+//! identity   VMs and the machine's shape, told to policies that ask for it
+//! select_cpu, idle    the default choice of a CPU, and the masks of idle CPUs
+//! kick       reschedule requests between CPUs
+//! tick       ticks, charging of slices
+//! higher     the classes above sched_ext
+//! dsq, ordered        the queues themselves
+//! lifecycle  enable, bypass, watchdog, exit
+//! kfunc      the functions a policy may call
+//! mutation   deliberately wrong variants, which the conformance tests must reject
+//! ```
+//!
+//! Semantics are those of Linux 7.1 and newer, row by row of the conformance checklist.
+pub mod change;
+pub mod consts;
+pub mod dispatch;
+pub mod dsq;
+pub mod enqueue;
+pub mod higher;
+pub mod identity;
+pub mod idle;
+pub mod kernel;
+pub mod kfunc;
+pub mod kick;
+pub mod lifecycle;
+pub mod mutation;
+pub mod ops;
+pub mod ordered;
+pub mod pass;
+pub mod select_cpu;
+pub mod tick;
+pub mod timer;
+pub mod wake;
 
-/// The kernel of one machine, as its parts and the workload reach it.
-#[derive(Clone, Copy)]
-pub struct Handle {
-    pub(crate) now: Nanos,
-    pub(crate) nr_cpus: u32,
-}
-
-impl Handle {
-    pub(crate) fn wake_task(self, _task: TaskId, _cpu: CpuId, _sync: bool) -> bool {
-        unimplemented!("the kernel model follows")
-    }
-    pub(crate) fn arm_token(self, _cpu: CpuId, _at: Nanos, _token: u64) {
-        unimplemented!("the kernel model follows")
-    }
-    pub(crate) fn spawn(self, _spec: &TaskSpec, _cpu: CpuId) -> TaskId {
-        unimplemented!("the kernel model follows")
-    }
-    pub(crate) fn kill_task(self, _task: TaskId, _cpu: CpuId) {
-        unimplemented!("the kernel model follows")
-    }
-    pub(crate) fn mask(self, _cpus: &[CpuId]) -> MaskId {
-        unimplemented!("the kernel model follows")
-    }
-}
+pub use kernel::{Handle, Kernel};
+pub use mutation::Mutation;

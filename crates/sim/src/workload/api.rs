@@ -181,7 +181,7 @@ impl Ctx {
     }
 
     pub fn nr_cpus(&self) -> u32 {
-        self.k.nr_cpus
+        self.k.topo.nr_cpus()
     }
 
     /// Wake a task that sleeps in [`Action::Block`] or [`Action::SleepUntil`] (whose timer is then void).

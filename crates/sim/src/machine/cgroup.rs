@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The cgroup tree as libvirt makes it: root, `machine.slice`, one group per VM. Each has the objects a
+//! policy can reach (cgroup, task group, css set), at addresses that never change.
+use crate::workload::api::VmId;
+use berth_policy::kview::{Cgroup, CssSet, KernfsNode, MmStruct, SignalStruct, TaskGroup};
+
+/// Index of the root.
+pub const ROOT: u32 = 0;
+/// Index of `machine.slice`.
+pub const MACHINE: u32 = 1;
+const FIRST_VM: u32 = 2;
+
+#[derive(Debug)]
+pub struct Group {
+    pub name: String,
+    pub parent: Option<u32>,
+    pub level: u32,
+    /// cpu.weight, 1..=10000.
+    pub weight: u32,
+    /// cpu.max: quota in a period of 100 ms, µs; none = no limit.
+    pub quota_us: Option<u64>,
+    /// ops.cgroup_init has been called.
+    pub inited: bool,
+    /// pid of the VM's first thread (its thread group).
+    leader: Option<i32>,
+    cgroup: *mut Cgroup,
+    node: *mut KernfsNode,
+    task_group: *mut TaskGroup,
+    set: *mut CssSet,
+}
+
+/// Period of cpu.max, µs.
+pub const PERIOD_US: u64 = 100_000;
+
+#[derive(Debug)]
+pub struct CgroupTable {
+    pub groups: Vec<Group>,
+    signal: *mut SignalStruct,
+    mm: *mut MmStruct,
+}
+
+fn leak<T: Default>() -> *mut T {
+    Box::into_raw(Box::default())
+}
+
+/// # Safety
+/// `p` came from `leak` and is not used any more.
+unsafe fn reclaim<T>(p: *mut T) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(p) });
+}
+
+impl Default for CgroupTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CgroupTable {
+    pub fn new() -> Self {
+        let mut t = CgroupTable {
+            groups: Vec::new(),
+            signal: leak(),
+            mm: leak(),
+        };
+        // SAFETY: just made.
+        unsafe {
+            (*t.mm).task_size = 1 << 47;
+            (*t.signal).nr_threads = 1;
+        }
+        t.add("", None, 100, None);
+        t.add("machine.slice", Some(ROOT), 100, None);
+        t
+    }
+
+    fn add(&mut self, name: &str, parent: Option<u32>, weight: u32, quota_us: Option<u64>) -> u32 {
+        let index = self.groups.len() as u32;
+        let level = parent.map_or(0, |p| self.groups[p as usize].level + 1);
+        let g = Group {
+            name: name.to_string(),
+            parent,
+            level,
+            weight,
+            quota_us,
+            inited: false,
+            leader: None,
+            cgroup: leak(),
+            node: leak(),
+            task_group: leak(),
+            set: leak(),
+        };
+        // SAFETY: just made, nobody else knows them.
+        unsafe {
+            (*g.node).id = index as u64 + 1;
+            (*g.cgroup).self_css.cgroup = g.cgroup;
+            (*g.cgroup).self_css.id = index as i32 + 1;
+            (*g.cgroup).level = level as i32;
+            (*g.cgroup).kn = g.node;
+            (*g.cgroup).berth_index = index;
+            (*g.task_group).css.cgroup = g.cgroup;
+            (*g.task_group).css.id = index as i32 + 1;
+            (*g.set).dfl_cgrp = g.cgroup;
+        }
+        self.groups.push(g);
+        index
+    }
+
+    /// The group of the next VM (they are added in the order of their numbers).
+    pub fn add_vm(&mut self, name: &str, weight: u32, quota_us: Option<u64>) -> u32 {
+        self.add(name, Some(MACHINE), weight, quota_us)
+    }
+
+    /// Group of a VM; the root if it has none.
+    pub fn of_vm(&self, vm: VmId) -> u32 {
+        let index = FIRST_VM + vm;
+        if (index as usize) < self.groups.len() {
+            index
+        } else {
+            ROOT
+        }
+    }
+
+    /// Thread group of a VM's threads: the pid of its first one.
+    pub fn leader(&mut self, vm: VmId, pid: i32) -> i32 {
+        let index = self.of_vm(vm);
+        if index == ROOT {
+            return pid;
+        }
+        *self.groups[index as usize].leader.get_or_insert(pid)
+    }
+
+    pub fn ptr(&self, index: u32) -> *mut Cgroup {
+        self.groups[index as usize].cgroup
+    }
+
+    /// Task group and css set of a group, as tasks point to them.
+    pub fn views(&self, index: u32) -> (*mut TaskGroup, *mut CssSet) {
+        let g = &self.groups[index as usize];
+        (g.task_group, g.set)
+    }
+
+    /// The signal and mm structures all user threads share here.
+    pub fn shared_objects(&self) -> (*mut SignalStruct, *mut MmStruct) {
+        (self.signal, self.mm)
+    }
+
+    /// The group at an address that a policy gave us (of the cgroup or of its css).
+    pub fn find(&self, addr: u64) -> Option<u32> {
+        self.groups
+            .iter()
+            .position(|g| g.cgroup as u64 == addr)
+            .map(|i| i as u32)
+    }
+
+    /// The group of an id.
+    pub fn by_id(&self, id: u64) -> Option<u32> {
+        let index = id.checked_sub(1)?;
+        (index < self.groups.len() as u64).then_some(index as u32)
+    }
+
+    /// Ancestor of a group at a level (itself included).
+    pub fn ancestor(&self, index: u32, level: i32) -> Option<u32> {
+        let mut at = index;
+        loop {
+            let g = &self.groups[at as usize];
+            if g.level as i32 == level {
+                return Some(at);
+            }
+            at = g.parent?;
+        }
+    }
+
+    /// Every group after its parent.
+    pub fn indices(&self) -> std::ops::Range<u32> {
+        0..self.groups.len() as u32
+    }
+
+    pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
+        let shared = [
+            (self.signal as *const u8, size_of::<SignalStruct>()),
+            (self.mm as *const u8, size_of::<MmStruct>()),
+        ];
+        let own = self.groups.iter().flat_map(|g| {
+            [
+                (g.cgroup as *const u8, size_of::<Cgroup>()),
+                (g.node as *const u8, size_of::<KernfsNode>()),
+                (g.task_group as *const u8, size_of::<TaskGroup>()),
+                (g.set as *const u8, size_of::<CssSet>()),
+            ]
+        });
+        own.chain(shared)
+    }
+}
+
+impl Drop for CgroupTable {
+    fn drop(&mut self) {
+        for g in &self.groups {
+            // SAFETY: made by `leak`, dropped once; nothing outlives the machine.
+            unsafe {
+                reclaim(g.cgroup);
+                reclaim(g.node);
+                reclaim(g.task_group);
+                reclaim(g.set);
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            reclaim(self.signal);
+            reclaim(self.mm);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree() {
+        let mut t = CgroupTable::new();
+        let a = t.add_vm("web-1", 200, Some(50_000));
+        assert_eq!(t.of_vm(0), a);
+        assert_eq!(t.of_vm(7), ROOT);
+        assert_eq!(t.groups[a as usize].level, 2);
+        assert_eq!(t.ancestor(a, 1), Some(MACHINE));
+        assert_eq!(t.ancestor(a, 0), Some(ROOT));
+        assert_eq!(t.ancestor(a, 3), None);
+        assert_eq!(t.find(t.ptr(a) as u64), Some(a));
+        assert_eq!(t.by_id(3), Some(a));
+        assert_eq!(t.by_id(0), None);
+        assert_eq!(t.leader(0, 5), 5);
+        assert_eq!(t.leader(0, 6), 5);
+    }
+}

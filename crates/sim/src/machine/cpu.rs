@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One CPU: what runs, until when, and its run queue's state.
+use super::task::NONE;
+use crate::engine::queue::{NEVER, Slot};
+use crate::workload::api::{Nanos, TaskId};
+use berth_policy::kview::Rq;
+
+/// Ends of a list linked through the tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List {
+    pub head: u32,
+    pub tail: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List {
+            head: NONE,
+            tail: NONE,
+        }
+    }
+}
+
+pub struct Cpu {
+    pub curr: TaskId,
+    /// Its idle task; number = CPU number.
+    pub idle: TaskId,
+    pub online: bool,
+    pub slot: Slot,
+    /// When it enters its scheduler (an IPI on its way, or now).
+    pub resched_at: Nanos,
+    /// When the running task has done what it asked for.
+    pub run_end: Nanos,
+    /// Next timer tick that matters.
+    pub tick_at: Nanos,
+    /// Useful work of the running task counts from here (switch and migration costs come before).
+    pub work_start: Nanos,
+    /// The running task's time is charged up to here.
+    pub exec_start: Nanos,
+    /// Since when the present task (or idleness) has the CPU.
+    pub since: Nanos,
+    /// Idle and busy time before `since`.
+    pub idle_ns: Nanos,
+    pub busy_ns: Nanos,
+    pub switches: u64,
+    /// Task that last ran here (idleness apart): the same one again costs no switch.
+    pub last_task: TaskId,
+
+    // ---- the sched_ext part of the run queue
+    pub in_balance: bool,
+    pub bal_keep: bool,
+    pub in_wakeup: bool,
+    pub bal_cb_pending: bool,
+    pub cpu_released: bool,
+    pub nr_running: u32,
+    pub extra_enq_flags: u64,
+    pub ops_qseq: u64,
+    /// Tasks directly dispatched to other CPUs' local queues, waiting for this run queue's lock.
+    pub deferred: List,
+    pub nr_immed: u32,
+    /// Flags of a pending re-enqueue of the local queue; 0 = none (bit 63 marks "pending").
+    pub reenq_local: u64,
+    /// Advances whenever the CPU passes through its scheduler.
+    pub kick_sync: u64,
+    /// CPUs whose pass this one waits for, with their `kick_sync` then.
+    pub waits_for: Vec<(u32, u64)>,
+    pub distribute_prev: u32,
+
+    // ---- higher classes
+    /// Waiting tasks of class fair, real-time, stop.
+    pub higher: [List; 3],
+    pub fair_since: Nanos,
+    /// Its stopper thread, made when first needed.
+    pub stopper: TaskId,
+
+    /// What a policy sees of the run queue.
+    pub rq: Box<Rq>,
+}
+
+impl Cpu {
+    pub fn new(number: u32, slot: Slot) -> Self {
+        Cpu {
+            curr: number,
+            idle: number,
+            online: true,
+            slot,
+            resched_at: NEVER,
+            run_end: NEVER,
+            tick_at: NEVER,
+            work_start: 0,
+            exec_start: 0,
+            since: 0,
+            idle_ns: 0,
+            busy_ns: 0,
+            switches: 0,
+            last_task: NONE,
+            in_balance: false,
+            bal_keep: false,
+            in_wakeup: false,
+            bal_cb_pending: false,
+            cpu_released: false,
+            nr_running: 0,
+            extra_enq_flags: 0,
+            ops_qseq: 0,
+            deferred: List::default(),
+            nr_immed: 0,
+            reenq_local: 0,
+            kick_sync: 0,
+            waits_for: Vec::new(),
+            distribute_prev: 0,
+            higher: [List::default(); 3],
+            fair_since: 0,
+            stopper: NONE,
+            rq: Box::default(),
+        }
+    }
+
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.curr == self.idle
+    }
+}

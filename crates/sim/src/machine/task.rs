@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks: what a policy sees of them (`task_struct`, at an address that never changes) and what only the
+//! simulator knows (dense and small, so that the hot part stays in cache).
+use super::mask::MaskId;
+use crate::workload::api::{Nanos, SchedClass, TaskId};
+use berth_policy::kview::{self, TaskStruct};
+
+/// "No task", "no queue" in 32-bit links.
+pub const NONE: u32 = u32::MAX;
+/// Demand without end.
+pub const ENDLESS: Nanos = u64::MAX;
+
+/// Whether a task can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// The slot of this number is free.
+    Free,
+    /// Asleep (or not yet started).
+    Asleep,
+    /// Runnable or running.
+    Runnable,
+    /// Has exited; its number is freed after the last callback.
+    Dead,
+}
+
+/// Ownership of a task between kernel and policy (`scx_ops_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpsState {
+    /// The kernel's.
+    None,
+    /// ops.enqueue is being called for it.
+    Queueing,
+    /// The policy's.
+    Queued,
+}
+
+/// What only the simulator knows of a task.
+#[derive(Clone, Debug)]
+pub struct TaskHot {
+    /// Links in a FIFO queue, in a higher class's queue or in the list of deferred inserts.
+    pub next: u32,
+    pub prev: u32,
+    /// Dispatch queue it is on, by index.
+    pub dsq: u32,
+    /// When it was put there, in that queue's own count.
+    pub dsq_seq: u32,
+    /// It is in the ordered part of the queue, under this key.
+    pub on_priq: bool,
+    pub key: u64,
+    /// It waits for the run-queue lock to be dropped (insert to another CPU's local queue).
+    pub deferred: bool,
+    pub migrating: bool,
+    pub life: Life,
+    pub class: SchedClass,
+    pub ops_state: OpsState,
+    /// Number of the enqueue that gave it to the policy.
+    pub qseq: u64,
+    /// Direct dispatch asked for: queue id and flags; `DSQ_INVALID` = none.
+    pub ddsp_dsq: u64,
+    pub ddsp_flags: u64,
+    /// CPU whose run queue it belongs to, and the CPU it last ran on (`NONE` = never ran).
+    pub cpu: u32,
+    pub last_cpu: u32,
+    /// Destination of an internal migration.
+    pub sticky_cpu: i32,
+    pub mask: MaskId,
+    pub nice: i32,
+    /// CPU time still asked for by the workload.
+    pub remaining: Nanos,
+    /// Since when it waits in a queue, and whether this wait began with a wake-up.
+    pub queued_at: Nanos,
+    pub woken: bool,
+    /// Position in the run queue's list of runnable tasks.
+    pub runnable_seq: u64,
+    /// Killed: exits when it next runs.
+    pub killed: bool,
+    /// The policy's init_task has been called, and its enable.
+    pub inited: bool,
+    pub enabled: bool,
+    /// Instant actions in a row.
+    pub instant: u32,
+    /// Index of its VM's statistics (the host's own threads have one too).
+    pub stats: u32,
+    /// Its timer.
+    pub slot: u32,
+    pub token: u32,
+    pub cgroup: u32,
+    /// CPU time it has had.
+    pub runtime: Nanos,
+}
+
+/// All tasks of a machine.
+#[derive(Debug, Default)]
+pub struct TaskTable {
+    chunks: Vec<Chunk>,
+    ptrs: Vec<*mut TaskStruct>,
+    pub hot: Vec<TaskHot>,
+    free: Vec<TaskId>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    base: *mut TaskStruct,
+    len: usize,
+    first: TaskId,
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: made from a boxed slice of this length in `grow`.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base, self.len)) });
+    }
+}
+
+impl TaskTable {
+    /// Room for this many tasks in one piece (more are added in further pieces).
+    pub fn new(expected: usize) -> Self {
+        let mut table = TaskTable::default();
+        table.grow(expected.max(16));
+        table
+    }
+
+    fn grow(&mut self, len: usize) {
+        let first = self.chunks.iter().map(|c| c.len).sum::<usize>() as TaskId;
+        let structs: Box<[TaskStruct]> = (0..len).map(|_| TaskStruct::default()).collect();
+        let base = Box::into_raw(structs).cast::<TaskStruct>();
+        self.chunks.push(Chunk { base, len, first });
+        // SAFETY: within the slice just made.
+        self.ptrs.extend((0..len).map(|i| unsafe { base.add(i) }));
+    }
+
+    /// A free number, lowest first at the beginning, else the one freed last; all fields as after boot.
+    pub fn alloc(&mut self) -> TaskId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            let id = self.hot.len() as TaskId;
+            if self.hot.len() == self.ptrs.len() {
+                self.grow(self.ptrs.len());
+            }
+            self.hot.push(blank());
+            id
+        });
+        self.hot[id as usize] = blank();
+        // SAFETY: a live element; nobody else refers to it yet.
+        unsafe { *self.ptr(id) = TaskStruct::default() };
+        self.ts(id).berth_index = id;
+        id
+    }
+
+    pub fn release(&mut self, id: TaskId) {
+        self.hot[id as usize].life = Life::Free;
+        self.free.push(id);
+    }
+
+    /// Number of task numbers in use or freed.
+    pub fn len(&self) -> usize {
+        self.hot.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.hot.is_empty()
+    }
+
+    /// The policy's view of a task, as an address.
+    #[inline]
+    pub fn ptr(&self, id: TaskId) -> *mut TaskStruct {
+        self.ptrs[id as usize]
+    }
+
+    /// The policy's view of a task. Short use only: not while policy code runs, not across another `ts` of the
+    /// same task, not beyond the table (hence not public).
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // the structures are reached through raw pointers, as by the policy
+    pub(crate) fn ts<'a>(&self, id: TaskId) -> &'a mut TaskStruct {
+        let p = self.ptrs[id as usize];
+        // SAFETY: `ptrs` are live elements as long as the table is; see above for the callers' part.
+        unsafe { &mut *p }
+    }
+
+    /// The task at an address that a policy gave us, if there is one.
+    #[inline]
+    pub fn find(&self, addr: u64) -> Option<TaskId> {
+        let size = size_of::<TaskStruct>();
+        for c in &self.chunks {
+            let offset = (addr as usize).wrapping_sub(c.base as usize);
+            if offset < c.len * size {
+                let id = c.first + (offset / size) as TaskId;
+                let live = offset.is_multiple_of(size)
+                    && (id as usize) < self.hot.len()
+                    && self.hot[id as usize].life != Life::Free;
+                return live.then_some(id);
+            }
+        }
+        None
+    }
+
+    /// Address ranges of the structures, for access checks.
+    pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
+        self.chunks
+            .iter()
+            .map(|c| (c.base.cast_const().cast(), c.len * size_of::<TaskStruct>()))
+    }
+}
+
+fn blank() -> TaskHot {
+    TaskHot {
+        next: NONE,
+        prev: NONE,
+        dsq: NONE,
+        dsq_seq: 0,
+        on_priq: false,
+        key: 0,
+        deferred: false,
+        migrating: false,
+        life: Life::Asleep,
+        class: SchedClass::Ext,
+        ops_state: OpsState::None,
+        qseq: 0,
+        ddsp_dsq: crate::scx::consts::DSQ_INVALID,
+        ddsp_flags: 0,
+        cpu: 0,
+        last_cpu: NONE,
+        sticky_cpu: -1,
+        mask: MaskId::ALL,
+        nice: 0,
+        remaining: 0,
+        queued_at: 0,
+        woken: false,
+        runnable_seq: 0,
+        killed: false,
+        inited: false,
+        enabled: false,
+        instant: 0,
+        stats: 0,
+        slot: NONE,
+        token: 0,
+        cgroup: 0,
+        runtime: 0,
+    }
+}
+
+/// Load weight of a nice level (each step is a factor of about 1.25; nice 0 = 1024), as Linux tabulates it.
+pub fn nice_to_load(nice: i32) -> u64 {
+    const TABLE: [u64; 40] = [
+        88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100,
+        4904, 3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172,
+        137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
+    ];
+    TABLE[(nice.clamp(-20, 19) + 20) as usize]
+}
+
+/// The weight sched_ext shows for a nice level: 1..=10000, nice 0 = 100.
+pub fn nice_to_weight(nice: i32) -> u32 {
+    ((nice_to_load(nice) * 100 + 512) / 1024).clamp(1, 10000) as u32
+}
+
+/// `comm` of a task: at most 15 bytes and a zero.
+pub fn set_comm(ts: &mut kview::TaskStruct, name: &str) {
+    ts.comm = [0; 16];
+    let mut end = name.len().min(15);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    ts.comm[..end].copy_from_slice(&name.as_bytes()[..end]);
+}
+
+/// `comm` as text.
+pub fn comm(ts: &kview::TaskStruct) -> String {
+    let end = ts.comm.iter().position(|b| *b == 0).unwrap_or(16);
+    String::from_utf8_lossy(&ts.comm[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_lead_back_to_numbers() {
+        let mut t = TaskTable::new(16);
+        let ids: Vec<TaskId> = (0..40).map(|_| t.alloc()).collect();
+        for id in &ids {
+            assert_eq!(t.find(t.ptr(*id) as u64), Some(*id));
+            assert_eq!(t.ts(*id).berth_index, *id);
+        }
+        assert_eq!(t.find(t.ptr(3) as u64 + 8), None);
+        assert_eq!(t.find(0), None);
+        t.release(3);
+        assert_eq!(t.find(t.ptr(3) as u64), None);
+        assert_eq!(t.alloc(), 3);
+    }
+
+    #[test]
+    fn weights() {
+        assert_eq!(nice_to_weight(0), 100);
+        assert_eq!(nice_to_weight(-20), 8668);
+        assert_eq!(nice_to_weight(19), 1);
+        assert_eq!(nice_to_weight(5), 33);
+    }
+
+    #[test]
+    fn names_are_cut_at_characters() {
+        let mut t = TaskTable::new(1);
+        let id = t.alloc();
+        set_comm(t.ts(id), "abcdefghijklmn\u{e9}xyz");
+        assert_eq!(comm(t.ts(id)), "abcdefghijklmn");
+    }
+}

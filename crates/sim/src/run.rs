@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One simulation: a scenario under one policy with one seed, from boot to record.
+use crate::error::SimError;
+use crate::machine::Shape;
+use crate::scx::identity::{self, VmSpec};
+use crate::scx::kernel::{Handle, MachineSpec};
+use crate::scx::kfunc;
+use crate::scx::mutation::Mutation;
+use crate::scx::ops::{Policy as Loaded, Port};
+use crate::sim::Machine;
+use crate::trace;
+use crate::workload::api::{Nanos, Workload};
+use crate::workload::scenario::ScenarioWorkload;
+use berth_policy::instance::{Instance, InstanceConfig, Mode};
+use berth_policy::ir::{Operation, Program, Size, Src};
+use berth_policy::kview::{SchedExtEntity, TaskStruct};
+use berth_policy::policy::Policy;
+use berth_policy::profile::Kconfig;
+use berth_results::schema::{Place, RunRecord};
+use berth_scenario::model::{Host, Hz, Scenario};
+use berth_scenario::placement::instances;
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+/// How to run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Interpret the policy, checking every access: slower; errors name function, file and line.
+    pub checked: bool,
+    /// A deliberately wrong kernel model (tests of tests).
+    pub mutation: Option<Mutation>,
+    /// Which scheduler of the object, if it has several.
+    pub ops_var: Option<String>,
+    /// Keep the trace ([`run_traced`]).
+    pub record: bool,
+}
+
+/// The machine of a scenario's host.
+pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
+    MachineSpec {
+        shape: Shape {
+            nodes: host.nodes,
+            packages: host.packages,
+            llcs: host.llcs,
+            cores: host.cores,
+            threads: host.threads,
+        },
+        hz: host.hz,
+        cost: host.cost.clone(),
+        tasks: 64,
+        seed,
+        mutation: opts.mutation,
+        hotplug: host.hotplug.clone(),
+    }
+}
+
+/// The VMs of a scenario, in the order of their numbers.
+pub fn vm_specs(scenario: &Scenario) -> Vec<VmSpec> {
+    let of = |v: berth_scenario::placement::VmInstance| {
+        let vm = &scenario.vms[v.group];
+        VmSpec {
+            name: v.name,
+            group: v.group as u32,
+            class: vm.class,
+            weight: vm.weight,
+            cap_milli: vm.cap_milli,
+            vcpus: vm.vcpus,
+        }
+    };
+    instances(scenario).into_iter().map(of).collect()
+}
+
+/// Does the policy store to `p->scx.slice` itself? Then ticks cannot be skipped: the store is noticed at the
+/// next tick. (An equal offset into something else costs time only.)
+fn writes_slices(program: &Program) -> bool {
+    let slice = offset_of!(TaskStruct, scx) + offset_of!(SchedExtEntity, slice);
+    let stores = |op: &Operation| {
+        matches!(op, Operation::Store { size: Size::B8, off, src, .. }
+            if *off as usize == slice && !matches!(src, Src::Imm(i) if *i < 0))
+    };
+    program
+        .funcs
+        .iter()
+        .any(|f| f.insns.iter().any(|i| stores(&i.op)))
+}
+
+/// Make the policy's data for a machine and let it take over.
+///
+/// # Errors
+/// A parameter, map or constant that does not fit.
+pub fn load_policy<W: Workload>(
+    machine: &mut Machine<W>,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    vms: &[VmSpec],
+    opts: &Options,
+) -> Result<(), SimError> {
+    let mut k = machine.kernel();
+    let mut config = InstanceConfig::new(k.topo.nr_cpus());
+    config.seed = k.seed;
+    config.params = params.clone();
+    config.mode = if opts.checked {
+        Mode::Checked
+    } else {
+        Mode::Native
+    };
+    let hz = match k.hz {
+        Hz::Ticks(hz) => hz,
+        Hz::Exact => 1000,
+    };
+    config
+        .kconfig
+        .insert("CONFIG_HZ".into(), Kconfig::Int(hz as i64));
+    identity::prepare(&mut config, policy, &k.topo, vms.len());
+    let ops_var = opts.ops_var.as_deref();
+    let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
+    identity::fill(&instance, &k.topo, vms, |vm| k.cgroups.of_vm(vm) as u64 + 1)
+        .map_err(SimError::Setting)?;
+    let var = policy.ops_var(ops_var)?;
+    let ops: Vec<_> = var.ops.iter().map(|(op, _)| *op).collect();
+    k.real_ticks = ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());
+    let loaded = Loaded::new(
+        Port::Instance(instance),
+        &var.name,
+        &ops,
+        var.flags,
+        var.timeout_ms,
+        var.dispatch_max_batch,
+    );
+    machine.load(loaded);
+    Ok(())
+}
+
+/// Simulate a scenario (as its arm sees it) under a policy. Equal arguments give equal records.
+///
+/// # Errors
+/// The scenario does not fit, a parameter is wrong, or the run ended early: the policy was ejected, trapped
+/// (then the run is repeated in checked mode, to name function, file and line), or an invariant broke.
+pub fn run_one(
+    scenario: &Scenario,
+    arm: &str,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    seed: u64,
+    opts: &Options,
+) -> Result<RunRecord, SimError> {
+    run_traced(scenario, arm, policy, params, seed, opts).map(|(r, _)| r)
+}
+
+/// As [`run_one`], with the trace if `opts.record` asks for it.
+///
+/// # Errors
+/// As [`run_one`].
+pub fn run_traced(
+    scenario: &Scenario,
+    arm: &str,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    seed: u64,
+    opts: &Options,
+) -> Result<(RunRecord, Vec<trace::Event>), SimError> {
+    match attempt(scenario, arm, policy, params, seed, opts) {
+        Err(native @ SimError::Trap { .. }) if !opts.checked => {
+            let checked = Options {
+                checked: true,
+                ..opts.clone()
+            };
+            match attempt(scenario, arm, policy, params, seed, &checked) {
+                // The interpreter says where; if it sees nothing wrong, the machine code's word stands.
+                Err(e) => Err(e),
+                Ok(_) => Err(native),
+            }
+        }
+        result => result,
+    }
+}
+
+fn attempt(
+    scenario: &Scenario,
+    arm: &str,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    seed: u64,
+    opts: &Options,
+) -> Result<(RunRecord, Vec<trace::Event>), SimError> {
+    let workload = ScenarioWorkload::new(scenario, seed)?;
+    let mut spec = machine_spec(&scenario.host, seed, opts);
+    let vms = vm_specs(scenario);
+    spec.tasks = berth_scenario::placement::threads(scenario)?.len() + 8;
+    let mut m = Machine::new(&spec, &vms, workload);
+    if opts.record {
+        m.record();
+    }
+    load_policy(&mut m, policy, params, &vms, opts)?;
+    m.start();
+    let mut k = m.kernel();
+    m.run_until(scenario.run.warmup_ns)?;
+    let before = Totals::of(k);
+    settle(k);
+    k.stats.reset();
+    m.workload.measure_from(scenario.run.warmup_ns);
+    let end = scenario.run.warmup_ns + scenario.run.measure_ns;
+    m.run_until(end)?;
+    settle(k);
+    let mut metrics = BTreeMap::new();
+    machine_metrics(k, scenario, &vms, &before, &mut metrics);
+    m.workload.metrics(end, &mut metrics);
+    m.check()?;
+    let hash = format!("{:016x}", k.hash.finish());
+    m.unload()?;
+    let record = RunRecord {
+        place: Place::Sim,
+        arm: arm.to_string(),
+        seed,
+        metrics,
+        hash,
+        notes: Vec::new(),
+    };
+    Ok((record, m.trace()))
+}
+
+/// Machine-wide counters, to subtract what came before the measured window.
+struct Totals {
+    at_ns: Nanos,
+    switches: u64,
+    idle_ns: u64,
+    insns: u64,
+}
+
+impl Totals {
+    fn of(k: Handle) -> Self {
+        Totals {
+            at_ns: k.now,
+            switches: k.cpus.iter().map(|c| c.switches).sum(),
+            idle_ns: (0..k.cpus.len())
+                .map(|c| {
+                    let c = &k.cpus[c];
+                    c.idle_ns + if c.is_idle() { k.now - c.since } else { 0 }
+                })
+                .sum(),
+            insns: k.policy.insns(),
+        }
+    }
+}
+
+/// Account what is running up to now, so that a window has sharp edges.
+fn settle(mut k: Handle) {
+    for cpu in 0..k.cpus.len() as u32 {
+        if k.cpus[cpu as usize].is_idle() {
+            continue;
+        }
+        k.sync_work(cpu);
+        let now = k.now;
+        let c = &mut k.cpus[cpu as usize];
+        let span = now - c.since;
+        c.since = now;
+        c.busy_ns += span;
+        let curr = c.curr as usize;
+        k.tasks.hot[curr].runtime += span;
+        let entry = k.tasks.hot[curr].stats;
+        k.stats.ran(entry, span);
+    }
+}
+
+fn quantiles(
+    out: &mut BTreeMap<String, f64>,
+    prefix: &str,
+    h: &Histogram<u64>,
+    list: &[(&str, f64)],
+) {
+    if h.is_empty() {
+        return;
+    }
+    out.insert(format!("{prefix}.mean"), h.mean());
+    out.insert(format!("{prefix}.max"), h.max() as f64);
+    for (name, q) in list {
+        out.insert(format!("{prefix}.{name}"), h.value_at_quantile(*q) as f64);
+    }
+}
+
+fn machine_metrics(
+    k: Handle,
+    scenario: &Scenario,
+    vms: &[VmSpec],
+    before: &Totals,
+    out: &mut BTreeMap<String, f64>,
+) {
+    let now = Totals::of(k);
+    let span_ns = (now.at_ns - before.at_ns).max(1) as f64;
+    let span_s = span_ns / 1e9;
+    let cpus = k.cpus.len() as f64;
+    let switches = (now.switches - before.switches) as f64;
+    out.insert("host.switches".into(), switches / span_s);
+    out.insert("host.switches_per_cpu".into(), switches / span_s / cpus);
+    out.insert(
+        "host.idle".into(),
+        (now.idle_ns - before.idle_ns) as f64 / span_ns / cpus,
+    );
+    if switches > 0.0 {
+        out.insert(
+            "policy.insns_per_switch".into(),
+            (now.insns - before.insns) as f64 / switches,
+        );
+    }
+    // Objects: VM groups, VMs of groups with several, the host's own threads.
+    let mut objects: Vec<(String, Vec<u32>, bool)> = Vec::new();
+    for (g, group) in scenario.vms.iter().enumerate() {
+        let members: Vec<u32> = (0..vms.len() as u32)
+            .filter(|v| vms[*v as usize].group == g as u32)
+            .collect();
+        if members.len() > 1 {
+            for v in &members {
+                objects.push((
+                    vms[*v as usize].name.clone(),
+                    vec![*v],
+                    k.stats.own_histograms(),
+                ));
+            }
+        }
+        objects.push((group.name.clone(), members, true));
+    }
+    let own = k.stats.index(None);
+    objects.push(("host".into(), vec![own], true));
+    for (name, members, histograms) in objects {
+        let sum = |f: &dyn Fn(&crate::stats::Counters) -> u64| -> f64 {
+            members
+                .iter()
+                .map(|v| f(&k.stats.vms[*v as usize]))
+                .sum::<u64>() as f64
+        };
+        let ran = sum(&|c| c.ran_ns);
+        let waited = sum(&|c| c.waited_ns);
+        if name == "host" && ran == 0.0 {
+            continue;
+        }
+        out.insert(format!("{name}.cpu"), ran / span_ns);
+        out.insert(format!("{name}.work"), sum(&|c| c.work_ns));
+        out.insert(
+            format!("{name}.migrations"),
+            sum(&|c| c.migrations) / span_s,
+        );
+        if ran + waited > 0.0 {
+            out.insert(format!("{name}.run_delay.share"), waited / (ran + waited));
+        }
+        if !histograms {
+            continue;
+        }
+        let mut pairs: Vec<u32> = members.iter().map(|v| k.stats.pair_index(*v)).collect();
+        pairs.dedup();
+        let mut wakeup: Option<Histogram<u64>> = None;
+        let mut delay: Option<Histogram<u64>> = None;
+        for p in pairs {
+            let pair = &k.stats.pairs[p as usize];
+            merge(&mut wakeup, &pair.wakeup);
+            merge(&mut delay, &pair.run_delay);
+        }
+        let all = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+        if let Some(h) = wakeup {
+            quantiles(out, &format!("{name}.wakeup"), &h, &all);
+        }
+        if let Some(h) = delay {
+            quantiles(
+                out,
+                &format!("{name}.run_delay"),
+                &h,
+                &[("p50", 0.5), ("p99", 0.99)],
+            );
+        }
+    }
+}
+
+fn merge(into: &mut Option<Histogram<u64>>, h: &Histogram<u64>) {
+    match into {
+        Some(sum) => sum.add(h).expect("equal bounds"),
+        None => *into = Some(h.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::w8;
+    use berth_policy::policy::LoadOptions;
+
+    fn w8_under(name: &str, opts: &Options, seconds: u64) -> (u64, f64, String) {
+        let policy = berth_builtin::find(name)
+            .expect("a shipped policy")
+            .load(&LoadOptions::default())
+            .unwrap();
+        let mut spec = MachineSpec::new(Shape::flat(8));
+        spec.tasks = 80;
+        spec.hz = Hz::Ticks(1000);
+        let mut m = Machine::new(&spec, &[], w8());
+        load_policy(&mut m, &policy, &BTreeMap::new(), &[], opts).unwrap();
+        m.start();
+        m.run_until(seconds * 1_000_000_000).unwrap();
+        m.check().unwrap();
+        let done = m.workload.scripts[..64].iter().map(|s| s.done / 2).sum();
+        let k = m.kernel();
+        settle(k);
+        let hogs: u64 = m.workload.ids[64..]
+            .iter()
+            .map(|t| k.tasks.hot[*t as usize].runtime)
+            .sum();
+        let hash = format!("{:016x} {}", k.hash.finish(), k.policy.insns());
+        m.unload().unwrap();
+        (done, hogs as f64 / (8.0 * seconds as f64 * 1e9), hash)
+    }
+
+    #[test]
+    fn w8_under_vtime_is_fair() {
+        let native = w8_under("vtime", &Options::default(), 2);
+        // Ideal fairness: 6,400 cycles a second, the hogs' share 0.2. Slices end at ticks only.
+        assert!(
+            (native.0 as f64 / 12_800.0 - 1.0).abs() < 0.02,
+            "{native:?}"
+        );
+        assert!((native.1 - 0.2).abs() < 0.02, "{native:?}");
+        // The interpreter does exactly the same.
+        let checked = Options {
+            checked: true,
+            ..Options::default()
+        };
+        assert_eq!(w8_under("vtime", &checked, 2), native);
+    }
+
+    #[test]
+    fn every_shipped_policy_runs_w8() {
+        for b in berth_builtin::all() {
+            let (done, ..) = w8_under(b.name, &Options::default(), 1);
+            assert!(done > 300, "{}: {done} cycles", b.name);
+        }
+    }
+}

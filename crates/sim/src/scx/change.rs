@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A task's nice level, affinity or class changes (rows 32, 34). The task is taken off its queue, changed,
+//! and put back; the running one is not enqueued again.
+use super::consts::*;
+use super::kernel::Handle;
+use super::pass::Why;
+use crate::engine::queue::NEVER;
+use crate::machine::MaskId;
+use crate::machine::task::{Life, nice_to_load, nice_to_weight};
+use crate::workload::api::{SchedClass, TaskId};
+use berth_policy::abi::Op;
+
+/// What `begin` found out, for `end`.
+struct Change {
+    task: TaskId,
+    queued: bool,
+    running: bool,
+    flags: u64,
+}
+
+impl Handle {
+    fn begin_change(self, task: TaskId, flags: u64) -> Change {
+        let hot = &self.tasks.hot[task as usize];
+        let (cpu, queued, class) = (hot.cpu, hot.life == Life::Runnable, hot.class);
+        let running = self.cpus[cpu as usize].curr == task;
+        if queued && class == SchedClass::Ext {
+            self.dequeue_task(cpu, task, flags);
+            if running {
+                // put_prev_task of a task that is not queued any more: charged, nothing else.
+                self.update_curr(cpu);
+            }
+        } else if queued && !running {
+            self.dequeue_higher(cpu, task);
+        } else if running {
+            self.update_curr(cpu);
+        }
+        Change {
+            task,
+            queued,
+            running,
+            flags,
+        }
+    }
+
+    fn end_change(mut self, c: Change) {
+        let hot = &self.tasks.hot[c.task as usize];
+        let (cpu, class) = (hot.cpu, hot.class);
+        if c.queued {
+            if class == SchedClass::Ext {
+                self.enqueue_task(cpu, c.task, c.flags | ENQ_NOCLOCK);
+            } else if !c.running {
+                self.enqueue_higher(cpu, c.task, false);
+            }
+        }
+        if c.running {
+            self.cpus[cpu as usize].exec_start = self.now;
+            if class == SchedClass::Ext {
+                self.set_next_scx(cpu, c.task);
+            }
+            self.refresh_tick(cpu);
+            if cpu != self.exec {
+                self.arm(cpu);
+            }
+        }
+    }
+
+    /// setpriority
+    pub fn set_nice(mut self, task: TaskId, nice: i32) {
+        let nice = nice.clamp(-20, 19);
+        let hot = &self.tasks.hot[task as usize];
+        if hot.life == Life::Free || hot.nice == nice {
+            return;
+        }
+        let ext = hot.class == SchedClass::Ext;
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
+        self.tasks.hot[task as usize].nice = nice;
+        let weight = nice_to_weight(nice);
+        let ts = self.tasks.ts(task);
+        ts.static_prio = 120 + nice;
+        ts.normal_prio = 120 + nice;
+        ts.prio = 120 + nice;
+        ts.se.load.weight = nice_to_load(nice) << 10;
+        if ext {
+            ts.scx.weight = weight;
+            self.op_task(Op::SetWeight, task, weight as u64);
+        }
+        self.end_change(c);
+        self.irq_work();
+    }
+
+    /// sched_setaffinity
+    pub fn set_affinity(mut self, task: TaskId, mask: MaskId) {
+        let hot = &self.tasks.hot[task as usize];
+        if hot.life == Life::Free || hot.life == Life::Dead || hot.mask == mask {
+            return;
+        }
+        let ext = hot.class == SchedClass::Ext;
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
+        let (ptr, nr) = (self.masks.get(mask).as_kernel(), self.masks.count(mask));
+        self.tasks.hot[task as usize].mask = mask;
+        let ts = self.tasks.ts(task);
+        ts.cpus_ptr = ptr;
+        ts.nr_cpus_allowed = nr as i32;
+        if ext {
+            self.op_task(Op::SetCpumask, task, ptr as u64);
+        }
+        self.end_change(c);
+        let hot = &self.tasks.hot[task as usize];
+        let cpu = hot.cpu;
+        if self.masks.get(mask).has(cpu) || hot.life != Life::Runnable {
+            return self.irq_work();
+        }
+        if self.cpus[cpu as usize].curr == task {
+            self.push_away(task);
+        } else {
+            let dst = self.fallback_rq(task);
+            self.move_queued(task, dst);
+        }
+        self.irq_work();
+    }
+
+    /// A queued task goes to another CPU's run queue, through an ordinary enqueue but without
+    /// runnable/quiescent.
+    pub fn move_queued(mut self, task: TaskId, dst: u32) {
+        let src = self.tasks.hot[task as usize].cpu;
+        if self.tasks.hot[task as usize].class == SchedClass::Ext {
+            self.tasks.hot[task as usize].migrating = true;
+            self.dequeue_task(src, task, DEQ_NOCLOCK);
+            self.set_task_cpu(task, dst);
+            self.enqueue_task(dst, task, 0);
+            self.tasks.hot[task as usize].migrating = false;
+        } else {
+            self.dequeue_higher(src, task);
+            self.set_task_cpu(task, dst);
+            self.enqueue_higher(dst, task, false);
+        }
+        let class = self.tasks.hot[task as usize].class;
+        if self.class_on(dst) < Some(class) {
+            self.resched(dst);
+        }
+    }
+
+    /// Row 34: the running task must leave its CPU. The stopper preempts it, moves it and goes away again.
+    pub fn push_away(mut self, task: TaskId) {
+        let cpu = self.tasks.hot[task as usize].cpu;
+        let here = cpu == self.exec;
+        let stopper = self.stopper(cpu);
+        let now = self.now;
+        let stats = self.stats.index(None);
+        let hot = &mut self.tasks.hot[stopper as usize];
+        hot.life = Life::Runnable;
+        hot.remaining = 0;
+        hot.queued_at = now;
+        hot.stats = stats;
+        self.enqueue_higher(cpu, stopper, false);
+        self.schedule(cpu, Why::Resched);
+        debug_assert_eq!(self.cpus[cpu as usize].curr, stopper);
+        let dst = self.fallback_rq(task);
+        self.move_queued(task, dst);
+        self.schedule(cpu, Why::Sleep);
+        if !here {
+            self.arm(cpu);
+        }
+    }
+
+    /// sched_setscheduler
+    pub fn set_class(mut self, task: TaskId, class: SchedClass) {
+        let hot = &self.tasks.hot[task as usize];
+        let old = hot.class;
+        if hot.life == Life::Free || hot.life == Life::Dead || old == class {
+            return;
+        }
+        if class == SchedClass::Ext && self.tasks.ts(task).scx.disallow != 0 {
+            return;
+        }
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_MOVE | DEQ_CLASS | DEQ_NOCLOCK);
+        if old == SchedClass::Ext {
+            self.disable_task(task);
+        }
+        self.tasks.hot[task as usize].class = class;
+        self.tasks.ts(task).policy = match class {
+            SchedClass::Ext => 7,
+            SchedClass::Fair => 0,
+            SchedClass::Rt | SchedClass::Stop => 1,
+        };
+        if class == SchedClass::Ext {
+            if !self.tasks.hot[task as usize].inited {
+                self.init_task(task, false);
+            }
+            self.enable_task(task);
+            let ptr = self.tasks.ts(task).cpus_ptr as u64;
+            self.op_task(Op::SetCpumask, task, ptr);
+        }
+        let (queued, running) = (c.queued, c.running);
+        self.end_change(c);
+        let cpu = self.tasks.hot[task as usize].cpu;
+        if queued && (running || self.class_on(cpu) < Some(class)) {
+            self.resched(cpu);
+        }
+        if self.cpus[cpu as usize].curr == task && self.cpus[cpu as usize].run_end != NEVER {
+            self.refresh_tick(cpu);
+        }
+        self.irq_work();
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What Berth's loader tells a policy: who belongs to which VM, and the machine's shape. A policy takes part
+//! by having the maps and variables of `policies/include/berth/`; others are left alone. Layouts are those
+//! of `identity.bpf.h` and `topology.bpf.h`, version 1.
+use super::kernel::Handle;
+use crate::machine::Topology;
+use crate::workload::api::{Role, TaskId, TaskSpec};
+use berth_policy::instance::{Const, Instance, InstanceConfig};
+use berth_policy::policy::Policy;
+use berth_scenario::model::Class;
+
+const VERSION: u32 = 1;
+
+/// A VM as a policy is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VmSpec {
+    /// `web-2`; also the name of its cgroup.
+    pub name: String,
+    /// Number of its group, for statistics.
+    pub group: u32,
+    pub class: Class,
+    /// cpu.weight, 1..=10000.
+    pub weight: u32,
+    /// In milli-CPUs.
+    pub cap_milli: Option<u64>,
+    pub vcpus: u32,
+}
+
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+}
+
+/// Sizes and constants that depend on the machine, before the instance is made.
+pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vms: usize) {
+    let (cpus, llcs, nodes) = (topo.nr_cpus(), topo.llcs.len() as u32, topo.nr_nodes());
+    for map in &policy.program().maps {
+        let entries = match &map.name {
+            n if n.ends_with("_by_cpu") => cpus,
+            n if n.ends_with("_by_llc") => llcs,
+            n if n.ends_with("_by_node") => nodes,
+            n if n.ends_with("_by_vm") => vms as u32 + 1,
+            _ => continue,
+        };
+        config.map_entries.insert(map.name.clone(), entries);
+    }
+    let has = |name: &str| {
+        let sections = &policy.program().sections;
+        sections
+            .iter()
+            .any(|s| s.vars.iter().any(|v| v.name == name))
+    };
+    for (name, value) in [
+        ("berth_nr_cpus", cpus),
+        ("berth_nr_llcs", llcs),
+        ("berth_nr_nodes", nodes),
+    ] {
+        if has(name) {
+            config
+                .consts
+                .insert(name.to_string(), Const::Int(value as i128));
+        }
+    }
+}
+
+/// The next CPU of a group after this one, around.
+fn ring(group: &crate::machine::CpuMask, cpu: u32) -> u32 {
+    let after = group.iter().find(|c| *c > cpu);
+    after.or_else(|| group.first()).unwrap_or(cpu)
+}
+
+/// Fill the maps about the machine and its VMs. Errors: a map refuses an element.
+pub fn fill(
+    instance: &Instance,
+    topo: &Topology,
+    vms: &[VmSpec],
+    cgroup_id: impl Fn(u32) -> u64,
+) -> Result<(), String> {
+    if let Some(map) = instance.map("berth_topology_by_cpu") {
+        for cpu in 0..topo.nr_cpus() {
+            let llc = &topo.llcs[topo.llc_of(cpu) as usize];
+            let core = topo.siblings(cpu);
+            let record = bytes(&[
+                topo.llc_of(cpu),
+                topo.node_of(cpu),
+                core.first().unwrap_or(cpu),
+                ring(llc, cpu),
+                ring(core, cpu),
+                1024,
+            ]);
+            map.update(&cpu.to_ne_bytes(), &record, 0)
+                .map_err(|e| format!("berth_topology_by_cpu refuses CPU {cpu} (error {e})"))?;
+        }
+    }
+    if let Some(map) = instance.map("berth_vms") {
+        for (i, vm) in vms.iter().enumerate() {
+            let record = bytes(&[
+                VERSION,
+                i as u32 + 1,
+                1,
+                class_number(vm.class),
+                vm.weight,
+                vm.cap_milli.unwrap_or(0) as u32,
+                if topo.nr_nodes() == 1 { 0 } else { u32::MAX },
+                vm.vcpus,
+            ]);
+            map.update(&cgroup_id(i as u32).to_ne_bytes(), &record, 0)
+                .map_err(|e| format!("berth_vms refuses VM {} (error {e})", vm.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn class_number(class: Class) -> u32 {
+    match class {
+        Class::Latency => 1,
+        Class::Batch => 2,
+        Class::Mixed => 3,
+    }
+}
+
+impl Handle {
+    /// Tell the policy what a new thread is, before it meets it.
+    pub fn identify(self, task: TaskId, spec: &TaskSpec) {
+        let Some(map) = self.policy.instance().and_then(|i| i.map("berth_threads")) else {
+            return;
+        };
+        let role = match spec.role {
+            Role::Other => 0u32,
+            Role::Vcpu => 1,
+            Role::Vhost => 2,
+            Role::Iothread => 3,
+            Role::Emulator => 4,
+        };
+        let vcpu = if spec.role == Role::Vcpu {
+            spec.vcpu
+        } else {
+            u32::MAX
+        };
+        let pid = self.tasks.ts(task).pid as u32;
+        let record = bytes(&[VERSION, role, vcpu, spec.io as u32]);
+        if let Err(e) = map.update(&pid.to_ne_bytes(), &record, 0) {
+            self.scx_error(format!("berth_threads refuses thread {pid} (error {e})"));
+        }
+    }
+}

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The state of one machine, and the handle through which all code reaches it.
+//!
+//! Policy code calls kernel functions, which act on the machine while one of its methods is in progress.
+//! Therefore nobody holds a reference to [`Kernel`]: methods are on [`Handle`], a copied pointer, and each
+//! access makes a reference that ends with the statement.
+use super::consts::*;
+use super::dispatch::Dispatch;
+use super::dsq::DsqTable;
+use super::idle::IdleMasks;
+use super::kick::Kicks;
+use super::lifecycle::Exit;
+use super::mutation::Mutation;
+use super::ops::Policy;
+use crate::engine::hash::TraceHash;
+use crate::engine::queue::{EventQueue, NEVER, Slot};
+use crate::error::SimError;
+use crate::machine::cgroup::{CgroupTable, ROOT};
+use crate::machine::task::{NONE, set_comm};
+use crate::machine::topology::Shape;
+use crate::machine::{Cpu, CpuMask, MaskId, MaskTable, TaskTable, Topology};
+use crate::stats::Stats;
+use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, Who};
+use berth_policy::kview::{SchedExtEntity, TaskStruct};
+use berth_scenario::model::{HostCost, Hz};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// What an event queue slot stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Free,
+    Cpu(CpuId),
+    /// A sleeping task's timer.
+    Task(TaskId),
+    /// [`crate::workload::api::Ctx::at`].
+    Token {
+        cpu: CpuId,
+        token: u64,
+    },
+    /// A policy's timer, by index.
+    Timer(u32),
+    Watchdog,
+    /// Index into the machine's hotplug list.
+    Hotplug(u32),
+}
+
+/// What a machine is built from.
+#[derive(Clone, Debug)]
+pub struct MachineSpec {
+    pub shape: Shape,
+    pub hz: Hz,
+    pub cost: HostCost,
+    /// Tasks expected: room in one piece.
+    pub tasks: usize,
+    pub seed: u64,
+    pub mutation: Option<Mutation>,
+    /// CPUs going off- and online, in time order.
+    pub hotplug: Vec<berth_scenario::model::Hotplug>,
+}
+
+impl MachineSpec {
+    /// A machine without costs, ticking at 1000 Hz.
+    pub fn new(shape: Shape) -> Self {
+        MachineSpec {
+            shape,
+            hz: Hz::Ticks(1000),
+            cost: HostCost::default(),
+            tasks: 64,
+            seed: 1,
+            mutation: None,
+            hotplug: Vec::new(),
+        }
+    }
+}
+
+/// Counters of the kernel's `events` file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    pub select_cpu_fallback: u64,
+    pub dispatch_local_dsq_offline: u64,
+    pub dispatch_keep_last: u64,
+    pub enq_skip_exiting: u64,
+    pub enq_skip_migration_disabled: u64,
+    pub refill_slice_dfl: u64,
+    pub bypass_dispatch: u64,
+    pub bypass_activate: u64,
+    pub bypass_duration: u64,
+    pub reenq_immed: u64,
+}
+
+/// One machine. Reached through [`Handle`] only.
+pub struct Kernel {
+    pub now: Nanos,
+    /// CPU that executes the present event.
+    pub exec: CpuId,
+    pub queue: EventQueue,
+    pub sources: Vec<Source>,
+    pub topo: Topology,
+    pub cost: HostCost,
+    pub hz: Hz,
+    pub cpus: Vec<Cpu>,
+    pub tasks: TaskTable,
+    pub masks: MaskTable,
+    pub online: CpuMask,
+    /// The empty set.
+    pub no_cpus: CpuMask,
+    pub dsqs: DsqTable,
+    pub idle: IdleMasks,
+    pub kicks: Kicks,
+    pub dispatch: Dispatch,
+    pub policy: Policy,
+    pub cgroups: CgroupTable,
+    pub timers: super::timer::Timers,
+    pub stats: Stats,
+    pub events: Events,
+    pub hash: TraceHash,
+    pub exit: Exit,
+    pub bypass: bool,
+    pub slice_dfl: u64,
+    pub mutation: Option<Mutation>,
+    pub runnable_seq: u64,
+    pub next_pid: i32,
+    /// Tasks by pid, for lookups by policies.
+    pub pids: std::collections::BTreeMap<i32, TaskId>,
+    /// Tasks that have exited in the present pass: freed after the switch.
+    pub dead: Vec<TaskId>,
+    /// Forked tasks the workload has not been told of yet.
+    pub born: Vec<(u32, TaskId)>,
+    /// Exited tasks the workload has not been told of yet.
+    pub gone: Vec<(u32, TaskId)>,
+    /// Ticks must be simulated one by one.
+    pub real_ticks: bool,
+    /// Something that ends the run.
+    pub failed: Option<SimError>,
+    /// Argument structures of operations in progress: address and size.
+    pub args: Vec<(u64, usize)>,
+    /// Tasks that have exited so far.
+    pub exited: u64,
+    pub record: Option<Vec<crate::trace::Event>>,
+    pub hotplug: Vec<berth_scenario::model::Hotplug>,
+    pub seed: u64,
+}
+
+/// A machine, to act on. Copies are free; see the module's comment.
+#[derive(Clone, Copy)]
+pub struct Handle(NonNull<Kernel>);
+
+impl Deref for Handle {
+    type Target = Kernel;
+    #[inline(always)]
+    fn deref(&self) -> &Kernel {
+        // SAFETY: the owner (`Machine`) keeps the kernel alive as long as handles are used, on one thread;
+        // references made here last for one expression that runs no policy code.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Handle {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Kernel {
+        // SAFETY: as `deref`.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Kernel {
+    pub fn new(spec: &MachineSpec) -> Box<Kernel> {
+        let topo = Topology::new(spec.shape);
+        let nr = topo.nr_cpus();
+        let mut queue = EventQueue::new(nr as usize + spec.tasks + 8);
+        let mut sources = Vec::new();
+        let mut tasks = TaskTable::new(nr as usize + spec.tasks);
+        let mut cpus = Vec::new();
+        let mut online = CpuMask::new(nr);
+        for cpu in 0..nr {
+            let slot = queue.alloc();
+            sources.push(Source::Cpu(cpu));
+            debug_assert_eq!(slot, cpu);
+            let idle = tasks.alloc();
+            debug_assert_eq!(idle, cpu);
+            let ts = tasks.ts(idle);
+            set_comm(ts, &format!("swapper/{cpu}"));
+            ts.flags = PF_IDLE | PF_KTHREAD;
+            ts.thread_info.cpu = cpu;
+            ts.nr_cpus_allowed = 1;
+            ts.prio = 120;
+            ts.static_prio = 120;
+            ts.on_cpu = 1;
+            tasks.hot[idle as usize].cpu = cpu;
+            cpus.push(Cpu::new(cpu, slot));
+            online.set(cpu);
+        }
+        let masks = MaskTable::new(nr);
+        let cgroups = CgroupTable::new();
+        let mut kernel = Box::new(Kernel {
+            now: 0,
+            exec: 0,
+            queue,
+            sources,
+            cost: spec.cost.clone(),
+            hz: spec.hz,
+            idle: IdleMasks::new(&topo),
+            dsqs: DsqTable::new(nr, topo.nr_nodes()),
+            kicks: Kicks::new(nr),
+            dispatch: Dispatch::default(),
+            policy: Policy::default(),
+            timers: Default::default(),
+            stats: Stats::default(),
+            events: Events::default(),
+            hash: TraceHash::default(),
+            exit: Exit::default(),
+            bypass: false,
+            slice_dfl: SLICE_DFL,
+            mutation: spec.mutation,
+            runnable_seq: 0,
+            next_pid: 100,
+            pids: Default::default(),
+            dead: Vec::new(),
+            born: Vec::new(),
+            gone: Vec::new(),
+            real_ticks: false,
+            failed: None,
+            args: Vec::new(),
+            exited: 0,
+            record: None,
+            hotplug: spec.hotplug.clone(),
+            seed: spec.seed,
+            topo,
+            cpus,
+            tasks,
+            masks,
+            no_cpus: CpuMask::new(nr),
+            online,
+            cgroups,
+        });
+        for cpu in 0..nr as usize {
+            let idle = kernel.tasks.ptr(cpu as TaskId);
+            let cgroups = &kernel.cgroups;
+            let (tg, set) = cgroups.views(ROOT);
+            let ts = kernel.tasks.ts(cpu as TaskId);
+            ts.sched_task_group = tg;
+            ts.cgroups = set;
+            ts.cpus_ptr = kernel.masks.get(MaskId::ALL).as_kernel();
+            ts.group_leader = idle;
+            ts.real_parent = idle;
+            ts.parent = idle;
+            let rq = &mut kernel.cpus[cpu].rq;
+            rq.cpu = cpu as i32;
+            rq.curr = idle;
+            rq.idle = idle;
+        }
+        for i in 0..spec.hotplug.len() {
+            let slot = kernel.queue.alloc();
+            kernel.source(slot, Source::Hotplug(i as u32));
+            kernel.queue.set(slot, spec.hotplug[i].at_ns);
+        }
+        kernel
+    }
+
+    /// Say what a slot stands for.
+    pub fn source(&mut self, slot: Slot, source: Source) {
+        if self.sources.len() <= slot as usize {
+            self.sources.resize(slot as usize + 1, Source::Free);
+        }
+        self.sources[slot as usize] = source;
+    }
+
+    /// Is this deliberate mistake on?
+    #[inline(always)]
+    pub fn wrong(&self, m: Mutation) -> bool {
+        self.mutation == Some(m)
+    }
+
+    #[inline(always)]
+    pub fn is_idle_task(&self, task: TaskId) -> bool {
+        (task as usize) < self.cpus.len()
+    }
+
+    /// Class of the task that has the CPU; `None` = idle.
+    #[inline]
+    pub fn class_on(&self, cpu: CpuId) -> Option<SchedClass> {
+        let curr = self.cpus[cpu as usize].curr;
+        (!self.is_idle_task(curr)).then(|| self.tasks.hot[curr as usize].class)
+    }
+
+    /// Jiffies since the start (at `exact`, of a 1000 Hz clock).
+    pub fn jiffies(&self) -> u64 {
+        let hz = match self.hz {
+            Hz::Ticks(hz) => hz as u64,
+            Hz::Exact => 1000,
+        };
+        (self.now as u128 * hz as u128 / 1_000_000_000) as u64
+    }
+
+    /// The error that ends the run; the first one stays.
+    #[cold]
+    pub fn fail(&mut self, e: SimError) {
+        if self.failed.is_none() {
+            self.failed = Some(e);
+        }
+    }
+
+    /// What happened, for the trace hash and the recorded trace.
+    #[inline(always)]
+    pub fn note(&mut self, kind: crate::trace::Kind, cpu: CpuId, task: TaskId) {
+        self.hash.add(self.now);
+        self.hash
+            .add(((kind as u64) << 56) | ((cpu as u64) << 32) | task as u64);
+        if self.record.is_some() {
+            self.write_down(kind, cpu, task);
+        }
+    }
+
+    #[cold]
+    fn write_down(&mut self, kind: crate::trace::Kind, cpu: CpuId, task: TaskId) {
+        let event = crate::trace::Event {
+            at_ns: self.now,
+            kind,
+            cpu,
+            task,
+        };
+        if let Some(record) = &mut self.record {
+            record.push(event);
+        }
+    }
+
+    pub fn who(&self, task: TaskId) -> Who {
+        let t = &self.tasks.hot[task as usize];
+        Who {
+            task,
+            token: t.token,
+            cpu: t.cpu,
+        }
+    }
+}
+
+impl Handle {
+    /// # Safety
+    /// `kernel` outlives all use of the handle and its copies, on one thread, and is reached through handles
+    /// only.
+    pub unsafe fn new(kernel: NonNull<Kernel>) -> Self {
+        Handle(kernel)
+    }
+
+    pub fn as_ptr(self) -> *mut Kernel {
+        self.0.as_ptr()
+    }
+
+    /// Begin an event: the clock moves, and this CPU executes what follows.
+    #[inline]
+    pub fn begin(mut self, now: Nanos, cpu: CpuId) {
+        debug_assert!(now >= self.now);
+        self.now = now;
+        self.exec = cpu;
+        self.policy.set_clock(now, cpu);
+    }
+
+    /// Put the CPU's next event into the queue.
+    #[inline]
+    pub fn arm(mut self, cpu: CpuId) {
+        let c = &self.cpus[cpu as usize];
+        let at = c.resched_at.min(c.run_end).min(c.tick_at);
+        let slot = c.slot;
+        self.queue.set(slot, at);
+    }
+
+    /// Call [`crate::workload::api::Workload::event`] then and there.
+    pub fn arm_token(mut self, cpu: CpuId, at: Nanos, token: u64) {
+        let slot = self.queue.alloc();
+        let cpu = if self.cpus.get(cpu as usize).is_some_and(|c| c.online) {
+            cpu
+        } else {
+            0
+        };
+        self.source(slot, Source::Token { cpu, token });
+        let at = at.max(self.now);
+        self.queue.set(slot, at);
+    }
+
+    pub fn mask(mut self, cpus: &[CpuId]) -> MaskId {
+        self.masks.intern(cpus)
+    }
+
+    /// Time at which the machine has nothing more to do.
+    pub fn next_event(self) -> Option<(Nanos, Slot)> {
+        let (at, slot) = self.queue.peek();
+        (at != NEVER).then_some((at, slot))
+    }
+
+    /// The CPU's stopper thread.
+    pub fn stopper(mut self, cpu: CpuId) -> TaskId {
+        if self.cpus[cpu as usize].stopper != NONE {
+            return self.cpus[cpu as usize].stopper;
+        }
+        let task = self.tasks.alloc();
+        let pid = self.new_pid();
+        let ptr = self.tasks.ptr(task);
+        let (tg, set) = self.cgroups.views(ROOT);
+        let all = self.masks.get(MaskId::ALL).as_kernel();
+        let ts = self.tasks.ts(task);
+        set_comm(ts, &format!("migration/{cpu}"));
+        ts.flags = PF_KTHREAD;
+        ts.pid = pid;
+        ts.tgid = pid;
+        ts.nr_cpus_allowed = 1;
+        ts.cpus_ptr = all;
+        ts.thread_info.cpu = cpu;
+        ts.group_leader = ptr;
+        ts.real_parent = ptr;
+        ts.parent = ptr;
+        ts.sched_task_group = tg;
+        ts.cgroups = set;
+        let hot = &mut self.tasks.hot[task as usize];
+        hot.class = SchedClass::Stop;
+        hot.cpu = cpu;
+        self.cpus[cpu as usize].stopper = task;
+        task
+    }
+
+    pub fn new_pid(mut self) -> i32 {
+        self.next_pid += 1;
+        self.next_pid
+    }
+}
+
+impl Handle {
+    /// May a policy touch this memory of the machine? It may read what the kernel shows it, and write what the
+    /// verifier lets it write of a task (slice, vtime, disallow) and of the arguments of its operation.
+    pub fn may_touch(self, addr: u64, size: usize, write: bool) -> bool {
+        let within = |p: *const u8, len: usize| {
+            let offset = (addr as usize).wrapping_sub(p as usize);
+            offset < len && size <= len - offset
+        };
+        if let Some((base, _)) = self.tasks.regions().find(|(p, n)| within(*p, *n)) {
+            let offset = (addr as usize - base as usize) % size_of::<TaskStruct>();
+            let fits = |start: usize, len: usize| offset >= start && offset + size <= start + len;
+            let scx = std::mem::offset_of!(TaskStruct, scx);
+            return fits(0, size_of::<TaskStruct>())
+                && (!write
+                    || fits(scx + std::mem::offset_of!(SchedExtEntity, slice), 8)
+                    || fits(scx + std::mem::offset_of!(SchedExtEntity, dsq_vtime), 8)
+                    || fits(scx + std::mem::offset_of!(SchedExtEntity, disallow), 1));
+        }
+        if self.args.iter().any(|(p, n)| within(*p as *const u8, *n)) {
+            return true;
+        }
+        !write
+            && (self.masks.regions().any(|(p, n)| within(p, n))
+                || self.idle.regions().any(|(p, n)| within(p, n))
+                || [&self.online, &self.no_cpus]
+                    .iter()
+                    .any(|m| within(m.words().as_ptr().cast(), m.words().len() * 8))
+                || self.cgroups.regions().any(|(p, n)| within(p, n))
+                || self.dsqs.regions().any(|(p, n)| within(p, n))
+                || self
+                    .cpus
+                    .iter()
+                    .any(|c| within((&raw const *c.rq).cast(), size_of_val(&*c.rq))))
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The functions a policy may call that need the machine, by name. What a pointer from a policy points to
+//! is found out by address, never trusted.
+//!
+//! To add one: its row in `berth_policy::table` with `Home::Kernel`, then the function here.
+mod dsq;
+mod idle;
+mod objects;
+mod state;
+
+use super::kernel::Handle;
+use crate::workload::api::TaskId;
+use berth_policy::abi::{Inst, KernelFn, Op};
+use berth_policy::error::LoadError;
+use berth_policy::instance::KernelVtable;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// The machine of a call.
+///
+/// # Safety
+/// Called by policy code of an instance whose machine was set by `Machine`.
+#[inline(always)]
+unsafe fn machine(inst: *mut Inst) -> Handle {
+    // SAFETY: the caller's promise; the machine outlives its instance.
+    unsafe { Handle::new(NonNull::new_unchecked((*inst).machine.cast())) }
+}
+
+/// Operations as a set of bits.
+const fn ops(list: &[Op]) -> u64 {
+    let mut bits = 0;
+    let mut i = 0;
+    while i < list.len() {
+        bits |= 1 << list[i] as u32;
+        i += 1;
+    }
+    bits
+}
+
+const ANY: u64 = u64::MAX;
+const DISPATCH: u64 = ops(&[Op::Dispatch]);
+const INSERT: u64 = ops(&[Op::SelectCpu, Op::Enqueue, Op::Dispatch]);
+const UNLOCKED: u64 = ops(&[
+    Op::Init,
+    Op::Exit,
+    Op::InitTask,
+    Op::CgroupInit,
+    Op::CgroupExit,
+    Op::CgroupPrepMove,
+    Op::CpuOnline,
+    Op::CpuOffline,
+    Op::SubAttach,
+    Op::SubDetach,
+    Op::Syscall,
+]);
+const MOVE: u64 =
+    UNLOCKED & !ops(&[Op::SubAttach, Op::SubDetach]) | ops(&[Op::Dispatch, Op::Timer]);
+const SELECT: u64 = MOVE & !DISPATCH | ops(&[Op::SelectCpu, Op::Enqueue]);
+const RELEASE: u64 = ops(&[Op::CpuRelease]);
+const DUMP: u64 = ops(&[Op::Dump, Op::DumpCpu, Op::DumpTask]);
+
+impl Handle {
+    /// May this function be called from the operation in progress? If not, the policy is ejected.
+    #[inline(always)]
+    fn allowed(self, name: &str, set: u64) -> bool {
+        match self.policy.op {
+            Some(op) if set >> op as u32 & 1 == 0 => self.refuse(name, op),
+            _ => true,
+        }
+    }
+
+    #[cold]
+    fn refuse(self, name: &str, op: Op) -> bool {
+        self.scx_error(format!(
+            "{name}() called from ops.{}, where it is not allowed",
+            op.name()
+        ));
+        false
+    }
+
+    /// The task at this address; another address ejects the policy.
+    #[inline(always)]
+    fn task_arg(self, name: &str, addr: u64) -> Option<TaskId> {
+        let task = self.tasks.find(addr);
+        if task.is_none() {
+            self.bad_task(name, addr);
+        }
+        task
+    }
+
+    #[cold]
+    fn bad_task(self, name: &str, addr: u64) {
+        if addr == 0 {
+            self.scx_error(format!("{name}() called with NULL task"));
+        } else {
+            self.scx_error(format!("{name}() called with {addr:#x}, which is no task"));
+        }
+    }
+}
+
+/// Defines kernel functions: name, contexts, the machine, the arguments by name as u64; result u64.
+macro_rules! kernel_fns {
+    ($( $(#[$m:meta])* fn $name:ident in $set:ident ($k:ident $(, $a:ident)*) $body:block )*) => {
+        $(
+            $(#[$m])*
+            #[allow(non_snake_case)] // the kernel's own names
+            unsafe extern "C" fn $name(
+                inst: *mut berth_policy::abi::Inst, a1: u64, a2: u64, a3: u64, a4: u64, a5: u64,
+            ) -> u64 {
+                // SAFETY: policy code calls with its own instance.
+                #[allow(unused_mut)]
+                let mut $k = unsafe { crate::scx::kfunc::machine(inst) };
+                let mut _args = [a1, a2, a3, a4, a5].into_iter();
+                $( let $a = _args.next().unwrap_or(0); )*
+                if $set != crate::scx::kfunc::ANY && !$k.allowed(stringify!($name), $set) {
+                    return 0;
+                }
+                $body
+            }
+        )*
+        pub(super) const FUNCS: &[(&str, berth_policy::abi::KernelFn, u64)] =
+            &[$((stringify!($name), $name, $set)),*];
+    };
+}
+pub(crate) use kernel_fns;
+
+fn all() -> impl Iterator<Item = &'static (&'static str, KernelFn, u64)> {
+    dsq::FUNCS
+        .iter()
+        .chain(idle::FUNCS)
+        .chain(objects::FUNCS)
+        .chain(state::FUNCS)
+}
+
+/// May the policy touch this memory of the machine? (Checked mode, probe reads.)
+unsafe fn memory_check(machine: *mut std::ffi::c_void, addr: u64, size: u32, write: bool) -> bool {
+    let Some(kernel) = NonNull::new(machine.cast()) else {
+        return false;
+    };
+    // SAFETY: the machine of a running instance.
+    let k = unsafe { Handle::new(kernel) };
+    k.may_touch(addr, size as usize, write)
+}
+
+/// The table for instances in the simulator.
+///
+/// # Errors
+/// Names the functions that the table and this module do not agree on (a mistake of the programmer).
+pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
+    static TABLE: OnceLock<Result<KernelVtable, String>> = OnceLock::new();
+    let made = TABLE.get_or_init(|| {
+        let list: Vec<(&'static str, KernelFn)> = all().map(|(n, f, _)| (*n, *f)).collect();
+        KernelVtable::new(&list)
+            .map(|t| t.with_memory(memory_check))
+            .map_err(|e| e.to_string())
+    });
+    made.as_ref().map_err(|e| LoadError::Vtable(e.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_policy::table::{self, Home};
+
+    #[test]
+    fn the_table_is_complete() {
+        vtable().unwrap();
+    }
+
+    #[test]
+    fn contexts_are_the_tables() {
+        for (name, _, set) in all() {
+            let row = table::FUNCS.iter().find(|f| f.name == *name).unwrap();
+            assert_eq!(row.home, Home::Kernel, "{name}");
+            for op in Op::ALL {
+                assert_eq!(
+                    row.contexts.allows(*op),
+                    set >> *op as u32 & 1 != 0,
+                    "{name} in {}",
+                    op.name()
+                );
+            }
+        }
+    }
+}

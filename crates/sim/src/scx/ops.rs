@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Calling the policy: which operations it has, its flags, and the calls themselves.
+use super::consts::*;
+use super::kernel::Handle;
+use super::lifecycle::ExitKind;
+use crate::error::SimError;
+use crate::workload::api::{CpuId, Nanos, TaskId};
+use berth_policy::abi::{Op, Trap};
+use berth_policy::instance::Instance;
+
+/// Who answers the calls.
+#[derive(Default)]
+pub enum Port {
+    /// Nobody: every operation has its default (a global FIFO).
+    #[default]
+    None,
+    Instance(Box<Instance>),
+    /// A policy written in Rust, for the model's own unit tests.
+    #[cfg(test)]
+    Double(Box<dyn FnMut(Handle, Op, &[u64]) -> u64>),
+}
+
+/// The loaded policy. Its default is "no policy operations at all".
+pub struct Policy {
+    port: Port,
+    /// Bit per [`Op`].
+    has: u64,
+    pub name: String,
+    pub flags: u64,
+    pub timeout_ns: Nanos,
+    pub max_batch: u32,
+    /// Operation in progress on behalf of this run queue; `None` = no run queue is locked.
+    pub locked_rq: Option<CpuId>,
+    /// Operations in progress, innermost last bit of nesting (tests' doubles have no `Inst`).
+    pub op: Option<Op>,
+    /// Calls so far.
+    pub calls: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            port: Port::None,
+            has: 0,
+            name: String::from("none"),
+            flags: 0,
+            timeout_ns: WATCHDOG_MAX_NS,
+            max_batch: DSP_DFL_MAX_BATCH,
+            locked_rq: None,
+            op: None,
+            calls: 0,
+        }
+    }
+}
+
+impl Policy {
+    /// A policy answered by `port` with these operations and flags. `timeout_ms` and `max_batch`: 0 = default.
+    pub fn new(
+        port: Port,
+        name: &str,
+        ops: &[Op],
+        flags: u64,
+        timeout_ms: u32,
+        max_batch: u32,
+    ) -> Self {
+        let timeout_ns = match timeout_ms {
+            0 => WATCHDOG_MAX_NS,
+            ms => ms as u64 * 1_000_000,
+        };
+        Policy {
+            port,
+            has: ops.iter().fold(0, |h, o| h | 1 << *o as u32),
+            name: name.to_string(),
+            flags,
+            timeout_ns,
+            max_batch: if max_batch == 0 {
+                DSP_DFL_MAX_BATCH
+            } else {
+                max_batch
+            },
+            ..Policy::default()
+        }
+    }
+
+    #[inline(always)]
+    pub fn has(&self, op: Op) -> bool {
+        self.has >> op as u32 & 1 != 0
+    }
+
+    /// The policy never gets called again.
+    pub fn silence(&mut self) {
+        self.has = 0;
+    }
+
+    pub fn has_flag(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub fn instance(&self) -> Option<&Instance> {
+        match &self.port {
+            Port::Instance(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// BPF instructions executed so far.
+    pub fn insns(&self) -> u64 {
+        self.instance().map_or(0, Instance::insns)
+    }
+
+    #[inline]
+    pub fn set_clock(&mut self, now: Nanos, cpu: CpuId) {
+        if let Port::Instance(i) = &self.port {
+            let raw = i.raw();
+            // SAFETY: the instance's own structure; nobody holds a reference into it.
+            unsafe {
+                (*raw).now = now;
+                (*raw).ktime = now;
+                (*raw).cpu = cpu;
+            }
+        }
+    }
+}
+
+impl Handle {
+    /// Call an operation the policy has. 0 if it trapped (which ends the run).
+    #[inline]
+    pub fn call(mut self, op: Op, args: &[u64]) -> u64 {
+        debug_assert!(self.policy.has(op));
+        self.policy.calls += 1;
+        let outer = self.policy.op.replace(op);
+        let result = match &self.policy.port {
+            Port::Instance(i) => {
+                let i: *const Instance = &raw const **i;
+                // SAFETY: the instance lives as long as the machine; arguments are the operation's own.
+                match unsafe { (*i).call(op, args) } {
+                    Ok(v) => v,
+                    Err(trap) => self.trapped(op, trap),
+                }
+            }
+            #[cfg(test)]
+            Port::Double(_) => self.call_double(op, args),
+            Port::None => 0,
+        };
+        self.policy.op = outer;
+        result
+    }
+
+    #[cfg(test)]
+    fn call_double(mut self, op: Op, args: &[u64]) -> u64 {
+        let Port::Double(f) = &mut self.policy.port else {
+            return 0;
+        };
+        let f: *mut dyn FnMut(Handle, Op, &[u64]) -> u64 = &raw mut **f;
+        // SAFETY: tests' doubles are not replaced while they run; nesting calls the same closure, which
+        // keeps its state in cells.
+        unsafe { (*f)(self, op, args) }
+    }
+
+    #[cold]
+    pub fn trapped(mut self, op: Op, trap: Trap) -> u64 {
+        let policy = self.policy.name.clone();
+        let at_ns = self.now;
+        self.fail(SimError::Trap {
+            policy,
+            op: op.name(),
+            at_ns,
+            trap: Box::new(trap),
+        });
+        self.policy.silence();
+        0
+    }
+
+    /// Call an operation about a task with one more argument, if the policy has it.
+    #[inline]
+    pub fn op_task(mut self, op: Op, task: TaskId, arg: u64) {
+        if self.policy.has(op) {
+            let rq = self.tasks.hot[task as usize].cpu;
+            let p = self.tasks.ptr(task) as u64;
+            let outer = self.policy.locked_rq.replace(rq);
+            self.call(op, &[p, arg]);
+            self.policy.locked_rq = outer;
+        }
+    }
+
+    /// Call an operation about a CPU with one more argument, if the policy has it.
+    #[inline]
+    pub fn op_cpu(mut self, op: Op, cpu: CpuId, arg: u64) {
+        if self.policy.has(op) {
+            let outer = self.policy.locked_rq.replace(cpu);
+            self.call(op, &[cpu as u64, arg]);
+            self.policy.locked_rq = outer;
+        }
+    }
+
+    /// Call an operation without a run queue locked, if the policy has it; 0 if not.
+    pub fn op_unlocked(mut self, op: Op, args: &[u64]) -> u64 {
+        if !self.policy.has(op) {
+            return 0;
+        }
+        let outer = self.policy.locked_rq.take();
+        let result = self.call(op, args);
+        self.policy.locked_rq = outer;
+        result
+    }
+
+    /// Run `f` while the policy may read and write these bytes (an argument structure).
+    pub fn with_args<R>(mut self, addr: u64, size: usize, f: impl FnOnce(Handle) -> R) -> R {
+        self.args.push((addr, size));
+        let result = f(self);
+        self.args.pop();
+        result
+    }
+
+    /// An error of the policy: it will be ejected (the first exit wins).
+    #[cold]
+    pub fn scx_error(self, message: String) {
+        self.scx_exit(ExitKind::Error, 0, message);
+    }
+}

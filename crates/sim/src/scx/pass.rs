@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One pass of a CPU through its scheduler. The order of callbacks is the point (rows 1 to 9, 30):
+//! a sleeping task is dequeued first; then the next task is looked for, with ops.dispatch; then the
+//! previous task is put back (stopping, enqueue); then the next one is set (running).
+use super::consts::*;
+use super::kernel::Handle;
+use super::mutation::Mutation;
+use crate::engine::queue::NEVER;
+use crate::error::SimError;
+use crate::machine::Distance;
+use crate::machine::task::{ENDLESS, Life, NONE};
+use crate::trace::Kind;
+use crate::workload::api::{CpuId, SchedClass, TaskId};
+use berth_policy::abi::Op;
+use berth_policy::kview::ScxCpuReleaseArgs;
+
+/// Why the CPU enters its scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It was asked to reschedule, or the task yielded: the task stays runnable.
+    Resched,
+    /// The running task sleeps.
+    Sleep,
+    /// The running task has exited.
+    Dead,
+}
+
+impl Handle {
+    /// The pass.
+    pub fn schedule(mut self, cpu: CpuId, why: Why) {
+        let c = &mut self.cpus[cpu as usize];
+        c.resched_at = NEVER;
+        let prev = c.curr;
+        if !self.is_idle_task(prev) {
+            self.sync_work(cpu);
+            if why != Why::Resched {
+                self.tasks.hot[prev as usize].life = if why == Why::Dead {
+                    Life::Dead
+                } else {
+                    Life::Asleep
+                };
+                self.tasks.ts(prev).__state = if why == Why::Dead { 0x80 } else { 1 };
+                self.tasks.ts(prev).on_rq = 0;
+                let ext = self.tasks.hot[prev as usize].class == SchedClass::Ext;
+                if ext && !self.wrong(Mutation::DispatchBeforeDequeue) {
+                    self.dequeue_task(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
+                }
+            }
+        }
+        let next = self.pick_next(cpu, prev);
+        if why != Why::Resched
+            && self.wrong(Mutation::DispatchBeforeDequeue)
+            && self.tasks.hot[prev as usize].class == SchedClass::Ext
+        {
+            self.dequeue_task(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
+        }
+        if next == prev {
+            if self.is_idle_task(next) {
+                self.update_idle(cpu, true, false);
+            } else if self.cpus[cpu as usize].run_end == NEVER {
+                self.start_work(cpu);
+            }
+        } else {
+            // The policy sees the previous task as the CPU's current one until all of this is over.
+            self.put_prev(cpu, prev, next);
+            self.set_next(cpu, prev, next);
+            self.account_switch(cpu, prev, next);
+        }
+        // Requests made so far meant this pass.
+        self.cpus[cpu as usize].resched_at = NEVER;
+        self.refresh_tick(cpu);
+        if self.kicks.waiting > 0 {
+            self.release_waiters(cpu);
+        }
+        if self.cpus[cpu as usize].bal_cb_pending {
+            self.cpus[cpu as usize].bal_cb_pending = false;
+            self.run_deferred(cpu);
+        }
+        self.irq_work();
+        if why == Why::Dead {
+            self.bury(prev);
+        }
+    }
+
+    /// The task to run next: higher classes, then sched_ext, then idle.
+    fn pick_next(mut self, cpu: CpuId, prev: TaskId) -> TaskId {
+        if let Some(next) = self.pick_higher(cpu, prev) {
+            return next;
+        }
+        self.cpus[cpu as usize].kick_sync += 1;
+        if self.wrong(Mutation::EnqueueBeforeDispatch) {
+            self.enqueue_early(cpu, prev);
+        }
+        self.balance(cpu, prev);
+        let c = &self.cpus[cpu as usize];
+        if c.bal_keep && self.class_on(cpu) == Some(SchedClass::Ext) {
+            if self.tasks.ts(prev).scx.slice == 0 {
+                self.refill_slice(prev);
+            }
+            if self.wrong(Mutation::KeepLastRestarts)
+                && self.tasks.hot[prev as usize].life == Life::Runnable
+            {
+                self.op_task(Op::Stopping, prev, 1);
+                self.op_task(Op::Running, prev, 0);
+            }
+            return prev;
+        }
+        match self.dsqs.first(self.dsqs.local(cpu)) {
+            Some(task) => {
+                if self.tasks.ts(task).scx.slice == 0 {
+                    self.refill_slice(task);
+                }
+                task
+            }
+            None => self.cpus[cpu as usize].idle,
+        }
+    }
+
+    /// Row 1's mistake: put the preempted task back before anything is looked for.
+    #[cold]
+    fn enqueue_early(self, cpu: CpuId, prev: TaskId) {
+        let ts = self.tasks.ts(prev);
+        if self.class_on(cpu) != Some(SchedClass::Ext) || ts.scx.flags & TASK_QUEUED == 0 {
+            return;
+        }
+        self.update_curr(cpu);
+        if self.tasks.ts(prev).scx.slice == 0 {
+            self.op_task(Op::Stopping, prev, 1);
+            self.set_runnable(prev);
+            self.do_enqueue_task(cpu, prev, 0, -1);
+        }
+    }
+
+    /// balance_one: make sure that something is in the local queue, or that the previous task goes on.
+    fn balance(mut self, cpu: CpuId, prev: TaskId) {
+        let c = &mut self.cpus[cpu as usize];
+        c.in_balance = true;
+        c.bal_keep = false;
+        if c.cpu_released {
+            c.cpu_released = false;
+            self.op_cpu(Op::CpuAcquire, cpu, 0);
+        }
+        let prev_ext = self.class_on(cpu) == Some(SchedClass::Ext);
+        let found = self.balance_sources(cpu, prev, prev_ext);
+        if found
+            && self.cpus[cpu as usize].nr_immed > 0
+            && self.dsqs.get(self.dsqs.local(cpu)).nr > 1
+        {
+            self.schedule_reenq_local(cpu, 0);
+        }
+        self.cpus[cpu as usize].in_balance = false;
+    }
+
+    /// Sources in order (rows 3 to 8); `true`: something to run.
+    fn balance_sources(mut self, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
+        let queued = |k: Handle| prev_ext && k.tasks.ts(prev).scx.flags & TASK_QUEUED != 0;
+        if prev_ext {
+            self.update_curr(cpu);
+            if queued(self)
+                && self.tasks.ts(prev).scx.slice != 0
+                && !self.bypass
+                && !self.wrong(Mutation::DispatchDespiteSlice)
+            {
+                self.cpus[cpu as usize].bal_keep = true;
+                return true;
+            }
+        }
+        let local = self.dsqs.local(cpu);
+        if self.dsqs.get(local).nr > 0 && !self.wrong(Mutation::DispatchDespiteLocal) {
+            return true;
+        }
+        if self.dispatch_rounds(cpu, prev, prev_ext) {
+            return true;
+        }
+        if queued(self)
+            && (!self.policy.has_flag(OPS_ENQ_LAST)
+                || self.bypass
+                || self.wrong(Mutation::IgnoreEnqLast))
+        {
+            self.cpus[cpu as usize].bal_keep = true;
+            self.events.dispatch_keep_last += 1;
+            return true;
+        }
+        false
+    }
+
+    fn dispatch_rounds(mut self, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
+        let (local, global) = (self.dsqs.local(cpu), self.global_dsq(cpu));
+        if self.consume(cpu, global, 0) {
+            return true;
+        }
+        if self.bypass {
+            let q = self.dsqs.bypass(cpu);
+            return self.consume(cpu, q, 0);
+        }
+        if !self.policy.has(Op::Dispatch) || !self.cpus[cpu as usize].online {
+            return false;
+        }
+        self.dispatch.cpu = cpu;
+        let prev_ptr = if prev_ext {
+            self.tasks.ptr(prev) as u64
+        } else {
+            0
+        };
+        let mut rounds = DSP_MAX_LOOPS;
+        loop {
+            self.dispatch.nr_tasks = 0;
+            self.op_cpu(Op::Dispatch, cpu, prev_ptr);
+            self.flush_dispatch(cpu);
+            let ts = self.tasks.ts(prev);
+            if prev_ext && ts.scx.flags & TASK_QUEUED != 0 && ts.scx.slice != 0 {
+                let beaten = self.wrong(Mutation::LocalBeatsRenewed) && self.dsqs.get(local).nr > 0;
+                self.cpus[cpu as usize].bal_keep = !beaten;
+                return true;
+            }
+            if self.dsqs.get(local).nr > 0 || self.consume(cpu, global, 0) {
+                return true;
+            }
+            if self.dispatch.nr_tasks == 0 || self.failed.is_some() {
+                return false;
+            }
+            rounds -= 1;
+            if rounds == 0 {
+                self.kick_cpu(cpu as i32, 0);
+                return false;
+            }
+        }
+    }
+
+    /// The class's put_prev_task.
+    pub fn put_prev(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+        if self.is_idle_task(prev) {
+            if !self.wrong(Mutation::LateUpdateIdle) {
+                self.update_idle(cpu, false, true);
+            }
+            return;
+        }
+        if self.tasks.hot[prev as usize].class != SchedClass::Ext {
+            return self.put_higher(cpu, prev, next);
+        }
+        self.cpus[cpu as usize].kick_sync += 1;
+        self.update_curr(cpu);
+        let next_class = (!self.is_idle_task(next)).then(|| self.tasks.hot[next as usize].class);
+        let ts = self.tasks.ts(prev);
+        // Row 1's mistake has put it back already.
+        let early = self.wrong(Mutation::EnqueueBeforeDispatch)
+            && (!ts.scx.dsq.is_null() || ts.scx.flags & TASK_IN_CUSTODY != 0);
+        if ts.scx.flags & TASK_QUEUED != 0 && !early {
+            self.op_task(Op::Stopping, prev, 1);
+            self.set_runnable(prev);
+            let ts = self.tasks.ts(prev);
+            if ts.scx.slice != 0 && !self.bypass && !self.wrong(Mutation::EnqueueOnPreempt) {
+                if ts.scx.flags & TASK_IMMED != 0 {
+                    ts.scx.flags |= TASK_REENQ_PREEMPTED;
+                    self.do_enqueue_task(cpu, prev, ENQ_REENQ, -1);
+                    self.tasks.ts(prev).scx.flags &= !TASK_REENQ_MASK;
+                } else {
+                    let q = self.dsqs.local(cpu);
+                    self.dispatch_enqueue(cpu, q, prev, ENQ_HEAD);
+                }
+            } else if next_class.is_none() {
+                self.do_enqueue_task(cpu, prev, ENQ_LAST, -1);
+            } else {
+                self.do_enqueue_task(cpu, prev, 0, -1);
+            }
+        }
+        if next_class > Some(SchedClass::Ext) {
+            self.release_cpu(cpu, next);
+        }
+    }
+
+    /// Row 22: tell the policy, once, that a higher class has the CPU.
+    pub fn release_cpu(mut self, cpu: CpuId, next: TaskId) {
+        if !self.policy.has(Op::CpuRelease) && !self.policy.has(Op::CpuAcquire) {
+            return;
+        }
+        if self.cpus[cpu as usize].cpu_released && !self.wrong(Mutation::ReleaseRepeats) {
+            return;
+        }
+        if self.policy.has(Op::CpuRelease) {
+            let args = ScxCpuReleaseArgs {
+                reason: match self.tasks.hot[next as usize].class {
+                    SchedClass::Stop => 2,
+                    SchedClass::Rt => 0,
+                    _ => 3,
+                },
+                task: self.tasks.ptr(next),
+            };
+            let args = std::cell::UnsafeCell::new(args);
+            self.with_args(args.get() as u64, size_of::<ScxCpuReleaseArgs>(), |k| {
+                k.op_cpu(Op::CpuRelease, cpu, args.get() as u64);
+            });
+        }
+        self.cpus[cpu as usize].cpu_released = true;
+    }
+
+    /// The class's set_next_task.
+    pub fn set_next(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+        if self.is_idle_task(next) {
+            return self.update_idle(cpu, true, true);
+        }
+        self.cpus[cpu as usize].exec_start = self.now;
+        if self.tasks.hot[next as usize].class == SchedClass::Ext {
+            self.set_next_scx(cpu, next);
+        }
+        if self.wrong(Mutation::LateUpdateIdle) && self.is_idle_task(prev) {
+            self.update_idle(cpu, false, true);
+        }
+    }
+
+    pub fn set_next_scx(mut self, cpu: CpuId, task: TaskId) {
+        let ts = self.tasks.ts(task);
+        if ts.scx.flags & TASK_QUEUED != 0 {
+            self.ops_dequeue(task, DEQ_CORE_SCHED_EXEC);
+            self.dispatch_dequeue(task);
+        }
+        self.cpus[cpu as usize].exec_start = self.now;
+        ts.se.exec_start = self.now;
+        if ts.scx.flags & TASK_QUEUED != 0 {
+            self.op_task(Op::Running, task, 0);
+        }
+        self.tasks.ts(task).scx.flags |= TASK_RESET_RUNNABLE_AT;
+    }
+
+    /// Who has the CPU from now on: statistics, costs, the workload's demand.
+    fn account_switch(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+        let now = self.now;
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        let span = now - c.since;
+        c.since = now;
+        c.curr = next;
+        c.switches += 1;
+        c.run_end = NEVER;
+        c.rq.curr = k.tasks.ptr(next);
+        c.rq.clock = now;
+        c.rq.clock_task = now;
+        if (prev as usize) < k.cpus.len() {
+            k.cpus[cpu as usize].idle_ns += span;
+        } else {
+            k.cpus[cpu as usize].busy_ns += span;
+            let t = &mut k.tasks.hot[prev as usize];
+            t.runtime += span;
+            t.last_cpu = cpu;
+            k.stats.ran(t.stats, span);
+            let ts = k.tasks.ts(prev);
+            ts.on_cpu = 0;
+            let t = &mut k.tasks.hot[prev as usize];
+            if t.life == Life::Runnable {
+                t.queued_at = now;
+                t.woken = false;
+                ts.nivcsw += 1;
+            } else {
+                ts.nvcsw += 1;
+            }
+        }
+        k.note(Kind::Switch, cpu, next);
+        if (next as usize) < k.cpus.len() {
+            return;
+        }
+        let t = &mut k.tasks.hot[next as usize];
+        if t.cpu != cpu || t.life != Life::Runnable || !k.masks.get(t.mask).has(cpu) {
+            return self.broken_switch(cpu, next);
+        }
+        let wait = now - t.queued_at;
+        k.stats.waited(t.stats, wait, t.woken);
+        t.woken = false;
+        k.tasks.ts(next).on_cpu = 1;
+        let mut cost = 0;
+        if k.cpus[cpu as usize].last_task != next {
+            cost = k.cost.switch_ns;
+        }
+        let from = k.tasks.hot[next as usize].last_cpu;
+        if from != cpu && from != NONE {
+            let t = &k.tasks.hot[next as usize];
+            k.stats.migrated(t.stats);
+            cost += match k.topo.distance(from, cpu) {
+                Distance::Same => 0,
+                Distance::Core => k.cost.migrate_same_core_ns,
+                Distance::Llc => k.cost.migrate_same_llc_ns,
+                Distance::Node => k.cost.migrate_same_node_ns,
+                Distance::Far => k.cost.migrate_other_node_ns,
+            };
+        }
+        let c = &mut k.cpus[cpu as usize];
+        c.last_task = next;
+        c.work_start = now + cost;
+        if c.waits_for.is_empty() {
+            let remaining = k.tasks.hot[next as usize].remaining;
+            c.run_end = match remaining {
+                ENDLESS => NEVER - 1,
+                r => c.work_start + r,
+            };
+        }
+    }
+
+    /// The running task works from now on (it was held back by a KICK_WAIT).
+    pub fn start_work(mut self, cpu: CpuId) {
+        if self.cpus[cpu as usize].is_idle() || !self.wait_over(cpu) {
+            return;
+        }
+        let now = self.now;
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        c.work_start = c.work_start.max(now);
+        c.run_end = match k.tasks.hot[c.curr as usize].remaining {
+            ENDLESS => NEVER - 1,
+            r => c.work_start + r,
+        };
+    }
+
+    /// The running task's work up to now is done.
+    #[inline]
+    pub fn sync_work(mut self, cpu: CpuId) {
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        if c.run_end == NEVER {
+            // Held back: nothing is done yet.
+            c.work_start = c.work_start.max(k.now);
+            return;
+        }
+        if k.now > c.work_start {
+            let done = k.now - c.work_start;
+            c.work_start = k.now;
+            let t = &mut k.tasks.hot[c.curr as usize];
+            if t.remaining != ENDLESS {
+                t.remaining = t.remaining.saturating_sub(done);
+            }
+            k.stats.worked(t.stats, done);
+        }
+    }
+
+    /// An invariant of every switch does not hold.
+    #[cold]
+    fn broken_switch(mut self, cpu: CpuId, next: TaskId) {
+        let t = &self.tasks.hot[next as usize];
+        let what = if t.life != Life::Runnable {
+            "is not runnable".to_string()
+        } else if t.cpu != cpu {
+            format!("belongs to CPU {}", t.cpu)
+        } else {
+            "may not run there".to_string()
+        };
+        let name = self.name_of(next);
+        let (at_ns, seed) = (self.now, self.seed);
+        self.fail(SimError::Invariant {
+            what: format!("CPU {cpu} was given task {name}, which {what}"),
+            at_ns,
+            seed,
+        });
+    }
+}

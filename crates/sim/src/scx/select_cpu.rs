@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel's own choice of a CPU for a waking task (row 29), and asking the policy for its (row 24).
+use super::consts::*;
+use super::dispatch::Direct;
+use super::kernel::Handle;
+use super::mutation::Mutation;
+use crate::machine::mask::CpuMask;
+use crate::workload::api::{CpuId, TaskId};
+use berth_policy::abi::Op;
+
+impl Handle {
+    /// May the task use every CPU?
+    #[inline]
+    fn affinity_all(self, task: TaskId) -> bool {
+        self.masks.count(self.tasks.hot[task as usize].mask) >= self.topo.nr_cpus()
+    }
+
+    /// scx_select_cpu_dfl: an idle CPU for the task, claimed. `cpus_allowed`: a further restriction, words.
+    pub fn select_cpu_dfl(
+        self,
+        task: TaskId,
+        prev: CpuId,
+        wake_flags: u64,
+        cpus_allowed: Option<&[u64]>,
+        flags: u64,
+    ) -> Option<CpuId> {
+        let node = self.idle_node(prev);
+        let own = self.masks.get(self.tasks.hot[task as usize].mask);
+        let all = self.affinity_all(task);
+        let mut scratch: Option<CpuMask> = None;
+        if let Some(extra) = cpus_allowed
+            && extra.as_ptr() != own.words().as_ptr()
+        {
+            let mut m = CpuMask::new(self.topo.nr_cpus());
+            for (w, (a, b)) in m.words_mut().iter_mut().zip(extra.iter().zip(own.words())) {
+                *w = a & b;
+            }
+            if m.is_empty() {
+                return None;
+            }
+            scratch = Some(m);
+        }
+        let prev_in_extra =
+            cpus_allowed.is_none_or(|m| m[prev as usize / 64] >> (prev % 64) & 1 != 0);
+        let allowed: &[u64] = scratch.as_ref().unwrap_or(own).words();
+        let prev_ok = prev_in_extra && (cpus_allowed.is_some() || own.has(prev));
+        let free = scratch.is_none() && all;
+        let part = |group: &CpuMask| -> Option<CpuMask> {
+            if free {
+                return Some(group.clone());
+            }
+            let mut m = group.clone();
+            for (w, a) in m.words_mut().iter_mut().zip(allowed) {
+                *w &= a;
+            }
+            (!m.is_empty()).then_some(m)
+        };
+        let by_node = self
+            .idle
+            .by_node
+            .then(|| part(&self.topo.nodes[self.topo.node_of(prev) as usize]))
+            .flatten();
+        let by_llc = self
+            .idle
+            .by_llc
+            .then(|| part(&self.topo.llcs[self.topo.llc_of(prev) as usize]))
+            .flatten();
+
+        if wake_flags & WAKE_SYNC != 0 {
+            let waker = self.exec;
+            if prev_ok
+                && self.topo.llc_of(waker) == self.topo.llc_of(prev)
+                && self.test_and_clear_idle(prev)
+            {
+                return Some(prev);
+            }
+            let waker_node = self.idle_node(waker);
+            let exiting = self.tasks.ts(self.cpus[waker as usize].curr).flags & PF_EXITING != 0;
+            if !exiting
+                && self.dsqs.get(self.dsqs.local(waker)).nr == 0
+                && (flags & PICK_IDLE_IN_NODE == 0 || waker_node == node)
+                && !self.idle.pair(waker_node).cpu.is_empty()
+                && allowed[waker as usize / 64] >> (waker % 64) & 1 != 0
+            {
+                return Some(waker);
+            }
+        }
+        if self.topo.smt() {
+            if prev_ok && self.idle.pair(node).smt.has(prev) && self.test_and_clear_idle(prev) {
+                return Some(prev);
+            }
+            for group in [&by_llc, &by_node].into_iter().flatten() {
+                if let Some(cpu) = self.pick_idle_in_node(group.words(), node, PICK_IDLE_CORE) {
+                    return Some(cpu);
+                }
+            }
+            if let Some(cpu) = self.pick_idle(allowed, node, flags | PICK_IDLE_CORE) {
+                return Some(cpu);
+            }
+            if flags & PICK_IDLE_CORE != 0 {
+                return None;
+            }
+        }
+        if prev_ok && self.test_and_clear_idle(prev) {
+            return Some(prev);
+        }
+        if self.topo.smt() {
+            let siblings = self.topo.siblings(prev);
+            for cpu in siblings.iter() {
+                let may = allowed[cpu as usize / 64] >> (cpu % 64) & 1 != 0;
+                if cpu != prev && may && self.test_and_clear_idle(cpu) {
+                    return Some(cpu);
+                }
+            }
+        }
+        for group in [&by_llc, &by_node].into_iter().flatten() {
+            if let Some(cpu) = self.pick_idle_in_node(group.words(), node, 0) {
+                return Some(cpu);
+            }
+        }
+        self.pick_idle(allowed, node, flags)
+    }
+
+    /// select_task_rq: the run queue a waking or new task is put on, and whether the class was asked.
+    pub fn select_task_rq(self, task: TaskId, prev: CpuId, wake_flags: u64) -> (CpuId, bool) {
+        let ts = self.tasks.ts(task);
+        let mask = self.tasks.hot[task as usize].mask;
+        let pinned = ts.nr_cpus_allowed <= 1 || ts.migration_disabled != 0;
+        let (mut cpu, mut asked) = (prev, false);
+        if !pinned || self.wrong(Mutation::SelectPinned) {
+            asked = true;
+            cpu = self.select_task_rq_scx(task, prev, wake_flags);
+        } else if ts.migration_disabled == 0 {
+            cpu = self.masks.get(mask).first().unwrap_or(prev);
+        }
+        let allowed = |c: CpuId| self.masks.get(mask).has(c) && self.cpus[c as usize].online;
+        if !allowed(cpu) && ts.migration_disabled == 0 {
+            cpu = self.fallback_rq(task);
+        }
+        self.tasks.ts(task).wake_cpu = cpu as i32;
+        (cpu, asked)
+    }
+
+    /// An allowed online CPU near the task's last one; any online CPU if there is none.
+    pub fn fallback_rq(self, task: TaskId) -> CpuId {
+        let hot = &self.tasks.hot[task as usize];
+        let mask = self.masks.get(hot.mask);
+        let node = &self.topo.nodes[self.topo.node_of(hot.cpu) as usize];
+        let ok = |c: &CpuId| mask.has(*c) && self.online.has(*c);
+        node.iter()
+            .find(ok)
+            .or_else(|| mask.iter().find(ok))
+            .or_else(|| self.online.first())
+            .unwrap_or(0)
+    }
+
+    fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {
+        if self.policy.has(Op::SelectCpu) && !self.bypass {
+            let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));
+            let p = self.tasks.ptr(task) as u64;
+            let cpu = self.op_unlocked(Op::SelectCpu, &[p, prev as u64, wake_flags]) as i32;
+            self.dispatch.direct = outer;
+            self.tasks.ts(task).scx.selected_cpu = cpu;
+            let wrong = self.wrong(Mutation::LocalIsPrevCpu);
+            let hot = &mut self.tasks.hot[task as usize];
+            if wrong && hot.ddsp_dsq == DSQ_LOCAL {
+                hot.ddsp_dsq = DSQ_LOCAL_ON | prev as u64;
+            }
+            if self.ops_cpu_valid(cpu, " from ops.select_cpu()") {
+                return cpu as u32;
+            }
+            return prev;
+        }
+        let cpu = match self.select_cpu_dfl(task, prev, wake_flags, None, 0) {
+            Some(cpu) => {
+                self.refill_slice(task);
+                self.tasks.hot[task as usize].ddsp_dsq = DSQ_LOCAL;
+                self.tasks.ts(task).scx.ddsp_dsq_id = DSQ_LOCAL;
+                cpu
+            }
+            None => prev,
+        };
+        self.tasks.ts(task).scx.selected_cpu = cpu as i32;
+        if self.bypass {
+            self.events.bypass_dispatch += 1;
+        }
+        cpu
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Charging of slices and the timer tick (rows 9 to 11). A slice is examined only at ticks and scheduling
+//! points. While nobody needs every tick, only the tick at which the slice is found used up is simulated;
+//! it is on the same grid.
+use super::consts::*;
+use super::kernel::Handle;
+use super::mutation::Mutation;
+use crate::engine::queue::NEVER;
+use crate::workload::api::{CpuId, Nanos, SchedClass};
+use berth_policy::abi::Op;
+use berth_scenario::model::Hz;
+
+/// How long a task of the fair class runs while others of it wait, ns.
+const FAIR_SLICE: Nanos = 2_800_000;
+
+/// First tick at or after `t` of a grid of `hz` ticks a second that begins at 0.
+pub fn grid_at_or_after(t: Nanos, hz: u32) -> Nanos {
+    let hz = hz as u64;
+    if 1_000_000_000 % hz == 0 {
+        let period = 1_000_000_000 / hz;
+        return t.div_ceil(period).saturating_mul(period);
+    }
+    // Tick n is at floor(n / hz).
+    let n = (t as u128 * hz as u128).div_ceil(1_000_000_000);
+    let at = |n: u128| (n * 1_000_000_000 / hz as u128) as Nanos;
+    let first = at(n);
+    if first >= t { first } else { at(n + 1) }
+}
+
+impl Handle {
+    /// Charge the running task up to now.
+    #[inline]
+    pub fn update_curr(mut self, cpu: CpuId) {
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        let delta = k.now - c.exec_start;
+        if delta == 0 || c.is_idle() {
+            return;
+        }
+        c.exec_start = k.now;
+        let curr = c.curr;
+        let ts = k.tasks.ts(curr);
+        ts.se.exec_start = k.now;
+        ts.se.sum_exec_runtime += delta;
+        ts.utime += delta;
+        if ts.scx.slice != SLICE_INF && k.tasks.hot[curr as usize].class == SchedClass::Ext {
+            ts.scx.slice = ts.scx.slice.saturating_sub(delta);
+        }
+    }
+
+    /// When does this CPU need its next tick?
+    #[inline]
+    pub fn refresh_tick(mut self, cpu: CpuId) {
+        let at = self.next_tick(cpu);
+        self.cpus[cpu as usize].tick_at = at;
+    }
+
+    fn next_tick(self, cpu: CpuId) -> Nanos {
+        let Some(class) = self.class_on(cpu) else {
+            return NEVER;
+        };
+        let c = &self.cpus[cpu as usize];
+        let hz = match self.hz {
+            Hz::Ticks(hz) if !self.wrong(Mutation::ExactSlices) => hz,
+            _ if class == SchedClass::Ext => {
+                let slice = self.tasks.ts(c.curr).scx.slice;
+                return c.exec_start.saturating_add(slice).max(self.now);
+            }
+            _ => 1000,
+        };
+        if self.wrong(Mutation::TickRelative) {
+            let period = 1_000_000_000 / hz as u64;
+            return c.since + ((self.now - c.since) / period + 1) * period;
+        }
+        if self.real_ticks || class != SchedClass::Ext || self.bypass {
+            return grid_at_or_after(self.now + 1, hz);
+        }
+        match self.tasks.ts(c.curr).scx.slice {
+            SLICE_INF => NEVER,
+            slice => grid_at_or_after(c.exec_start.saturating_add(slice).max(self.now + 1), hz),
+        }
+    }
+
+    /// The timer interrupt.
+    pub fn tick(mut self, cpu: CpuId) {
+        let Some(class) = self.class_on(cpu) else {
+            self.cpus[cpu as usize].tick_at = NEVER;
+            return;
+        };
+        self.update_curr(cpu);
+        let curr = self.cpus[cpu as usize].curr;
+        match class {
+            SchedClass::Ext => {
+                if self.bypass {
+                    self.tasks.ts(curr).scx.slice = 0;
+                } else if matches!(self.hz, Hz::Ticks(_)) {
+                    self.op_task(Op::Tick, curr, 0);
+                }
+                if self.tasks.ts(curr).scx.slice == 0 {
+                    self.resched(cpu);
+                }
+            }
+            SchedClass::Fair => {
+                let c = &self.cpus[cpu as usize];
+                let ran = self.now - c.fair_since;
+                if ran >= FAIR_SLICE && c.higher[0].head != crate::machine::task::NONE {
+                    self.resched(cpu);
+                }
+            }
+            SchedClass::Rt | SchedClass::Stop => (),
+        }
+        self.refresh_tick(cpu);
+        self.irq_work();
+    }
+
+    /// Bring what a policy can read of a running task up to the CPU's last tick (or scheduling point): needed
+    /// where ticks are not simulated one by one.
+    pub fn sync_to_last_tick(mut self, cpu: CpuId) {
+        let Hz::Ticks(hz) = self.hz else {
+            return;
+        };
+        if self.real_ticks || self.cpus[cpu as usize].is_idle() {
+            return;
+        }
+        let next = grid_at_or_after(self.now + 1, hz);
+        let last = next.saturating_sub(1_000_000_000 / hz as u64 + 1);
+        let last = grid_at_or_after(last, hz).min(self.now);
+        let c = &self.cpus[cpu as usize];
+        if last > c.exec_start && last < self.now {
+            let now = self.now;
+            self.now = last;
+            self.update_curr(cpu);
+            self.now = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids() {
+        assert_eq!(grid_at_or_after(0, 250), 0);
+        assert_eq!(grid_at_or_after(1, 250), 4_000_000);
+        assert_eq!(grid_at_or_after(4_000_000, 250), 4_000_000);
+        // 300 Hz: 0, 3333333, 6666666, 10000000.
+        assert_eq!(grid_at_or_after(1, 300), 3_333_333);
+        assert_eq!(grid_at_or_after(3_333_333, 300), 3_333_333);
+        assert_eq!(grid_at_or_after(3_333_334, 300), 6_666_666);
+        assert_eq!(grid_at_or_after(6_666_667, 300), 10_000_000);
+        assert_eq!(grid_at_or_after(10_000_000, 300), 10_000_000);
+    }
+}

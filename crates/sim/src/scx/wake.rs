@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Wake-ups, births and deaths of tasks.
+use super::consts::*;
+use super::kernel::{Handle, Source};
+use super::mutation::Mutation;
+use super::pass::Why;
+use crate::engine::queue::NEVER;
+use crate::machine::cgroup::ROOT;
+use crate::machine::task::{Life, NONE, nice_to_load, nice_to_weight, set_comm};
+use crate::trace::Kind;
+use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
+use berth_policy::abi::Op;
+use berth_policy::kview::{ScxExitTaskArgs, ScxInitTaskArgs};
+
+impl Handle {
+    /// Wake a sleeping task; the executing CPU is the waker (row 26). `false`: it was not asleep.
+    pub fn wake_task(mut self, task: TaskId, _waker: CpuId, sync: bool) -> bool {
+        let Some(hot) = self.tasks.hot.get_mut(task as usize) else {
+            return false;
+        };
+        if hot.life != Life::Asleep {
+            return false;
+        }
+        let slot = hot.slot;
+        if slot != NONE {
+            self.queue.set(slot, NEVER);
+        }
+        let outer = self.exec;
+        if self.wrong(Mutation::WakeOnWakee) {
+            let (now, cpu) = (self.now, self.tasks.hot[task as usize].cpu);
+            self.begin(now, cpu);
+        }
+        let flags = WAKE_TTWU | if sync { WAKE_SYNC } else { 0 };
+        self.activate(task, flags, ENQ_WAKEUP | ENQ_NOCLOCK, true);
+        if self.wrong(Mutation::WakeOnWakee) {
+            let (now, cpu) = (self.now, self.exec);
+            self.irq_work();
+            self.begin(now, outer);
+            self.arm(cpu);
+        }
+        true
+    }
+
+    /// A task becomes runnable: choose a run queue, enqueue, preempt, do deferred work.
+    fn activate(mut self, task: TaskId, wake_flags: u64, enq_flags: u64, woken: bool) {
+        let now = self.now;
+        let hot = &mut self.tasks.hot[task as usize];
+        hot.life = Life::Runnable;
+        hot.queued_at = now;
+        hot.woken = woken;
+        let (class, prev) = (hot.class, hot.cpu);
+        let ts = self.tasks.ts(task);
+        ts.__state = 0;
+        ts.on_rq = 1;
+        let mut flags = enq_flags;
+        let cpu = if class == SchedClass::Ext {
+            let (cpu, asked) = self.select_task_rq(task, prev, wake_flags);
+            if asked {
+                flags |= ENQ_CPU_SELECTED;
+            }
+            cpu
+        } else {
+            self.select_higher(task)
+        };
+        self.note(Kind::Wake, cpu, task);
+        if cpu != prev {
+            self.set_task_cpu(task, cpu);
+            flags |= ENQ_MIGRATED;
+        }
+        if class == SchedClass::Ext {
+            self.enqueue_task(cpu, task, flags);
+            if self.class_on(cpu).is_none() {
+                self.resched(cpu);
+            }
+        } else {
+            self.enqueue_higher(cpu, task, false);
+            if self.class_on(cpu) < Some(class) {
+                if self.cpus[cpu as usize].nr_immed > 0 {
+                    self.schedule_reenq_local(cpu, 0);
+                }
+                self.resched(cpu);
+            }
+        }
+        let at = self.tasks.hot[task as usize].cpu;
+        self.run_deferred(cpu);
+        if at != cpu {
+            self.run_deferred(at);
+        }
+        self.irq_work();
+    }
+
+    /// Let the sleeping task's timer go off then.
+    pub fn arm_sleep(mut self, task: TaskId, at: Nanos) {
+        if self.tasks.hot[task as usize].slot == NONE {
+            let slot = self.queue.alloc();
+            self.source(slot, Source::Task(task));
+            self.tasks.hot[task as usize].slot = slot;
+        }
+        let slot = self.tasks.hot[task as usize].slot;
+        self.queue.set(slot, at);
+    }
+
+    /// A new thread, as `clone`: init_task, enable, then its first wake-up. Returns its number.
+    pub fn spawn(self, spec: &TaskSpec, _cpu: CpuId) -> TaskId {
+        let task = self.create_task(spec);
+        self.start_task(task);
+        task
+    }
+
+    /// The record of a new task; nobody can see it yet.
+    pub fn create_task(mut self, spec: &TaskSpec) -> TaskId {
+        let parent = self.cpus[self.exec as usize].curr;
+        let task = self.tasks.alloc();
+        let pid = self.new_pid();
+        let (ptr, parent_ptr) = (self.tasks.ptr(task), self.tasks.ptr(parent));
+        let cgroup = spec.vm.map_or(ROOT, |vm| self.cgroups.of_vm(vm));
+        let (tg, set) = self.cgroups.views(cgroup);
+        let (signal, mm) = self.cgroups.shared_objects();
+        let mask = self.masks.get(spec.affinity);
+        let (cpus_ptr, nr) = (mask.as_kernel(), self.masks.count(spec.affinity));
+        let start = self.now;
+        let home = if mask.has(self.exec) && self.cpus[self.exec as usize].online {
+            self.exec
+        } else {
+            mask.iter()
+                .find(|c| self.online.has(*c))
+                .unwrap_or(self.exec)
+        };
+        let nice = spec.nice.clamp(-20, 19);
+        let jiffies = self.now;
+        let tgid = spec.vm.map_or(pid, |vm| self.cgroups.leader(vm, pid));
+        let leader = self.pids.get(&tgid).map_or(ptr, |l| self.tasks.ptr(*l));
+        let ts = self.tasks.ts(task);
+        set_comm(ts, &spec.name);
+        ts.pid = pid;
+        ts.tgid = tgid;
+        ts.flags = if spec.kthread { PF_KTHREAD } else { 0 };
+        ts.static_prio = 120 + nice;
+        ts.prio = 120 + nice;
+        ts.normal_prio = 120 + nice;
+        ts.se.load.weight = nice_to_load(nice) << 10;
+        ts.policy = match spec.class {
+            SchedClass::Ext => 7,
+            SchedClass::Fair => 0,
+            SchedClass::Rt | SchedClass::Stop => 1,
+        };
+        ts.nr_cpus_allowed = nr as i32;
+        ts.cpus_ptr = cpus_ptr;
+        ts.thread_info.cpu = home;
+        ts.wake_cpu = home as i32;
+        ts.recent_used_cpu = home as i32;
+        ts.sched_task_group = tg;
+        ts.cgroups = set;
+        ts.signal = signal;
+        ts.mm = if spec.kthread {
+            std::ptr::null_mut()
+        } else {
+            mm
+        };
+        ts.real_parent = parent_ptr;
+        ts.parent = parent_ptr;
+        ts.group_leader = leader;
+        ts.start_time = start;
+        ts.start_boottime = start;
+        ts.scx.sticky_cpu = -1;
+        ts.scx.holding_cpu = -1;
+        ts.scx.runnable_at = jiffies;
+        ts.scx.ddsp_dsq_id = DSQ_INVALID;
+        ts.scx.slice = self.slice_dfl;
+        ts.scx.weight = nice_to_weight(nice);
+        let stats = self.stats.index(spec.vm);
+        let hot = &mut self.tasks.hot[task as usize];
+        hot.class = spec.class;
+        hot.cpu = home;
+        hot.mask = spec.affinity;
+        hot.nice = nice;
+        hot.stats = stats;
+        hot.token = spec.token;
+        hot.cgroup = cgroup;
+        self.pids.insert(pid, task);
+        self.note(Kind::Fork, home, task);
+        self.identify(task, spec);
+        task
+    }
+
+    /// The rest of a fork.
+    pub fn start_task(mut self, task: TaskId) {
+        let token = self.tasks.hot[task as usize].token;
+        self.init_task(task, true);
+        if self.tasks.hot[task as usize].class == SchedClass::Ext {
+            self.enable_task(task);
+        }
+        self.born.push((token, task));
+        self.activate(task, WAKE_FORK, ENQ_INITIAL | ENQ_NOCLOCK, false);
+    }
+
+    /// ops.init_task; a refusal ejects the policy.
+    pub fn init_task(mut self, task: TaskId, fork: bool) {
+        let cgroup = self.tasks.hot[task as usize].cgroup;
+        let args = std::cell::UnsafeCell::new(ScxInitTaskArgs {
+            fork: fork as u8,
+            cgroup: self.cgroups.ptr(cgroup),
+        });
+        let p = self.tasks.ptr(task) as u64;
+        self.tasks.ts(task).scx.disallow = 0;
+        let ret = self.with_args(args.get() as u64, size_of::<ScxInitTaskArgs>(), |k| {
+            k.op_unlocked(Op::InitTask, &[p, args.get() as u64])
+        }) as i32;
+        if ret != 0 {
+            let name = self.name_of(task);
+            self.scx_error(format!("ops.init_task() failed ({ret}) for {name}"));
+            return;
+        }
+        if fork && self.tasks.ts(task).scx.disallow != 0 {
+            let name = self.name_of(task);
+            self.scx_error(format!(
+                "ops.init_task() set task->scx.disallow for {name} during fork"
+            ));
+        }
+        self.tasks.hot[task as usize].inited = true;
+        let ts = self.tasks.ts(task);
+        ts.scx.flags = ts.scx.flags & !TASK_STATE_MASK | TASK_READY | TASK_RESET_RUNNABLE_AT;
+    }
+
+    /// Row 33: the task comes under the policy: enable, set_weight.
+    pub fn enable_task(mut self, task: TaskId) {
+        let nice = self.tasks.hot[task as usize].nice;
+        let weight = nice_to_weight(nice);
+        self.tasks.ts(task).scx.weight = weight;
+        if self.wrong(Mutation::WeightBeforeEnable) {
+            self.op_task(Op::SetWeight, task, weight as u64);
+        }
+        self.op_task(Op::Enable, task, 0);
+        if !self.wrong(Mutation::WeightBeforeEnable) {
+            self.op_task(Op::SetWeight, task, weight as u64);
+        }
+        self.tasks.hot[task as usize].enabled = true;
+        let ts = self.tasks.ts(task);
+        ts.scx.flags = ts.scx.flags & !TASK_STATE_MASK | TASK_ENABLED;
+    }
+
+    pub fn disable_task(mut self, task: TaskId) {
+        self.clear_direct(task);
+        self.op_task(Op::Disable, task, 0);
+        self.tasks.hot[task as usize].enabled = false;
+        let ts = self.tasks.ts(task);
+        ts.scx.flags = ts.scx.flags & !TASK_STATE_MASK | TASK_READY;
+    }
+
+    /// The policy sees the last of a task: disable, exit_task.
+    pub fn disable_and_exit_task(mut self, task: TaskId) {
+        if !self.tasks.hot[task as usize].inited {
+            return;
+        }
+        if self.tasks.hot[task as usize].enabled {
+            self.disable_task(task);
+        }
+        if self.policy.has(Op::ExitTask) {
+            let args = std::cell::UnsafeCell::new(ScxExitTaskArgs { cancelled: 0 });
+            self.with_args(args.get() as u64, size_of::<ScxExitTaskArgs>(), |k| {
+                k.op_task(Op::ExitTask, task, args.get() as u64);
+            });
+        }
+        self.tasks.hot[task as usize].inited = false;
+        let ts = self.tasks.ts(task);
+        ts.scx.flags &= !TASK_STATE_MASK;
+    }
+
+    /// The running task exits.
+    pub fn exit_running(self, cpu: CpuId) {
+        let task = self.cpus[cpu as usize].curr;
+        self.tasks.ts(task).flags |= PF_EXITING;
+        self.tasks.ts(task).exit_state = 16;
+        self.schedule(cpu, Why::Dead);
+    }
+
+    /// A dead task has been switched out for the last time.
+    pub fn bury(mut self, task: TaskId) {
+        self.disable_and_exit_task(task);
+        let pid = self.tasks.ts(task).pid;
+        self.pids.remove(&pid);
+        let cpu = self.tasks.hot[task as usize].cpu;
+        self.note(Kind::Exit, cpu, task);
+        let hot = &mut self.tasks.hot[task as usize];
+        let (slot, token) = (hot.slot, hot.token);
+        hot.slot = NONE;
+        if slot != NONE {
+            self.queue.release(slot);
+            self.source(slot, Source::Free);
+        }
+        if self.cpus[cpu as usize].last_task == task {
+            self.cpus[cpu as usize].last_task = NONE;
+        }
+        if let Some(i) = self.policy.instance() {
+            i.task_gone(task);
+        }
+        self.exited += 1;
+        self.gone.push((token, task));
+        self.tasks.release(task);
+    }
+
+    /// Kill a task: it exits when it next runs.
+    pub fn kill_task(mut self, task: TaskId, waker: CpuId) {
+        let Some(hot) = self.tasks.hot.get_mut(task as usize) else {
+            return;
+        };
+        match hot.life {
+            Life::Asleep => {
+                hot.killed = true;
+                hot.remaining = 0;
+                self.wake_task(task, waker, false);
+            }
+            Life::Runnable => {
+                let cpu = hot.cpu;
+                hot.killed = true;
+                if self.cpus[cpu as usize].curr == task {
+                    self.sync_work(cpu);
+                    if self.cpus[cpu as usize].run_end != NEVER {
+                        let now = self.now;
+                        let c = &mut self.cpus[cpu as usize];
+                        c.run_end = now.max(c.work_start);
+                        self.arm(cpu);
+                    }
+                }
+                self.tasks.hot[task as usize].remaining = 0;
+            }
+            Life::Free | Life::Dead => (),
+        }
+    }
+}
+
+impl Handle {
+    /// Row 35: sched_yield.
+    pub fn yield_running(self, cpu: CpuId) {
+        let task = self.cpus[cpu as usize].curr;
+        if self.tasks.hot[task as usize].class == SchedClass::Ext {
+            self.update_curr(cpu);
+            if self.policy.has(Op::Yield) {
+                self.op_task(Op::Yield, task, 0);
+            } else if !self.wrong(Mutation::YieldKeepsSlice) {
+                self.tasks.ts(task).scx.slice = 0;
+            }
+        }
+        self.schedule(cpu, Why::Resched);
+    }
+}

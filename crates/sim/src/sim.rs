@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A machine with its workload: the loop over events.
+//!
+//! One event is handled at a time, on the CPU it happens on: a tick, the end of a computation, a timer, an
+//! arrival, a reschedule request. Whatever it causes on other CPUs is put into their slot of the queue.
+use crate::engine::queue::NEVER;
+use crate::error::SimError;
+use crate::invariants;
+use crate::machine::cgroup::PERIOD_US;
+use crate::machine::task::{ENDLESS, comm};
+use crate::scx::identity::VmSpec;
+use crate::scx::kernel::{Handle, Kernel, MachineSpec, Source};
+use crate::scx::lifecycle::ExitKind;
+use crate::scx::ops::Policy;
+use crate::scx::pass::Why;
+use crate::stats::Stats;
+use crate::trace;
+use crate::workload::api::{Action, CpuId, Ctx, MAX_INSTANT_ACTIONS, Nanos, TaskId, Who, Workload};
+use std::ptr::NonNull;
+
+/// One machine and what its tasks do.
+pub struct Machine<W: Workload> {
+    kernel: Handle,
+    /// The workload.
+    pub workload: W,
+}
+
+// SAFETY: the machine owns its kernel; nothing in it is tied to a thread.
+unsafe impl<W: Workload + Send> Send for Machine<W> {}
+
+impl<W: Workload> Drop for Machine<W> {
+    fn drop(&mut self) {
+        // SAFETY: made from a box in `new`, dropped once.
+        drop(unsafe { Box::from_raw(self.kernel.as_ptr()) });
+    }
+}
+
+impl<W: Workload> Machine<W> {
+    /// A machine that has just booted: all CPUs idle, no policy, no tasks.
+    pub fn new(spec: &MachineSpec, vms: &[VmSpec], workload: W) -> Self {
+        let mut kernel = Kernel::new(spec);
+        for vm in vms {
+            let quota = vm.cap_milli.map(|c| c * PERIOD_US / 1000);
+            kernel.cgroups.add_vm(&vm.name, vm.weight, quota);
+        }
+        let groups: Vec<u32> = vms.iter().map(|v| v.group).collect();
+        kernel.stats = Stats::new(&groups);
+        let kernel = NonNull::from(Box::leak(kernel));
+        // SAFETY: owned by the machine, freed in `drop`; reached through handles only.
+        let kernel = unsafe { Handle::new(kernel) };
+        Machine { kernel, workload }
+    }
+
+    /// The machine's state, to look at and (in tests) to act on between events.
+    pub fn kernel(&self) -> Handle {
+        self.kernel
+    }
+
+    /// Keep every event of the trace.
+    pub fn record(&mut self) {
+        self.kernel.record = Some(Vec::new());
+    }
+
+    /// The recorded trace so far.
+    pub fn trace(&self) -> Vec<trace::Event> {
+        self.kernel.record.clone().unwrap_or_default()
+    }
+
+    /// Load a policy and let it take over.
+    pub fn load(&mut self, policy: Policy) {
+        let mut k = self.kernel;
+        k.policy = policy;
+        if let Some(i) = k.policy.instance() {
+            i.set_machine(k.as_ptr().cast());
+        }
+        let now = k.now;
+        k.begin(now, 0);
+        k.enable_policy();
+        self.finish(0);
+    }
+
+    /// Start the workload.
+    pub fn start(&mut self) {
+        let k = self.kernel;
+        let cpu = k.online.first().unwrap_or(0);
+        k.begin(k.now, cpu);
+        self.workload.start(&mut Ctx { k, cpu });
+        self.finish(cpu);
+    }
+
+    /// Call into the workload's side from outside, on a CPU, at the present instant (tests' scripts).
+    pub fn with<R>(&mut self, cpu: CpuId, f: impl FnOnce(&mut W, &mut Ctx) -> R) -> R {
+        let k = self.kernel;
+        k.begin(k.now, cpu);
+        let r = f(&mut self.workload, &mut Ctx { k, cpu });
+        self.finish(cpu);
+        r
+    }
+
+    /// Handle all events up to this instant (inclusive), which is the present one afterwards.
+    ///
+    /// # Errors
+    /// Whatever ended the run before: the policy's exit or trap, a broken invariant, a livelock.
+    pub fn run_until(&mut self, end: Nanos) -> Result<(), SimError> {
+        let mut k = self.kernel;
+        if end > k.queue.horizon() {
+            return Err(SimError::TooLong {
+                horizon_ns: k.queue.horizon(),
+            });
+        }
+        while k.failed.is_none() && !k.exit.done {
+            let (at, slot) = k.queue.peek();
+            if at > end {
+                break;
+            }
+            self.event(at, slot);
+        }
+        if let Some(e) = k.failed.take() {
+            return Err(e);
+        }
+        if k.now < end {
+            let exec = k.exec;
+            k.begin(end, exec);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn event(&mut self, at: Nanos, slot: u32) {
+        let mut k = self.kernel;
+        match k.sources[slot as usize] {
+            Source::Cpu(cpu) => {
+                k.begin(at, cpu);
+                if k.cpus[cpu as usize].tick_at <= at {
+                    k.tick(cpu);
+                }
+                self.finish(cpu);
+            }
+            Source::Task(task) => {
+                let cpu = k.tasks.hot[task as usize].cpu;
+                let cpu = if k.cpus[cpu as usize].online {
+                    cpu
+                } else {
+                    k.online.first().unwrap_or(0)
+                };
+                k.begin(at, cpu);
+                k.wake_task(task, cpu, false);
+                self.finish(cpu);
+            }
+            Source::Token { cpu, token } => {
+                k.queue.release(slot);
+                k.source(slot, Source::Free);
+                let cpu = if k.cpus[cpu as usize].online {
+                    cpu
+                } else {
+                    k.online.first().unwrap_or(0)
+                };
+                k.begin(at, cpu);
+                self.workload.event(token, at, &mut Ctx { k, cpu });
+                self.finish(cpu);
+            }
+            Source::Timer(index) => {
+                k.queue.set(slot, NEVER);
+                let cpu = k.timer_cpu(index);
+                k.begin(at, cpu);
+                k.timer_fire(index);
+                self.finish(cpu);
+            }
+            Source::Watchdog => {
+                k.queue.set(slot, NEVER);
+                let cpu = k.online.first().unwrap_or(0);
+                k.begin(at, cpu);
+                k.watchdog(slot);
+                self.finish(cpu);
+            }
+            Source::Hotplug(index) => {
+                k.queue.set(slot, NEVER);
+                let h = k.hotplug[index as usize];
+                let cpu = k.online.iter().find(|c| *c != h.cpu).unwrap_or(0);
+                k.begin(at, cpu);
+                k.set_online(h.cpu, h.online);
+                self.finish(cpu);
+            }
+            Source::Free => k.queue.set(slot, NEVER),
+        }
+    }
+
+    /// The rest of an event on this CPU: what its task wants next, reschedules, interrupts; then its next
+    /// event goes into the queue.
+    #[inline]
+    fn finish(&mut self, cpu: CpuId) {
+        let k = self.kernel;
+        k.irq_work();
+        loop {
+            if !k.born.is_empty() || !k.gone.is_empty() {
+                self.announce();
+            }
+            if k.failed.is_some() {
+                break;
+            }
+            if k.exit.claimed() && !k.exit.done {
+                k.disable_policy();
+                break;
+            }
+            let c = &k.cpus[cpu as usize];
+            if c.run_end <= k.now {
+                self.next_action(cpu);
+            } else if c.resched_at <= k.now {
+                k.schedule(cpu, Why::Resched);
+            } else {
+                break;
+            }
+        }
+        k.arm(cpu);
+    }
+
+    /// Tell the workload of births and deaths.
+    #[cold]
+    fn announce(&mut self) {
+        let mut k = self.kernel;
+        for (token, task) in std::mem::take(&mut k.born) {
+            self.workload.born(token, task);
+        }
+        for (token, task) in std::mem::take(&mut k.gone) {
+            self.workload.died(token, task);
+        }
+    }
+
+    /// The running task has done what it asked for.
+    #[inline]
+    fn next_action(&mut self, cpu: CpuId) {
+        let mut k = self.kernel;
+        k.sync_work(cpu);
+        let task = k.cpus[cpu as usize].curr;
+        let hot = &mut k.tasks.hot[task as usize];
+        if hot.killed {
+            return k.exit_running(cpu);
+        }
+        hot.instant += 1;
+        if hot.instant > MAX_INSTANT_ACTIONS {
+            return self.livelock(task);
+        }
+        let who = Who {
+            task,
+            token: hot.token,
+            cpu,
+        };
+        let now = k.now;
+        let action = self.workload.next(who, now, &mut Ctx { k, cpu });
+        match action {
+            Action::Compute { ns } => {
+                let hot = &mut k.tasks.hot[task as usize];
+                hot.remaining = ns;
+                if ns > 0 {
+                    hot.instant = 0;
+                }
+                let c = &mut k.cpus[cpu as usize];
+                c.work_start = c.work_start.max(now);
+                c.run_end = c.work_start + ns.min(ENDLESS / 4);
+            }
+            Action::ComputeForever => {
+                let hot = &mut k.tasks.hot[task as usize];
+                hot.remaining = ENDLESS;
+                hot.instant = 0;
+                let c = &mut k.cpus[cpu as usize];
+                c.work_start = c.work_start.max(now);
+                c.run_end = NEVER - 1;
+            }
+            Action::Block => {
+                k.tasks.hot[task as usize].instant = 0;
+                k.schedule(cpu, Why::Sleep);
+            }
+            Action::SleepUntil { at } => {
+                if at > now {
+                    k.tasks.hot[task as usize].instant = 0;
+                    k.arm_sleep(task, at);
+                    k.schedule(cpu, Why::Sleep);
+                }
+            }
+            other => self.rare_action(cpu, task, other),
+        }
+    }
+
+    #[cold]
+    fn rare_action(&mut self, cpu: CpuId, task: TaskId, action: Action) {
+        let k = self.kernel;
+        match action {
+            Action::Yield => k.yield_running(cpu),
+            Action::SetNice(nice) => k.set_nice(task, nice),
+            Action::SetAffinity(mask) => k.set_affinity(task, mask),
+            Action::SetClass(class) => k.set_class(task, class),
+            Action::Fork(spec) => {
+                k.spawn(&spec, cpu);
+            }
+            Action::Exit => k.exit_running(cpu),
+            Action::Compute { .. }
+            | Action::ComputeForever
+            | Action::Block
+            | Action::SleepUntil { .. } => (),
+        }
+    }
+
+    #[cold]
+    fn livelock(&mut self, task: TaskId) {
+        let mut k = self.kernel;
+        let name = comm(k.tasks.ts(task));
+        let at_ns = k.now;
+        k.fail(SimError::Livelock {
+            task: name,
+            actions: MAX_INSTANT_ACTIONS,
+            at_ns,
+        });
+    }
+
+    /// Unregister the policy, as the loader's end does: exit_task for all, then exit.
+    ///
+    /// # Errors
+    /// As [`Machine::run_until`].
+    pub fn unload(&mut self) -> Result<(), SimError> {
+        let mut k = self.kernel;
+        k.begin(k.now, 0);
+        k.scx_exit(ExitKind::Unreg, 0, String::new());
+        k.disable_policy();
+        match k.failed.take() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// Check every invariant of the machine as a whole.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), SimError> {
+        invariants::check(self.kernel)?;
+        if let Some(what) = self.workload.violated(self.kernel.now) {
+            return Err(SimError::Invariant {
+                what,
+                at_ns: self.kernel.now,
+                seed: self.kernel.seed,
+            });
+        }
+        Ok(())
+    }
+}

@@ -117,7 +117,10 @@ impl<'a> Linker<'a> {
         let symbol = &elf.symbols[self.symbols[id]];
         let broken = |what: String| LoadError::Broken(format!("function {}: {what}", symbol.name));
         let section = symbol.section.ok_or_else(|| broken("has no code".into()))?;
-        let (start, end) = (symbol.value as usize, (symbol.value + symbol.size) as usize);
+        let (start, end) = (
+            symbol.value as usize,
+            symbol.value.saturating_add(symbol.size) as usize,
+        );
         let code = elf.sections[section]
             .data
             .get(..end)
@@ -203,6 +206,8 @@ impl<'a> Linker<'a> {
         info: &CodeInfo,
         here: &At,
     ) -> Result<Operation> {
+        decode::registers(&raw)
+            .map_err(|what| LoadError::Unsupported(format!("{what} ({})", here.text())))?;
         let relocation = self.elf.sections[section]
             .relocations
             .get(&(at as u64))
@@ -255,7 +260,12 @@ impl<'a> Linker<'a> {
                             |f| Operation::CallKernel { id: f.id },
                         ));
                     }
-                    Some(s) => (s, symbol.value as i64 + distance + r.addend),
+                    Some(s) => (
+                        s,
+                        (symbol.value as i64)
+                            .wrapping_add(distance)
+                            .wrapping_add(r.addend),
+                    ),
                 }
             }
         };
@@ -295,8 +305,8 @@ impl<'a> Linker<'a> {
         let Some(section) = symbol.section else {
             return Ok(self.load_external(raw, &symbol.name, symbol.weak));
         };
-        let addend = i64::from(raw.imm) + relocation.addend;
-        let address = (symbol.value as i64 + addend) as u64;
+        let addend = i64::from(raw.imm).wrapping_add(relocation.addend);
+        let address = (symbol.value as i64).wrapping_add(addend) as u64;
         if self.elf.sections[section].name == ".maps" {
             let map = self
                 .maps

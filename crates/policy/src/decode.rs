@@ -84,14 +84,23 @@ pub fn jump_distance(raw: &Raw) -> Option<i32> {
     }
 }
 
+/// Refuses registers that do not exist.
+///
+/// # Errors
+/// In words.
+pub fn registers(raw: &Raw) -> Result<(), String> {
+    if raw.dst > 10 || raw.src > 10 {
+        return Err(format!("a register above r10 (r{}, r{})", raw.dst, raw.src));
+    }
+    Ok(())
+}
+
 /// Decode what needs no relocation. `target` is the index a jump goes to.
 ///
 /// # Errors
 /// What is refused, in words.
 pub fn decode(raw: &Raw, target: u32) -> Result<Operation, String> {
-    if raw.dst > 10 || (raw.src > 10 && !matches!(raw.class(), CLASS_JMP)) {
-        return Err(format!("a register above r10 (r{}, r{})", raw.dst, raw.src));
-    }
+    registers(raw)?;
     match raw.class() {
         CLASS_ALU | CLASS_ALU64 => alu(raw),
         CLASS_JMP | CLASS_JMP32 => jump(raw, target),

@@ -109,7 +109,7 @@ fn data_sections(
             name: s.name.clone(),
             data: s.data.clone(),
             readonly: s.name.starts_with(".rodata"),
-            vars: variables(elf, btf, i),
+            vars: variables(elf, btf, i)?,
         };
         if section.readonly {
             fill_constants(&mut section, profile)?;
@@ -117,7 +117,7 @@ fn data_sections(
         section_of[i] = Some(sections.len());
         sections.push(section);
     }
-    let kconfig = kconfig_section(elf, btf);
+    let kconfig = kconfig_section(elf, btf)?;
     if !kconfig.vars.is_empty() {
         sections.push(kconfig);
     }
@@ -125,7 +125,7 @@ fn data_sections(
 }
 
 /// The variables of an ELF section, by symbol; types and tags from BTF where it has them.
-fn variables(elf: &Elf, btf: &Btf, section: usize) -> Vec<Var> {
+fn variables(elf: &Elf, btf: &Btf, section: usize) -> Result<Vec<Var>> {
     let types = btf.datasec(&elf.sections[section].name);
     let mut vars: Vec<Var> = elf
         .symbols
@@ -148,8 +148,17 @@ fn variables(elf: &Elf, btf: &Btf, section: usize) -> Vec<Var> {
             }
         })
         .collect();
+    let len = elf.sections[section].data.len() as u64;
+    if let Some(s) = elf.symbols.iter().find(|s| {
+        s.section == Some(section) && s.value.checked_add(s.size).is_none_or(|end| end > len)
+    }) {
+        return Err(LoadError::Broken(format!(
+            "variable `{}` lies outside section {}",
+            s.name, elf.sections[section].name
+        )));
+    }
     vars.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
-    vars
+    Ok(vars)
 }
 
 /// The sched_ext headers declare `__SCX_X` variables for the loader to fill with the kernel's `SCX_X`.
@@ -179,12 +188,20 @@ fn fill_constants(section: &mut Section, profile: &KernelProfile) -> Result<()> 
     Ok(())
 }
 
+/// Configuration values longer than this are a mistake, bytes.
+const KCONFIG_MAX: u32 = 4096;
+
 /// `.kconfig`: externals by BTF, laid out here. Values are put in per instance.
-fn kconfig_section(elf: &Elf, btf: &Btf) -> Section {
+fn kconfig_section(elf: &Elf, btf: &Btf) -> Result<Section> {
     let mut at = 0u32;
     let mut vars = Vec::new();
     for (name, ty, _) in btf.datasec(".kconfig") {
         let size = btf.size(ty);
+        if size > KCONFIG_MAX || at > KCONFIG_MAX {
+            return Err(LoadError::Broken(format!(
+                "kernel configuration value {name} of {size} bytes"
+            )));
+        }
         let align = match btf.resolved(ty) {
             Type::Array { elem, .. } => btf.size(*elem),
             _ => size,
@@ -206,10 +223,10 @@ fn kconfig_section(elf: &Elf, btf: &Btf) -> Section {
         });
         at += size;
     }
-    Section {
+    Ok(Section {
         name: ".kconfig".into(),
         data: vec![0; at as usize],
         readonly: true,
         vars,
-    }
+    })
 }

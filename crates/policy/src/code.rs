@@ -255,7 +255,7 @@ impl<'a> Linker<'a> {
                     None => {
                         return Ok(self.kfunc(&symbol.name).map_or_else(
                             || Operation::CallMissing {
-                                name: symbol.name.clone(),
+                                name: self.missing_name(&symbol.name),
                             },
                             |f| Operation::CallKernel { id: f.id },
                         ));
@@ -295,6 +295,22 @@ impl<'a> Linker<'a> {
             }
             // Without a prototype in the object there is nothing to compare.
             None => Some(found),
+        }
+    }
+
+    /// How a message names an external function nobody has.
+    fn missing_name(&self, name: &str) -> String {
+        let is_kernels = self.btf.types.iter().any(|t| match t {
+            Type::Datasec {
+                name: section,
+                vars,
+            } if section == ".ksyms" => vars.iter().any(|(id, _)| self.btf.name(*id) == name),
+            _ => false,
+        });
+        if is_kernels {
+            name.to_string()
+        } else {
+            format!("{name} (of another BPF file: link the objects first, `bpftool gen object`)")
         }
     }
 

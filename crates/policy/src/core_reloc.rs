@@ -167,7 +167,10 @@ fn path(btf: &Btf, record: &CoreRecord) -> Option<(Path, u32)> {
     let first_index = numbers.next()??;
     let mut ty: TypeId = btf.resolve(record.ty);
     let mut path = Path {
-        root: essential(btf.name(ty)).to_string(),
+        root: match btf.name(ty) {
+            "" => "(unnamed)".to_string(),
+            name => essential(name).to_string(),
+        },
         first_index,
         steps: Vec::new(),
     };

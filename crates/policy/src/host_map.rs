@@ -89,6 +89,7 @@ impl<'a> MapHandle<'a> {
                     .runtime
                     .update(key.as_ptr(), one.as_ptr(), flags, cpu)
             };
+            self.instance.end_fields(self.id);
             if rc != 0 {
                 return Err(rc);
             }
@@ -103,7 +104,9 @@ impl<'a> MapHandle<'a> {
     pub fn delete(&self, key: &[u8]) -> Result<(), i64> {
         let key = self.key(key).ok_or(ENOENT)?;
         // SAFETY: one operation; the key has its size.
-        match unsafe { self.instance.slot(self.id).runtime.delete(key.as_ptr()) } {
+        let rc = unsafe { self.instance.slot(self.id).runtime.delete(key.as_ptr()) };
+        self.instance.end_fields(self.id);
+        match rc {
             0 => Ok(()),
             rc => Err(rc),
         }

@@ -129,6 +129,11 @@ impl KernelVtable {
         self
     }
 
+    fn timer_cancel(&self) -> KernelFn {
+        crate::table::by_name("bpf_timer_cancel")
+            .map_or(crate::native::TRAP_FN, |row| self.fns[row.id as usize])
+    }
+
     pub(crate) fn fns(&self) -> &[KernelFn] {
         &self.fns
     }
@@ -500,6 +505,34 @@ impl Instance {
             if def.kind == kind {
                 // SAFETY: one operation; the key has four bytes.
                 unsafe { self.slot(id).runtime.delete((&raw const index).cast()) };
+                self.end_fields(id);
+            }
+        }
+    }
+
+    /// Ends what lived in values that an update or delete has just removed from map `id`: timers are
+    /// cancelled, masks released.
+    pub(crate) fn end_fields(&self, id: MapId) {
+        let def = &self.policy.program().maps[id];
+        if def.timers.is_empty() && def.kptrs.is_empty() {
+            return;
+        }
+        // SAFETY: one operation each; the value's memory is intact until the map's next operation, and the
+        // fields lie inside it.
+        unsafe {
+            while let Some(value) = self.slot(id).runtime.freed() {
+                for offset in &def.timers {
+                    let timer = value.add(*offset as usize);
+                    if timer.cast::<[u64; 2]>().read_unaligned() != [0, 0] {
+                        (self.vtable.timer_cancel())(self.raw.get(), timer as u64, 0, 0, 0, 0);
+                        timer.cast::<[u64; 2]>().write_unaligned([0, 0]);
+                    }
+                }
+                for offset in &def.kptrs {
+                    let place = value.add(*offset as usize).cast::<u64>();
+                    self.state().masks.release(place.read_unaligned());
+                    place.write_unaligned(0);
+                }
             }
         }
     }

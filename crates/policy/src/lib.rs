@@ -44,4 +44,5 @@ pub mod profile;
 pub mod runtime;
 mod sections;
 mod storage;
+pub mod supported;
 pub mod table;

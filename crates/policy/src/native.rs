@@ -59,6 +59,7 @@ struct RawTrap {
     pc: u64,
 }
 const TRAP_BUDGET: u64 = 1;
+pub(crate) const TRAP_ACCESS: u64 = 2;
 
 unsafe extern "C" {
     fn berth_enter(

@@ -5,6 +5,7 @@
 //! `Map::present` point to the tables, `Map::max_entries` is how many numbers they cover now, so that
 //! translated code can look an element up without a call.
 use crate::abi::{Map, STORAGE_CHUNK};
+use crate::ir::MapDef;
 use crate::maps::{ENOENT, Element, MapRuntime, Place};
 
 struct Chunk {
@@ -23,13 +24,17 @@ pub struct Storage {
     stride: u64,
     value_size: u32,
     live: u64,
+    /// The values hold timers or kernel pointers.
+    special: bool,
+    /// Values removed whose timers and kernel pointers are not ended yet.
+    freed: Vec<*mut u8>,
 }
 
 // SAFETY: the pointers lead into `chunks`, which moves along.
 unsafe impl Send for Storage {}
 
 impl Storage {
-    pub fn new(raw: &mut Map) -> Self {
+    pub fn new(def: &MapDef, raw: &mut Map) -> Self {
         raw.max_entries = 0;
         Storage {
             chunks: Vec::new(),
@@ -38,6 +43,8 @@ impl Storage {
             stride: raw.stride,
             value_size: raw.value_size,
             live: 0,
+            special: !def.timers.is_empty() || !def.kptrs.is_empty(),
+            freed: Vec::new(),
         }
     }
 
@@ -107,6 +114,11 @@ impl Storage {
             Some(Some(chunk)) if chunk.present[i] != 0 => {
                 chunk.present[i] = 0;
                 self.live -= 1;
+                if self.special {
+                    // SAFETY: as in `create`.
+                    self.freed
+                        .push(unsafe { self.values[c].add(i * self.stride as usize) });
+                }
                 true
             }
             _ => false,
@@ -159,6 +171,10 @@ impl MapRuntime for Storage {
             }
         }
         None
+    }
+
+    fn freed(&mut self) -> Option<*mut u8> {
+        self.freed.pop()
     }
 
     fn len(&self) -> u64 {

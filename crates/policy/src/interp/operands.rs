@@ -193,8 +193,11 @@ impl<'p> Parameter<'p> {
             (_, "map_value") => fixed(8),
             ("void", "value__nullable") => Some(Operand::Initial),
             ("void", "value") => Some(Operand::Value { write }),
-            ("cpumask", _) => Some(Operand::Object { size: 8 }),
-            ("bpf_cpumask", _) => Some(Operand::Object { size: 8 }),
+            // A mask has as many words as the machine needs, at least one; none may be NULL.
+            ("cpumask" | "bpf_cpumask", _) => Some(Operand::Fixed {
+                size: 8,
+                write: false,
+            }),
             ("bpf_iter_num", _) => fixed(8),
             ("bpf_iter_bits", _) => fixed(16),
             ("bpf_iter_task" | "bpf_iter_css", _) => fixed(24),
@@ -257,7 +260,16 @@ mod tests {
                 }
             )]
         );
-        assert_eq!(of("bpf_cpumask_set_cpu"), [(1, Object { size: 8 })]);
+        assert_eq!(
+            of("bpf_cpumask_set_cpu"),
+            [(
+                1,
+                Fixed {
+                    size: 8,
+                    write: false
+                }
+            )]
+        );
         assert_eq!(of("bpf_get_smp_processor_id"), []);
         let task = kview::find("task_struct").expect("known").size;
         assert_eq!(of("scx_bpf_kick_cpu"), []);

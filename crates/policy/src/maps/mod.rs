@@ -167,7 +167,9 @@ pub fn create(def: &MapDef, max_entries: u32, nr_cpus: u32) -> Result<Box<MapSlo
         kind::HASH | kind::PERCPU_HASH | kind::LRU_HASH | kind::LRU_PERCPU_HASH => {
             Box::new(hash::HashMap::new(def, max_entries, nr_cpus)?)
         }
-        kind::TASK_STORAGE | kind::CGRP_STORAGE => Box::new(crate::storage::Storage::new(&mut raw)),
+        kind::TASK_STORAGE | kind::CGRP_STORAGE => {
+            Box::new(crate::storage::Storage::new(def, &mut raw))
+        }
         kind::QUEUE | kind::STACK => Box::new(queue::QueueMap::new(def, max_entries)?),
         kind::RINGBUF => Box::new(ringbuf::RingBuf::new(def, max_entries)?),
         kind::PERF_EVENT_ARRAY => Box::new(perf::PerfEvents::new(def, max_entries)?),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Helpers on maps: they find the map object behind the policy's map pointer.
-use super::{cpu, kernel_fns};
+use super::{cpu, kernel_fns, touch};
 use crate::abi::{Inst, Map};
 use crate::callback::call_back;
 use crate::instance::Instance;
@@ -40,12 +40,15 @@ unsafe fn storage_get(inst: &Instance, map: u64, index: u32, init: u64, flags: u
     }
 }
 
-unsafe fn storage_delete(inst: &Instance, map: u64, index: u32) -> u64 {
-    match slot(inst, map) {
-        // SAFETY: the key has four bytes.
-        Some(slot) => unsafe { slot.runtime.delete((&raw const index).cast()) as u64 },
-        None => EINVAL as u64,
-    }
+/// Delete the value of a storage map for the object numbered `index`.
+fn storage_delete(inst: &Instance, map: u64, index: u32) -> u64 {
+    let Some(id) = inst.map_id(map as *const Map) else {
+        return EINVAL as u64;
+    };
+    // SAFETY: one operation; the key has four bytes.
+    let rc = unsafe { inst.slot(id).runtime.delete((&raw const index).cast()) };
+    inst.end_fields(id);
+    rc as u64
 }
 
 /// Call `callback(map, key, value, context)` for every element until it returns non-zero.
@@ -81,44 +84,52 @@ unsafe fn for_each(inst: &Instance, raw: *mut Inst, map: u64, callback: u64, con
 // module's words in `runtime`); map objects are used for one operation each.
 kernel_fns! {
     fn bpf_map_lookup_elem(inst, raw, map, key) {
+        touch(raw, key, false);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.lookup(key as *const u8, cpu(raw)) as u64 },
             None => 0,
         }
     }
     fn bpf_map_update_elem(inst, raw, map, key, value, flags) {
-        match slot(inst, map) {
-            Some(slot) => unsafe {
-                slot.runtime.update(key as *const u8, value as *const u8, flags, cpu(raw)) as u64
-            },
-            None => EINVAL as u64,
-        }
+        touch(raw, key, false);
+        touch(raw, value, false);
+        let Some(id) = inst.map_id(map as *const Map) else { return EINVAL as u64 };
+        let rc = unsafe {
+            inst.slot(id).runtime.update(key as *const u8, value as *const u8, flags, cpu(raw))
+        };
+        inst.end_fields(id);
+        rc as u64
     }
-    fn bpf_map_delete_elem(inst, _raw, map, key) {
-        match slot(inst, map) {
-            Some(slot) => unsafe { slot.runtime.delete(key as *const u8) as u64 },
-            None => EINVAL as u64,
-        }
+    fn bpf_map_delete_elem(inst, raw, map, key) {
+        touch(raw, key, false);
+        let Some(id) = inst.map_id(map as *const Map) else { return EINVAL as u64 };
+        let rc = unsafe { inst.slot(id).runtime.delete(key as *const u8) };
+        inst.end_fields(id);
+        rc as u64
     }
-    fn bpf_map_push_elem(inst, _raw, map, value, flags) {
+    fn bpf_map_push_elem(inst, raw, map, value, flags) {
+        touch(raw, value, false);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.push(value as *const u8, flags) as u64 },
             None => EINVAL as u64,
         }
     }
-    fn bpf_map_pop_elem(inst, _raw, map, value) {
+    fn bpf_map_pop_elem(inst, raw, map, value) {
+        touch(raw, value, true);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.pop(value as *mut u8) as u64 },
             None => EINVAL as u64,
         }
     }
-    fn bpf_map_peek_elem(inst, _raw, map, value) {
+    fn bpf_map_peek_elem(inst, raw, map, value) {
+        touch(raw, value, true);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.peek(value as *mut u8) as u64 },
             None => EINVAL as u64,
         }
     }
-    fn bpf_map_lookup_percpu_elem(inst, _raw, map, key, cpu) {
+    fn bpf_map_lookup_percpu_elem(inst, raw, map, key, cpu) {
+        touch(raw, key, false);
         match slot(inst, map) {
             Some(slot) if (cpu as u32) < inst.nr_cpus() => unsafe {
                 slot.runtime.lookup(key as *const u8, cpu as u32) as u64
@@ -146,7 +157,7 @@ kernel_fns! {
         if task == 0 {
             return ENOENT as u64;
         }
-        unsafe { storage_delete(inst, map, (*(task as *const TaskStruct)).berth_index) }
+        storage_delete(inst, map, unsafe { (*(task as *const TaskStruct)).berth_index })
     }
     fn bpf_cgrp_storage_get(inst, _raw, map, cgroup, init, flags) {
         if cgroup == 0 {
@@ -159,18 +170,30 @@ kernel_fns! {
         if cgroup == 0 {
             return ENOENT as u64;
         }
-        unsafe { storage_delete(inst, map, (*(cgroup as *const Cgroup)).berth_index) }
+        storage_delete(inst, map, unsafe { (*(cgroup as *const Cgroup)).berth_index })
     }
-    fn bpf_perf_event_output(inst, _raw, _context, map, flags, data, size) {
+    fn bpf_perf_event_output(inst, raw, _context, map, flags, data, size) {
+        touch(raw, data, false);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.output(data as *const u8, size, flags) as u64 },
             None => EINVAL as u64,
         }
     }
     /// No performance counters in the simulated machine: what a kernel without them answers.
-    fn bpf_perf_event_read(_inst, _raw, _map, _flags) { ENOENT as u64 }
-    fn bpf_perf_event_read_value(_inst, _raw, _map, _flags, _buffer, _size) { ENOENT as u64 }
-    fn bpf_ringbuf_output(inst, _raw, map, data, size, flags) {
+    fn bpf_perf_event_read(inst, raw, map, flags) {
+        slot(inst, map).map_or(EINVAL as u64, |slot| slot.runtime.perf_read(flags, cpu(raw)) as u64)
+    }
+    fn bpf_perf_event_read_value(inst, raw, map, flags, buffer, size) {
+        touch(raw, buffer, true);
+        match slot(inst, map) {
+            Some(slot) => unsafe {
+                slot.runtime.perf_read_value(flags, cpu(raw), buffer as *mut u8, size) as u64
+            },
+            None => EINVAL as u64,
+        }
+    }
+    fn bpf_ringbuf_output(inst, raw, map, data, size, flags) {
+        touch(raw, data, false);
         match slot(inst, map) {
             Some(slot) => unsafe { slot.runtime.output(data as *const u8, size, flags) as u64 },
             None => EINVAL as u64,

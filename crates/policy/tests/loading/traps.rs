@@ -64,6 +64,22 @@ fn null_pointers() {
 }
 
 #[test]
+fn null_masks_given_to_the_kernel() {
+    let policy = load(&enqueue(
+        "struct bpf_cpumask *mask;",
+        "bpf_cpumask_set_cpu(1, mask); bpf_cpumask_clear(mask);",
+    ))
+    .unwrap();
+    for mode in [Mode::Native, Mode::Checked] {
+        let trap = trap(&policy, mode);
+        assert!(
+            matches!(trap.kind, TrapKind::BadAccess { address: 0, .. }),
+            "{mode:?}: {trap:?}"
+        );
+    }
+}
+
+#[test]
 fn wild_pointers() {
     // Not canonical: the processor does not tell the address.
     let policy = load(&enqueue(

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The page "what the simulator supports", from the same tables the loader uses.
+use crate::abi::{KSYMS, Op};
+use crate::kview::{STRUCTS, Ty};
+use crate::maps::kind;
+use crate::profile::KernelProfile;
+use crate::table::{Contexts, FUNCS, Kind};
+use std::fmt::Write;
+
+/// Map types and what is worth knowing about them.
+const MAPS: &[(&str, u32, &str)] = &[
+    ("HASH", kind::HASH, "walked in the order of insertion slots"),
+    ("ARRAY", kind::ARRAY, "lookups inline"),
+    ("PERCPU_HASH", kind::PERCPU_HASH, ""),
+    (
+        "PERCPU_ARRAY",
+        kind::PERCPU_ARRAY,
+        "lookups inline; sized to the machine's CPUs",
+    ),
+    ("LRU_HASH", kind::LRU_HASH, ""),
+    ("LRU_PERCPU_HASH", kind::LRU_PERCPU_HASH, ""),
+    ("QUEUE", kind::QUEUE, ""),
+    ("STACK", kind::STACK, ""),
+    (
+        "RINGBUF",
+        kind::RINGBUF,
+        "records are counted, kept only if asked for",
+    ),
+    (
+        "PERF_EVENT_ARRAY",
+        kind::PERF_EVENT_ARRAY,
+        "no counters: reads give -ENOENT",
+    ),
+    ("TASK_STORAGE", kind::TASK_STORAGE, "lookups inline"),
+    ("CGRP_STORAGE", kind::CGRP_STORAGE, "lookups inline"),
+];
+
+/// What is refused by name, and why.
+const REFUSED: &[(&str, &str)] = &[
+    ("maps in maps, arena maps, other map types", "not modelled"),
+    (
+        "bpf_wq, bpf_obj_new with lists and trees, user ring buffers",
+        "not modelled",
+    ),
+    ("tail calls, callx, exceptions", "no scheduler needs them"),
+    (
+        "pointers in initialised data",
+        "an object has no place for them that instances could share",
+    ),
+    (
+        "struct sched_ext_ops_cid",
+        "CPUs are numbered as in struct sched_ext_ops",
+    ),
+    (
+        "fentry, kprobe, tracepoint programs",
+        "skipped: there is no kernel to attach them to",
+    ),
+];
+
+/// The page in Markdown.
+pub fn page() -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write(&mut out);
+    out
+}
+
+fn write(out: &mut String) -> std::fmt::Result {
+    writeln!(out, "# What the simulator supports of sched_ext\n")?;
+    writeln!(
+        out,
+        "Generated from the tables the loader uses (`make docs`). A policy that needs anything else is refused at\n\
+         load, naming the function, field, map type or operation; code that cannot be reached does not count.\n"
+    )?;
+    writeln!(
+        out,
+        "Kernel profiles: {} (default).\n",
+        KernelProfile::NAMES.join(", ")
+    )?;
+    writeln!(out, "## Operations\n")?;
+    let ops: Vec<_> = Op::ALL
+        .iter()
+        .filter(|o| !o.name().starts_with('('))
+        .map(|o| format!("`{}`", o.name()))
+        .collect();
+    writeln!(out, "{}.\n", ops.join(", "))?;
+    writeln!(
+        out,
+        "## Map types\n\n| type | number | notes |\n|---|---|---|"
+    )?;
+    for (name, number, note) in MAPS {
+        writeln!(out, "| {name} | {number} | {note} |")?;
+    }
+    writeln!(
+        out,
+        "\n## Functions\n\nA call from an operation that is not listed ejects the policy, as in the kernel.\n"
+    )?;
+    for (title, wanted) in [("Helpers", true), ("Kernel functions", false)] {
+        writeln!(
+            out,
+            "### {title}\n\n| prototype | kernels | may be called from |\n|---|---|---|"
+        )?;
+        let mut rows: Vec<_> = FUNCS
+            .iter()
+            .skip(1)
+            .filter(|f| matches!(f.kind, Kind::Helper(_)) == wanted)
+            .collect();
+        rows.sort_by_key(|f| f.name);
+        for f in rows {
+            let kernels = match (f.since, f.until) {
+                ((0, 0), (0, 0)) => "all".to_string(),
+                ((a, b), (0, 0)) => format!("{a}.{b} and newer"),
+                ((a, b), (c, d)) => format!("{a}.{b} to before {c}.{d}"),
+            };
+            writeln!(
+                out,
+                "| `{}` | {kernels} | {} |",
+                f.proto,
+                contexts(f.contexts)
+            )?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "## Kernel variables\n\n{}.\n", KSYMS.join(", "))?;
+    writeln!(
+        out,
+        "## Kernel structures\n\nFields a policy may read; CO-RE relocations are resolved against them by name.\n\n\
+         | structure | fields |\n|---|---|"
+    )?;
+    for s in STRUCTS {
+        let fields: Vec<_> = s
+            .fields
+            .iter()
+            .filter(|f| !f.name.starts_with("berth_"))
+            .map(|f| format!("{}{}", f.name, array(f.ty)))
+            .collect();
+        writeln!(out, "| `{}` | {} |", s.name, fields.join(", "))?;
+    }
+    writeln!(out, "\n## Refused\n\n| what | why |\n|---|---|")?;
+    for (what, why) in REFUSED {
+        writeln!(out, "| {what} | {why} |")?;
+    }
+    Ok(())
+}
+
+fn array(ty: Ty) -> String {
+    match ty {
+        Ty::Array(_, count) => format!("[{count}]"),
+        _ => String::new(),
+    }
+}
+
+fn contexts(contexts: Contexts) -> String {
+    let names = |ops: &[Op]| ops.iter().map(|o| o.name()).collect::<Vec<_>>().join(", ");
+    match contexts {
+        Contexts::Any => "anywhere".into(),
+        Contexts::Only(ops) => names(ops),
+        Contexts::Except(ops) => format!("anywhere but {}", names(ops)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_row_is_on_the_page() {
+        let page = super::page();
+        for f in crate::table::FUNCS.iter().skip(1) {
+            assert!(page.contains(f.proto), "{}", f.name);
+        }
+        assert!(page.contains("| `task_struct` |") && !page.contains("berth_index"));
+    }
+}

@@ -5,8 +5,14 @@ use std::process::ExitCode;
 /// Why a command did not do all it was asked for.
 #[derive(Debug)]
 pub enum Failure {
+    /// Status 1: an `[[expect]]` does not hold. The results say which; nothing more is printed.
+    Expect,
     /// Status 2: bad usage or input, nothing was run.
     Input(String),
+    /// Status 3: a run failed (an error of the policy, a broken invariant), or results could not be kept.
+    Run(String),
+    /// Status 130: interrupted; what there is, was kept.
+    Interrupted,
 }
 
 impl From<berth_scenario::Error> for Failure {
@@ -19,11 +25,15 @@ pub type Done = Result<(), Failure>;
 
 /// Prints what went wrong and gives the exit status.
 pub fn code(done: Done) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Input(message)) => {
-            eprintln!("error: {message}");
-            ExitCode::from(2)
-        }
+    let (message, status) = match done {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Expect) => (None, 1),
+        Err(Failure::Input(message)) => (Some(message), 2),
+        Err(Failure::Run(message)) => (Some(message), 3),
+        Err(Failure::Interrupted) => (None, 130),
+    };
+    if let Some(message) = message {
+        eprintln!("error: {message}");
     }
+    ExitCode::from(status)
 }

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The `berth` command: one file per verb, no logic of its own.
 mod exit;
+mod interrupt;
+#[cfg(feature = "kernel")]
+mod lab;
+mod options;
+mod output;
+mod plan;
+mod policies;
+mod policy;
 mod scenario;
 
 use clap::{Parser, Subcommand};
@@ -16,16 +24,32 @@ struct Berth {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Runs a scenario on a real kernel, in a throw-away VM
+    #[cfg(feature = "kernel")]
+    Lab(lab::Args),
+    /// Policies, shipped and your own: list, show, check
+    Policy(policy::Args),
     /// Ready and own scenarios: list, show, check, help
     Scenario(scenario::Args),
 }
 
 const EXAMPLES: &str = "Examples:
-  berth scenario list                      what is there to run
-  berth scenario show noisy-neighbour --full";
+  berth sim noisy-neighbour                          simulate a ready scenario
+  berth sim noisy-neighbour --set vm.build.count=8   with one value changed
+  berth scenario list                                what else there is to run
+  berth scenario show noisy-neighbour --full         with every default, and where it comes from
+  berth scenario help vm                             what may stand in a file";
 
 fn main() -> ExitCode {
+    // The lab starts this same binary as the first process of its VM.
+    #[cfg(feature = "kernel")]
+    if berth_lab::guest::is_guest() {
+        berth_lab::guest::main();
+    }
     let done = match Berth::parse().verb {
+        #[cfg(feature = "kernel")]
+        Verb::Lab(args) => lab::run(&args),
+        Verb::Policy(args) => policy::run(&args),
         Verb::Scenario(args) => scenario::run(&args),
     };
     exit::code(done)

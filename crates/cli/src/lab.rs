@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth lab`: the same scenario on a real kernel, in a throw-away VM.
+use crate::exit::{Done, Failure};
+use crate::options::RunOptions;
+use crate::plan::{Lengths, Plan, plan};
+use crate::{interrupt, output, policies};
+use berth_lab::assets::{self, Assets, KernelRule};
+use berth_lab::run::{LabArm, LabOptions, LabPolicy};
+use berth_lab::{LabError, Progress};
+use berth_report::progress::Bar;
+use berth_report::side_by_side::side_by_side;
+use berth_results::schema::{Place, RunRecord};
+use berth_results::write;
+use berth_scenario::model::Arm;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    run: RunOptions,
+
+    /// Kernel of the VM: `newest`, a line such as 7.0, or VMLINUZ,CONFIG
+    #[arg(long, value_name = "RULE", default_value = "newest")]
+    kernel: String,
+
+    /// Look for newer kernels and emulators, even if there are some in the cache
+    #[arg(long)]
+    refresh: bool,
+
+    /// As long and as often as the scenario says; else at most 0.5 s + 2 s and 2 seeds, unless set here
+    #[arg(long)]
+    full: bool,
+
+    /// VMs at the same time [default: one per CPU of this machine]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+
+    /// Every run twice, which must give the same
+    #[arg(long)]
+    verify: bool,
+
+    /// Longest time for one VM, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+
+    /// Keep the VMs' console output in this folder
+    #[arg(long, value_name = "FOLDER")]
+    logs: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "Examples:
+  berth lab noisy-neighbour --arm linux,vmfair      two schedulers on a real kernel
+  berth lab noisy-neighbour --kernel 7.0            on another kernel line
+  berth lab noisy-neighbour --policy my.bpf.c       your own policy beside the others
+
+Nothing of this machine changes: kernel and emulator go into a cache (about 100 MB), each run into a VM.
+Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
+(what was finished is kept).";
+
+/// What an emulated machine does in a bearable time.
+const SHORT: Lengths = Lengths {
+    warmup_ms: 500,
+    measure_ms: 2_000,
+    seeds: 2,
+};
+
+pub fn run(args: &Args) -> Done {
+    let rule = KernelRule::parse(&args.kernel).map_err(input)?;
+    let lengths = (!args.full).then_some(SHORT);
+    let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
+    if plan.variants.len() != 1 {
+        return Err(Failure::Input(
+            "the lab takes no --vary in this release: one variant at a time, with --set".into(),
+        ));
+    }
+    let arms = arms(&mut plan)?;
+    for warning in &plan.warnings {
+        eprintln!("note: {warning}");
+    }
+    let stop = interrupt::flag();
+    let talk = !args.run.quiet && std::io::stderr().is_terminal();
+    let bar = Bar::new(plan.runs() as u64, talk);
+    let records = Mutex::new(Vec::<RunRecord>::new());
+    let done = AtomicUsize::new(0);
+    let listener = |progress: Progress| match progress {
+        Progress::Say(text) => bar.line(&text),
+        Progress::Download { what, done, total } => {
+            bar.say(format!("{what}: {} of {} MB", done >> 20, total >> 20))
+        }
+        Progress::Boot { arm, seed, attempt } => {
+            let again = if attempt > 1 {
+                format!(", attempt {attempt}")
+            } else {
+                String::new()
+            };
+            bar.say(format!("{arm}, seed {seed}{again}"));
+        }
+        Progress::Done { record, .. } => {
+            records
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .push(*record);
+            bar.at(done.fetch_add(1, Ordering::Relaxed) as u64 + 1);
+        }
+    };
+    let assets = assets::ensure(&rule, args.refresh, &listener, stop).map_err(failed)?;
+    bar.line(&format!(
+        "kernel {}, {} runs, each in a VM of its own",
+        assets.kernel.release,
+        plan.runs()
+    ));
+    let options = options(args);
+    let outcome = berth_lab::run::run(&arms, &plan.seeds, &options, &assets, &listener, stop);
+    drop(bar);
+    let records = records.into_inner().unwrap_or_else(|e| e.into_inner());
+    report(args, &plan, &assets, records, outcome.map(|_| ()))
+}
+
+fn options(args: &Args) -> LabOptions {
+    let mut options = LabOptions {
+        timeout: Duration::from_secs(args.timeout),
+        verify: args.verify,
+        keep_logs: args.logs.clone(),
+        ..LabOptions::default()
+    };
+    if let Some(jobs) = args.jobs {
+        options.jobs = jobs.max(1);
+    }
+    options
+}
+
+fn input(error: LabError) -> Failure {
+    Failure::Input(error.to_string())
+}
+
+fn failed(error: LabError) -> Failure {
+    match error {
+        LabError::Interrupted => Failure::Interrupted,
+        LabError::Scenario(_) => input(error),
+        _ => Failure::Run(error.to_string()),
+    }
+}
+
+/// Arms as the lab wants them: the scenario of each, the bytes of its policy.
+fn arms(plan: &mut Plan) -> Result<Vec<LabArm>, Failure> {
+    let mut arms = Vec::new();
+    for variant in &mut plan.variants {
+        for planned in &mut variant.arms {
+            let arm = &planned.arm;
+            let policy = if arm.policy == "linux" {
+                no_params(arm)?;
+                None
+            } else {
+                let object = policies::object(&arm.policy)?;
+                planned.hash = Some(blake3::hash(&object).to_hex().to_string());
+                let mut options = berth_scx::LoadOptions::default();
+                for (name, value) in policies::values(arm, &object)? {
+                    let value = match value {
+                        policies::Set::Number(n) => berth_scx::Value::Number(n.into()),
+                        policies::Set::Text(text) => berth_scx::Value::Text(text),
+                    };
+                    options.variables.insert(name, value);
+                }
+                Some(LabPolicy { object, options })
+            };
+            arms.push(LabArm {
+                name: arm.name.clone(),
+                scenario: variant.scenario.for_arm(arm).clone(),
+                policy,
+            });
+        }
+    }
+    Ok(arms)
+}
+
+/// The kernel's own scheduler takes no parameters.
+pub fn no_params(arm: &Arm) -> Result<(), Failure> {
+    match arm.params.keys().next() {
+        None => Ok(()),
+        Some(name) => Err(Failure::Input(format!(
+            "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no parameters",
+            arm.name
+        ))),
+    }
+}
+
+/// Keeps and shows what there is, whatever else went wrong.
+fn report(
+    args: &Args,
+    plan: &Plan,
+    assets: &Assets,
+    records: Vec<RunRecord>,
+    outcome: Result<(), LabError>,
+) -> Done {
+    let (finished, runs) = (records.len(), plan.runs());
+    let complete = outcome.is_ok();
+    let results = plan.results(
+        Place::Lab,
+        &assets.kernel.release,
+        args.run.command(),
+        vec![records],
+        complete,
+    );
+    if finished > 0 {
+        let saved = output::save(&args.run, &plan.name, &results);
+        let baseline = plan
+            .variants
+            .first()
+            .and_then(|v| v.scenario.baseline.as_deref());
+        output::show(&args.run, &results, baseline)?;
+        let saved = saved?;
+        if !args.run.json && !args.run.csv {
+            if let Some(folder) = saved.parent() {
+                beside_the_simulator(folder, &results.experiments[0]);
+            }
+            let again = format!("berth sim {}   the same, simulated", args.run.scenario);
+            output::next_steps(&saved, &[("Compare", again)]);
+        }
+    }
+    match outcome {
+        Ok(()) if output::broken_expectation(&results) => Err(Failure::Expect),
+        Ok(()) => Ok(()),
+        Err(LabError::Interrupted) => {
+            eprintln!("interrupted: {finished} of {runs} runs are kept");
+            Err(Failure::Interrupted)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// If the simulator has results of the same scenario, shows both together.
+fn beside_the_simulator(folder: &Path, lab: &berth_results::experiment::Experiment) {
+    let Ok(Some(sim)) = write::read(folder, Place::Sim) else {
+        return;
+    };
+    let Some(sim) = sim
+        .experiments
+        .iter()
+        .find(|e| e.variant.is_empty() && e.setup.groups == lab.setup.groups)
+    else {
+        return;
+    };
+    output::print("Simulator and real kernel, side by side\n\n");
+    output::print(&side_by_side(sim, lab));
+    output::print("\n");
+}

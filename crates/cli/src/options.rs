@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Options that every place of running a scenario shares.
+use std::path::PathBuf;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunOptions {
+    /// A ready scenario's name (berth scenario list), or a file
+    pub scenario: String,
+
+    /// Change a value: ADDRESS=VALUE, e.g. vm.web.count=4, task.worker.threads=8, policy.slice_us=1000
+    #[arg(long, value_name = "ADDRESS=VALUE")]
+    pub set: Vec<String>,
+
+    /// Run once for each value: ADDRESS=A,B,C; several of them: all combinations
+    #[arg(long, value_name = "ADDRESS=A,B,C")]
+    pub vary: Vec<String>,
+
+    /// Only these arms; also a shipped policy that the scenario does not name
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub arm: Vec<String>,
+
+    /// Compare one more policy: a .bpf.c or .bpf.o file, or a shipped name
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<String>,
+
+    /// Runs of each arm, with random seeds 1 to N
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    pub seeds: Option<u32>,
+
+    /// One run of each arm, with this random seed
+    #[arg(long, value_name = "SEED")]
+    pub seed: Option<u64>,
+
+    /// Results as JSON on standard output, instead of the table
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Results as CSV on standard output, instead of the table
+    #[arg(long)]
+    pub csv: bool,
+
+    /// Folder for results; they go into a folder of the scenario's name in it
+    #[arg(long, value_name = "FOLDER", default_value = "berth-out")]
+    pub out: PathBuf,
+
+    /// No progress bar
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl RunOptions {
+    /// The command that makes the same results again: the arguments of this one, quoted for a shell.
+    pub fn command(&self) -> String {
+        let arguments = std::env::args().skip(1).map(|a| quote(&a));
+        std::iter::once("berth".to_string())
+            .chain(arguments)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// Quotes what a shell would take apart.
+fn quote(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        argument.to_string()
+    } else {
+        format!("'{}'", argument.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quote;
+
+    #[test]
+    fn quoting() {
+        assert_eq!(quote("vm.web.count=4"), "vm.web.count=4");
+        assert_eq!(quote("a b"), "'a b'");
+        assert_eq!(quote("it's"), "'it'\\''s'");
+        assert_eq!(quote(""), "''");
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Results to the screen and to disk.
+use crate::exit::{Done, Failure};
+use crate::options::RunOptions;
+use berth_report::{Style, sentences, table};
+use berth_results::experiment::Results;
+use berth_results::write;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Prints to standard output; a reader that has gone away (`| head`) is no error.
+pub fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What standard output can show. Not a terminal, or NO_COLOR set: no colour, 100 columns.
+pub fn style() -> Style {
+    let terminal = std::io::stdout().is_terminal();
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let width = if terminal {
+        terminal_width().clamp(80, 100)
+    } else {
+        100
+    };
+    Style { colour, width }
+}
+
+fn terminal_width() -> usize {
+    match std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()) {
+        Some(columns) => columns,
+        None => berth_report::progress::columns().unwrap_or(100),
+    }
+}
+
+/// Writes the results into their folder; gives the path of the JSON file.
+///
+/// # Errors
+/// The disk's; the command then fails, but what can be shown is shown first.
+pub fn save(options: &RunOptions, name: &str, results: &Results) -> Result<PathBuf, Failure> {
+    let folder = write::folder(&options.out, name);
+    write::write(&folder, results).map_err(|e| Failure::Run(e.to_string()))
+}
+
+/// Shows results as the user wants them: table, JSON or CSV.
+///
+/// # Errors
+/// The results cannot be put into that form.
+pub fn show(options: &RunOptions, results: &Results, baseline: Option<&str>) -> Done {
+    let failed = |e: write::FileError| Failure::Run(e.to_string());
+    if options.json {
+        print(&write::to_json(results).map_err(failed)?);
+        return Ok(());
+    }
+    if options.csv {
+        print(&write::to_csv(results).map_err(failed)?);
+        return Ok(());
+    }
+    let style = style();
+    let mut text = String::from("\n");
+    for experiment in &results.experiments {
+        if experiment.runs.is_empty() && results.experiments.len() > 1 {
+            continue;
+        }
+        if results.experiments.len() <= 4 {
+            text.push_str(&berth_report::whole(
+                experiment,
+                results.place,
+                baseline,
+                &style,
+            ));
+        } else {
+            // Many variants: the tables say enough.
+            text.push_str(&sentences::title(experiment, results.place));
+            text.push_str("\n\n");
+            text.push_str(&table::table(experiment, &style));
+            text.push_str(&sentences::expects(&experiment.expects, baseline, &style));
+        }
+        text.push('\n');
+    }
+    print(&text);
+    Ok(())
+}
+
+/// The last lines: where the results are and what to do next.
+pub fn next_steps(saved: &Path, lines: &[(&str, String)]) {
+    let mut text = format!("  Results  {}\n", saved.display());
+    for (word, line) in lines {
+        text.push_str(&format!("  {word:<8} {line}\n"));
+    }
+    print(&text);
+}
+
+/// Some expectation does not hold.
+pub fn broken_expectation(results: &Results) -> bool {
+    results
+        .experiments
+        .iter()
+        .flat_map(|e| &e.expects)
+        .any(|v| v.holds == Some(false))
+}

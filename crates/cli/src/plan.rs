@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a command line asks to be run: variants of a scenario, their arms, the seeds. Everything that can be wrong
+//! with the input is found here, before anything runs.
+use crate::exit::Failure;
+use crate::options::RunOptions;
+use berth_results::expect::{self, Bound, Limit};
+use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Results, Setup};
+use berth_results::schema::{Place, RunRecord};
+use berth_scenario::diag::nearest;
+use berth_scenario::model::{self, Arm, Class, Scenario};
+use berth_scenario::{Edit, Loaded, edit, read, shipped, show};
+
+/// All that is to be run.
+pub struct Plan {
+    pub name: String,
+    pub seeds: Vec<u64>,
+    pub variants: Vec<Variant>,
+    pub warnings: Vec<String>,
+}
+
+/// The scenario with one combination of `--vary`.
+pub struct Variant {
+    pub set: Vec<String>,
+    pub scenario: Scenario,
+    /// The scenario with all defaults, as text.
+    pub full: String,
+    pub arms: Vec<PlannedArm>,
+}
+
+/// An arm, and what a place has found out about it.
+pub struct PlannedArm {
+    pub arm: Arm,
+    /// Of the policy's object.
+    pub hash: Option<String>,
+    /// Why it will have no runs here.
+    pub absent: Option<String>,
+}
+
+/// The longest runs and most seeds of a place where time is dear; what the user sets is taken as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    pub warmup_ms: u64,
+    pub measure_ms: u64,
+    pub seeds: u32,
+}
+
+impl Lengths {
+    /// The changes that shorten a run to this.
+    fn edits(self, run: &model::Run, options: &RunOptions) -> Vec<Edit> {
+        let set = |address: &str| {
+            options
+                .set
+                .iter()
+                .any(|s| s.split('=').next().map(str::trim) == Some(address))
+        };
+        let mut edits = Vec::new();
+        if run.warmup_ns > self.warmup_ms * 1_000_000 && !set("run.warmup") {
+            edits.push(Edit::Set(format!("run.warmup={}ms", self.warmup_ms)));
+        }
+        if run.measure_ns > self.measure_ms * 1_000_000 && !set("run.measure") {
+            edits.push(Edit::Set(format!("run.measure={}ms", self.measure_ms)));
+        }
+        if run.seeds > self.seeds && !set("run.seeds") && options.seeds.is_none() {
+            edits.push(Edit::Set(format!("run.seeds={}", self.seeds)));
+        }
+        edits
+    }
+}
+
+/// Reads the scenario in all its variants; `lengths` shortens runs that the user has not given a length.
+///
+/// # Errors
+/// Whatever is wrong with it, or with the options.
+pub fn plan(
+    options: &RunOptions,
+    policies: &[&str],
+    lengths: Option<Lengths>,
+) -> Result<Plan, Failure> {
+    let input = shipped::find(&options.scenario)?;
+    let mut variants = Vec::new();
+    let mut warnings = Vec::new();
+    for set in edit::variants(&options.vary)? {
+        let mut edits: Vec<Edit> = options
+            .set
+            .iter()
+            .chain(&set)
+            .cloned()
+            .map(Edit::Set)
+            .collect();
+        edits.extend(options.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
+        edits.extend(options.policy.iter().cloned().map(Edit::AddPolicy));
+        let mut loaded = read(&input, &edits)?;
+        let missing = unknown_arms(&loaded.scenario, options, policies)?;
+        let shorter = lengths.map_or(Vec::new(), |l| l.edits(&loaded.scenario.run, options));
+        if !missing.is_empty() || !shorter.is_empty() {
+            edits.extend(shorter);
+            edits.extend(missing.into_iter().map(Edit::AddPolicy));
+            loaded = read(&input, &edits)?;
+        }
+        let Loaded {
+            scenario,
+            facts,
+            warnings: said,
+        } = loaded;
+        for warning in said {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        let arms = chosen(&scenario, options);
+        variants.push(Variant {
+            set,
+            full: show::full(&facts),
+            arms,
+            scenario,
+        });
+    }
+    let seeds = match (options.seed, variants.first()) {
+        (Some(seed), _) => vec![seed],
+        (None, Some(first)) => {
+            if let Some(other) = variants
+                .iter()
+                .find(|v| v.scenario.run.seeds != first.scenario.run.seeds)
+            {
+                let n = other.scenario.run.seeds;
+                return Err(Failure::Input(format!(
+                    "variants cannot differ in seeds ({n} and others): use --seeds"
+                )));
+            }
+            (1..=u64::from(first.scenario.run.seeds)).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    Ok(Plan {
+        name: input.name,
+        seeds,
+        variants,
+        warnings,
+    })
+}
+
+/// Names of `--arm` that are no arms of the scenario but policies; anything else is an error.
+fn unknown_arms(
+    scenario: &Scenario,
+    options: &RunOptions,
+    policies: &[&str],
+) -> Result<Vec<String>, Failure> {
+    let arms: Vec<&str> = scenario.arms.iter().map(|a| a.name.as_str()).collect();
+    let missing: Vec<&String> = options
+        .arm
+        .iter()
+        .filter(|name| !arms.contains(&name.as_str()))
+        .collect();
+    for name in &missing {
+        if **name != "linux" && !policies.contains(&name.as_str()) {
+            let all = arms.iter().chain(policies).copied();
+            let near =
+                nearest(name, all).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            return Err(Failure::Input(format!(
+                "there is no arm `{}`{near}\n  Arms of the scenario: {}\n  Shipped policies: {}",
+                name.escape_debug(),
+                arms.join(", "),
+                policies.join(", ")
+            )));
+        }
+    }
+    Ok(missing.into_iter().cloned().collect())
+}
+
+fn chosen(scenario: &Scenario, options: &RunOptions) -> Vec<PlannedArm> {
+    // `--policy` adds to what `--arm` chooses.
+    let added: Vec<String> = options.policy.iter().map(|p| edit::arm_name(p)).collect();
+    let wanted = |arm: &&Arm| {
+        options.arm.is_empty() || options.arm.contains(&arm.name) || added.contains(&arm.name)
+    };
+    let arms = scenario.arms.iter().filter(wanted);
+    arms.map(|arm| PlannedArm {
+        arm: arm.clone(),
+        hash: None,
+        absent: None,
+    })
+    .collect()
+}
+
+impl Plan {
+    /// Runs in all: variants x arms that can run x seeds.
+    pub fn runs(&self) -> usize {
+        self.seeds.len()
+            * self
+                .variants
+                .iter()
+                .map(|v| v.arms.iter().filter(|a| a.absent.is_none()).count())
+                .sum::<usize>()
+    }
+
+    /// Puts records together. `records` are those of each variant, in any order.
+    pub fn results(
+        &self,
+        place: Place,
+        kernel: &str,
+        command: String,
+        records: Vec<Vec<RunRecord>>,
+        complete: bool,
+    ) -> Results {
+        let experiments = self
+            .variants
+            .iter()
+            .zip(records)
+            .map(|(variant, runs)| variant.experiment(self, runs))
+            .collect();
+        Results {
+            format: FORMAT,
+            place,
+            provenance: Provenance {
+                version: env!("CARGO_PKG_VERSION").into(),
+                command,
+                kernel: kernel.into(),
+                machine: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+                scenario: self
+                    .variants
+                    .first()
+                    .map_or(String::new(), |v| v.full.clone()),
+            },
+            complete,
+            experiments,
+        }
+    }
+}
+
+impl Variant {
+    /// The arm that others are compared with: the scenario's, or the first that can run here, and a note then.
+    fn baseline(&self) -> (Option<String>, Option<String>) {
+        let can: Vec<&str> = self
+            .arms
+            .iter()
+            .filter(|a| a.absent.is_none())
+            .map(|a| a.arm.name.as_str())
+            .collect();
+        let wanted = self.scenario.baseline.as_deref();
+        match (wanted, &can[..]) {
+            (_, [] | [_]) => (None, None),
+            (Some(wanted), can) if can.contains(&wanted) => (Some(wanted.into()), None),
+            (wanted, [first, ..]) => {
+                let note =
+                    wanted.map(|w| format!("compared with {first}, since {w} has no runs here"));
+                (Some(first.to_string()), note)
+            }
+        }
+    }
+
+    fn experiment(&self, plan: &Plan, mut runs: Vec<RunRecord>) -> Experiment {
+        let order = |run: &RunRecord| self.arms.iter().position(|a| a.arm.name == run.arm);
+        runs.sort_by_key(|run| (order(run), run.seed));
+        let (baseline, note) = self.baseline();
+        let mut experiment = Experiment {
+            setup: setup(&self.scenario, &plan.seeds),
+            variant: self.set.clone(),
+            arms: self
+                .arms
+                .iter()
+                .map(|a| experiment::Arm {
+                    name: a.arm.name.clone(),
+                    policy: a.arm.policy.clone(),
+                    hash: a.hash.clone(),
+                    absent: a.absent.clone(),
+                })
+                .collect(),
+            baseline,
+            runs,
+            expects: Vec::new(),
+            notes: note.into_iter().collect(),
+        };
+        let expects = self
+            .scenario
+            .expects
+            .iter()
+            .filter(|e| self.arms.iter().any(|a| a.arm.name == e.arm));
+        experiment.expects = expects
+            .flat_map(bounds)
+            .map(|bound| expect::check(&bound, &experiment, self.scenario.baseline.as_deref()))
+            .collect();
+        experiment
+    }
+}
+
+fn setup(scenario: &Scenario, seeds: &[u64]) -> Setup {
+    let class = |class: Class| match class {
+        Class::Latency => "latency",
+        Class::Batch => "batch",
+        Class::Mixed => "mixed",
+    };
+    let groups = scenario.vms.iter().filter(|vm| vm.count > 0);
+    Setup {
+        name: scenario.name.clone(),
+        title: scenario.title.clone(),
+        cpus: scenario.host.nr_cpus(),
+        groups: groups
+            .map(|vm| Group {
+                name: vm.name.clone(),
+                class: class(vm.class).into(),
+                vms: vm.count,
+                vcpus: vm.vcpus,
+            })
+            .collect(),
+        warmup_ns: scenario.run.warmup_ns,
+        measure_ns: scenario.run.measure_ns,
+        seeds: seeds.to_vec(),
+    }
+}
+
+/// An expectation's bounds in the words of the results.
+fn bounds(expect: &model::Expect) -> Vec<Bound> {
+    let bound = |at_most: bool, limit: model::Bound| Bound {
+        metric: expect.metric.clone(),
+        arm: expect.arm.clone(),
+        at_most,
+        limit: match limit {
+            model::Bound::Absolute(x) => Limit::Absolute(x),
+            model::Bound::TimesBaseline(x) => Limit::TimesBaseline(x),
+        },
+    };
+    [(true, expect.at_most), (false, expect.at_least)]
+        .into_iter()
+        .filter_map(|(at_most, limit)| Some(bound(at_most, limit?)))
+        .collect()
+}

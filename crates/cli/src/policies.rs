@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
+use crate::exit::Failure;
+use berth_policy::error::LoadError;
+use berth_policy::params::Param;
+use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::profile::KernelProfile;
+use berth_scenario::diag::nearest;
+use berth_scenario::model::Arm;
+use std::path::Path;
+
+/// Names of the shipped policies.
+pub fn shipped() -> Vec<&'static str> {
+    berth_builtin::all().iter().map(|b| b.name).collect()
+}
+
+/// A policy is a file rather than a shipped name.
+pub fn is_file(policy: &str) -> bool {
+    policy.contains('/') || policy.ends_with(".bpf.c") || policy.ends_with(".bpf.o")
+}
+
+/// Loads a policy by name or file.
+///
+/// # Errors
+/// Nobody ships it, there is no such file, it does not compile, or it needs what the simulator does not have.
+pub fn load(policy: &str, options: &LoadOptions) -> Result<Policy, Failure> {
+    if is_file(policy) {
+        return Policy::from_path(Path::new(policy), options).map_err(|e| wrong(policy, &e));
+    }
+    match berth_builtin::find(policy) {
+        Some(builtin) => builtin.load(options).map_err(|e| wrong(policy, &e)),
+        None => Err(unknown(policy)),
+    }
+}
+
+/// An error with the policy's name in front, unless it names the file itself.
+fn wrong(policy: &str, error: &LoadError) -> Failure {
+    let text = error.to_string();
+    Failure::Input(if text.contains(policy) {
+        text
+    } else {
+        format!("policy {policy}: {text}")
+    })
+}
+
+/// The error for a name that is no policy.
+pub fn unknown(policy: &str) -> Failure {
+    let shipped = shipped();
+    let near = nearest(policy, shipped.iter().copied())
+        .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+    let file = if Path::new(policy).exists() {
+        format!(" (for the file, write ./{policy})")
+    } else {
+        String::new()
+    };
+    Failure::Input(format!(
+        "there is no policy `{}`{near}{file}\n  Shipped: {}. Your own: a .bpf.c or .bpf.o file",
+        policy.escape_debug(),
+        shipped.join(", ")
+    ))
+}
+
+/// Options for loading a policy for the kernel that a scenario's host has.
+///
+/// # Errors
+/// The simulator has no such kernel.
+pub fn options(kernel: &str) -> Result<LoadOptions, Failure> {
+    match KernelProfile::named(kernel) {
+        Some(kernel) => Ok(LoadOptions {
+            kernel,
+            ..LoadOptions::default()
+        }),
+        None => Err(Failure::Input(format!(
+            "host.kernel is {kernel}; the simulator has: {}",
+            KernelProfile::NAMES.join(", ")
+        ))),
+    }
+}
+
+/// What a policy says about itself: `berth:policy charges=... help=...`.
+pub fn description(policy: &Policy) -> (String, String) {
+    let tags = policy
+        .program()
+        .sections
+        .iter()
+        .flat_map(|s| &s.vars)
+        .flat_map(|v| &v.tags);
+    let Some(text) = tags.filter_map(|t| t.strip_prefix("berth:policy ")).next() else {
+        return (String::new(), String::new());
+    };
+    let (head, help) = text.split_once("help=").unwrap_or((text, ""));
+    let charges = head
+        .split_whitespace()
+        .find_map(|w| w.strip_prefix("charges="));
+    (charges.unwrap_or("").to_string(), help.trim().to_string())
+}
+
+/// Checks an arm's parameters against what its policy declares.
+///
+/// # Errors
+/// No such parameter (with the nearest, and all there are), or a value out of bounds or of another unit.
+pub fn check_params(arm: &Arm, params: &[Param]) -> Result<(), Failure> {
+    for (name, text) in &arm.params {
+        let Some(param) = params.iter().find(|p| p.name == *name) else {
+            let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
+            let near = nearest(name, names.iter().copied())
+                .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            let all = if names.is_empty() {
+                "none".to_string()
+            } else {
+                names.join(", ")
+            };
+            return Err(Failure::Input(format!(
+                "arm {}: policy {} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show {})",
+                arm.name, arm.policy, arm.policy
+            )));
+        };
+        param
+            .value(text)
+            .map_err(|e| Failure::Input(format!("arm {}: {e}", arm.name)))?;
+    }
+    match &arm.preset {
+        None => Ok(()),
+        Some(preset) => Err(Failure::Input(format!(
+            "arm {}: policy {} has no preset `{preset}`: presets come with a later release",
+            arm.name, arm.policy
+        ))),
+    }
+}
+
+/// The compiled object of a policy, as a kernel loads it.
+///
+/// # Errors
+/// Nobody ships it, there is no such file, or it does not compile.
+#[cfg(feature = "kernel")]
+pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
+    if !is_file(policy) {
+        return berth_builtin::find(policy)
+            .map(|b| b.object.to_vec())
+            .ok_or_else(|| unknown(policy));
+    }
+    let path = Path::new(policy);
+    if policy.ends_with(".o") {
+        return std::fs::read(path)
+            .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")));
+    }
+    let options = berth_policy::compile::CompileOptions::default();
+    berth_policy::compile::compile(path, &options).map_err(|e| wrong(policy, &e))
+}
+
+/// A parameter's value for a kernel: in the parameter's own unit, or as the user wrote it where the object declares
+/// no parameters (any global variable can be set then).
+#[cfg(feature = "kernel")]
+pub enum Set {
+    Number(i64),
+    Text(String),
+}
+
+/// An arm's parameters for a kernel.
+///
+/// # Errors
+/// As [`check_params`].
+#[cfg(feature = "kernel")]
+pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
+    let program = berth_policy::object::load(object, &KernelProfile::default());
+    // What only a kernel can load has no declarations that could be read here.
+    let params = program
+        .and_then(|p| berth_policy::params::declared(&p))
+        .unwrap_or_default();
+    if params.is_empty() {
+        return Ok(arm
+            .params
+            .iter()
+            .map(|(name, text)| (name.clone(), Set::Text(text.clone())))
+            .collect());
+    }
+    check_params(arm, &params)?;
+    let mut values = Vec::new();
+    for (name, text) in &arm.params {
+        if let Some(param) = params.iter().find(|p| p.name == *name) {
+            let value = param
+                .value(text)
+                .map_err(|e| Failure::Input(format!("arm {}: {e}", arm.name)))?;
+            values.push((name.clone(), Set::Number(value)));
+        }
+    }
+    Ok(values)
+}

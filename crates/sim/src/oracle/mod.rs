@@ -4,10 +4,12 @@
 //! * [`queue`]: means of queues with known formulas (M/M/1, M/M/c, M/G/1 under processor sharing, the closed
 //!   processor-sharing network with hogs).
 //! * [`reference`]: sample paths of the same queues by recursions that share nothing with the engine.
+//! * [`random`]: random scenarios, for properties and for the comparison of bytes.
 //! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).
 //! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
 //!   the truth.
 pub mod interval;
 pub mod queue;
+pub mod random;
 pub mod reference;
 pub mod share;

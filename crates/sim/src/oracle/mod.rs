@@ -9,6 +9,7 @@
 //! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
 //!   the truth.
 pub mod interval;
+pub mod load;
 pub mod queue;
 pub mod random;
 pub mod reference;

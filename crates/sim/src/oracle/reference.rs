@@ -4,6 +4,8 @@
 //! Given the same arrivals and service times, the engine must give the same response time for every single
 //! request: exactly where order decides (first come first served, round robin on one CPU), within rounding under
 //! processor sharing. They also show what a statistical method does on a queue that is certainly right.
+use berth_scenario::dist::{Rng, Stream};
+use berth_scenario::model::Dist;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -95,32 +97,97 @@ pub fn round_robin(quantum: u64, requests: &[Request]) -> Vec<u64> {
     }
 }
 
+/// A closed system under round robin on several CPUs; see [`closed_round_robin`].
+#[derive(Clone, Debug)]
+pub struct Closed {
+    pub cpus: u32,
+    pub workers: u32,
+    pub hogs: u32,
+    pub think: Dist,
+    pub service: Dist,
+}
+
+/// Response times (end of a think to the end of the computation after it) of all cycles that end up to `end`,
+/// in the order of their ends. One queue, slices of `quantum` ns, whoever wakes joins the end of the queue;
+/// random numbers as in [`super::load::Closed`].
+pub fn closed_round_robin(c: &Closed, seed: u64, quantum: u64, end: u64) -> Vec<u64> {
+    struct Worker {
+        rng: Rng,
+        round: u64,
+        left: u64,
+        woke: u64,
+    }
+    let mut workers: Vec<Worker> = (0..c.workers)
+        .map(|i| Worker {
+            rng: Rng::new(seed, Stream::Thread(i)),
+            round: 0,
+            left: 0,
+            woke: 0,
+        })
+        .collect();
+    // CPUs first, then the workers' wake-ups.
+    let mut events: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
+    let mut queue: VecDeque<u32> = (c.workers..c.workers + c.hogs).collect();
+    let mut running = vec![None; c.cpus as usize];
+    let mut responses = Vec::new();
+    for (i, w) in (0..).zip(&mut workers) {
+        let think = c.think.sample(&mut w.rng, 1);
+        w.round = 1;
+        events.push(Reverse((think, c.cpus + i)));
+    }
+    let mut now = 0;
+    loop {
+        for cpu in 0..c.cpus {
+            if running[cpu as usize].is_none()
+                && let Some(task) = queue.pop_front()
+            {
+                let slice = workers
+                    .get(task as usize)
+                    .map_or(quantum, |w| w.left.min(quantum));
+                running[cpu as usize] = Some((task, slice));
+                events.push(Reverse((now + slice, cpu)));
+            }
+        }
+        let Some(Reverse((at, id))) = events.pop() else {
+            return responses;
+        };
+        if at > end {
+            return responses;
+        }
+        now = at;
+        if id >= c.cpus {
+            let w = &mut workers[(id - c.cpus) as usize];
+            w.left = c.service.sample(&mut w.rng, w.round).max(1);
+            w.woke = now;
+            queue.push_back(id - c.cpus);
+            continue;
+        }
+        let Some((task, slice)) = running[id as usize].take() else {
+            continue;
+        };
+        match workers.get_mut(task as usize) {
+            Some(w) if w.left == slice => {
+                responses.push(now - w.woke);
+                w.round += 1;
+                let think = c.think.sample(&mut w.rng, w.round);
+                events.push(Reverse((now + think, c.cpus + task)));
+            }
+            other => {
+                if let Some(w) = other {
+                    w.left -= slice;
+                }
+                queue.push_back(task);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::oracle::load::poisson;
     use crate::oracle::queue;
-    use berth_scenario::dist::{Rng, Stream};
-    use berth_scenario::model::Dist;
     use proptest::prelude::*;
-
-    fn poisson(seed: u64, n: u64, gap_ns: f64, service: &Dist) -> Vec<Request> {
-        let gap = Dist::Exp { mean_ns: gap_ns };
-        let (mut a, mut s) = (
-            Rng::new(seed, Stream::Thread(0)),
-            Rng::new(seed, Stream::Thread(1)),
-        );
-        let mut at = 0;
-        (0..n)
-            .map(|i| {
-                at += gap.sample(&mut a, i);
-                let service = service.sample(&mut s, i);
-                Request {
-                    arrival: at,
-                    service,
-                }
-            })
-            .collect()
-    }
 
     fn requests(list: &[(u64, u64)]) -> Vec<Request> {
         let request = |&(arrival, service)| Request { arrival, service };
@@ -169,6 +236,29 @@ mod tests {
             mean(float(fcfs(1, &r))),
             queue::mg1_fcfs_response(s, 0.5, 0.0),
         );
+    }
+
+    /// Round robin is biased, the less the shorter the quantum.
+    #[test]
+    fn closed_round_robin_converges_to_the_formula() {
+        let exp = |ms: f64| Dist::Exp { mean_ns: ms * 1e6 };
+        let w8 = Closed {
+            cpus: 8,
+            workers: 64,
+            hogs: 16,
+            think: exp(4.0),
+            service: exp(1.0),
+        };
+        let truth = queue::closed_ps(64, 4.0, 1.0, 16, 8).response;
+        let error = |quantum| {
+            let all = closed_round_robin(&w8, 1, quantum, 2_000_000_000);
+            let counted = &all[500..];
+            let mean = counted.iter().sum::<u64>() as f64 / counted.len() as f64;
+            mean / 1e6 / truth - 1.0
+        };
+        let errors = [3_000_000, 1_000_000, 200_000, 50_000].map(error);
+        assert!(errors.windows(2).all(|e| e[0] > e[1]), "{errors:?}");
+        assert!(errors[0] > 0.3 && errors[3].abs() < 0.05, "{errors:?}");
     }
 
     proptest! {

@@ -8,12 +8,16 @@
 //! workload    what tasks do
 //! sim         a machine with its workload: the loop over events
 //! run         one simulation: scenario, policy and seed in, record out
+//! replicate   many runs at once
+//! oracle      truths computed without the simulator, to hold it against
 //! stats, trace, invariants, error
 //! ```
 pub mod engine;
 pub mod error;
 pub mod invariants;
 pub mod machine;
+pub mod oracle;
+pub mod replicate;
 pub mod run;
 pub mod scx;
 pub mod sim;

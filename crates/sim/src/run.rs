@@ -245,7 +245,7 @@ impl Totals {
 }
 
 /// Account what is running up to now, so that a window has sharp edges.
-fn settle(mut k: Handle) {
+pub fn settle(mut k: Handle) {
     for cpu in 0..k.cpus.len() as u32 {
         if k.cpus[cpu as usize].is_idle() {
             continue;

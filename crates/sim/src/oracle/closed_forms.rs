@@ -34,8 +34,15 @@ use super::load::{self, Closed, Open};
 use super::queue;
 use super::reference::Request;
 use crate::error::SimError;
-use crate::workload::api::Nanos;
-use berth_scenario::model::Dist;
+use crate::machine::Shape;
+use crate::run::{Options, load_policy};
+use crate::workload::api::{Nanos, Workload};
+use crate::{Machine, MachineSpec};
+use berth_policy::error::LoadError;
+use berth_policy::policy::{LoadOptions, Policy};
+use berth_scenario::model::{Dist, Hz};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Mean service time of all open systems.
 const SERVICE_NS: Nanos = 10_000_000;
@@ -44,26 +51,54 @@ const BATCHES: usize = 20;
 /// A slice longer than every service.
 const ENDLESS_NS: Nanos = 1 << 49;
 
-/// Work that the machine does under round robin with slices of `slice_ns`, every slice ending exactly, no
-/// costs; see the test policy `rr`.
-pub trait Machine {
-    /// Runs an open system until `end`; gives the responses in the order of arrival.
-    ///
-    /// # Errors
-    /// Whatever ended the run.
-    fn open(&self, cpus: u32, slice_ns: Nanos, work: Open, end: Nanos) -> Result<Open, SimError>;
+/// Machines without costs under round robin, every slice ending exactly: the test policy `rr`.
+#[derive(Clone, Debug)]
+pub struct RoundRobin {
+    policy: Policy,
+}
 
-    /// Runs a closed system until `end`.
+impl RoundRobin {
+    /// Compiles the test policy from its source in this crate.
     ///
     /// # Errors
-    /// Whatever ended the run.
-    fn closed(
+    /// No clang, no headers, or the source is gone.
+    pub fn compile() -> Result<RoundRobin, LoadError> {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policies/rr.bpf.c");
+        let policy = Policy::from_source(Path::new(source), &LoadOptions::default())?;
+        Ok(RoundRobin { policy })
+    }
+
+    /// Does this work with slices of `slice_ns` until `end`, and gives what `result` reads from it.
+    ///
+    /// # Errors
+    /// Whatever ended the run, a broken invariant included.
+    pub fn run<W: Workload, R>(
         &self,
         cpus: u32,
         slice_ns: Nanos,
-        work: Closed,
+        work: W,
         end: Nanos,
-    ) -> Result<Closed, SimError>;
+        result: impl FnOnce(&W) -> R,
+    ) -> Result<R, SimError> {
+        let spec = MachineSpec {
+            hz: Hz::Exact,
+            ..MachineSpec::new(Shape::flat(cpus))
+        };
+        let mut machine = Machine::new(&spec, &[], work);
+        let params = BTreeMap::from([("slice_ns".to_string(), slice_ns.to_string())]);
+        load_policy(
+            &mut machine,
+            &self.policy,
+            &params,
+            &[],
+            &Options::default(),
+        )?;
+        machine.start();
+        machine.run_until(end)?;
+        machine.check()?;
+        machine.unload()?;
+        Ok(result(&machine.workload))
+    }
 }
 
 /// A system with a known mean.
@@ -119,7 +154,7 @@ impl Row {
     ///
     /// # Errors
     /// Whatever ended a run.
-    pub fn interval(self, machine: &impl Machine, seed: u64) -> Result<Interval, SimError> {
+    pub fn interval(self, machine: &RoundRobin, seed: u64) -> Result<Interval, SimError> {
         let s = SERVICE_NS;
         let exponential = Dist::Exp { mean_ns: s as f64 };
         let values = match self {
@@ -200,25 +235,27 @@ impl System {
     /// Response times in units of the mean service time, warm-up and tail removed.
     fn responses(
         &self,
-        machine: &impl Machine,
+        machine: &RoundRobin,
         seed: u64,
         slice_ns: Nanos,
     ) -> Result<Vec<f64>, SimError> {
         let requests = self.requests(seed);
         let end = requests.last().map_or(0, |r| r.arrival);
-        let done = machine.open(self.cpus, slice_ns, Open::new(requests), end)?;
-        let counted = &done.responses()[self.warmup..][..self.count];
-        // The tail is long against any response, so all of these are done.
-        Ok(counted
-            .iter()
-            .map(|ns| *ns as f64 / SERVICE_NS as f64)
-            .collect())
+        let work = Open::new(requests);
+        machine.run(self.cpus, slice_ns, work, end, |done| {
+            // The tail is long against any response, so all that count are done.
+            let counted = &done.responses()[self.warmup..][..self.count];
+            counted
+                .iter()
+                .map(|ns| *ns as f64 / SERVICE_NS as f64)
+                .collect()
+        })
     }
 
     /// The same in the limit of slices near zero.
     fn limit(
         &self,
-        machine: &impl Machine,
+        machine: &RoundRobin,
         seed: u64,
         slice_ns: Nanos,
     ) -> Result<Vec<f64>, SimError> {
@@ -236,14 +273,17 @@ const CLOSED_WARMUP: usize = 1_000;
 ///
 /// # Errors
 /// Whatever ended the run.
-pub fn closed(machine: &impl Machine, seed: u64, slice_ns: Nanos) -> Result<Vec<f64>, SimError> {
+pub fn closed(machine: &RoundRobin, seed: u64, slice_ns: Nanos) -> Result<Vec<f64>, SimError> {
     let exp = |ms: f64| Dist::Exp { mean_ns: ms * 1e6 };
     let work = Closed::new(seed, 64, exp(4.0), exp(1.0), 16);
     // Two thirds of the ideal throughput are there with slices of 3 ms already.
     let cycles = (CLOSED_WARMUP + CLOSED_COUNT) as f64;
     let end = 1.5 * cycles / queue::closed_ps(64, 4.0, 1.0, 16, 8).throughput;
-    let done = machine.closed(8, slice_ns, work, (end * 1e6) as Nanos)?;
-    let counted = done.responses().iter().skip(CLOSED_WARMUP);
-    let ms = counted.take(CLOSED_COUNT).map(|ns| *ns as f64 / 1e6);
-    Ok(ms.collect())
+    machine.run(8, slice_ns, work, (end * 1e6) as Nanos, |done| {
+        let counted = done.responses().iter().skip(CLOSED_WARMUP);
+        counted
+            .take(CLOSED_COUNT)
+            .map(|ns| *ns as f64 / 1e6)
+            .collect()
+    })
 }

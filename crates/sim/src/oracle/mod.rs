@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Truths the simulator is held against, computed without it.
 //!
+//! * [`closed_forms`]: engine and truth side by side, seed by seed.
 //! * [`queue`]: means of queues with known formulas (M/M/1, M/M/c, M/G/1 under processor sharing, the closed
 //!   processor-sharing network with hogs).
 //! * [`reference`]: sample paths of the same queues by recursions that share nothing with the engine.
@@ -8,6 +9,7 @@
 //! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).
 //! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
 //!   the truth.
+pub mod closed_forms;
 pub mod interval;
 pub mod load;
 pub mod queue;

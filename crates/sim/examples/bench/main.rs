@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
+//!
+//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick]`
+//!
+//! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
+//! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
+//! invariants on, trace not kept. A row is the median of N runs (5), engine and bare loop taking turns, in CPU
+//! time of the thread, so that a busy machine disturbs little. Tables go to standard output.
+mod bare;
+mod callback;
+mod engine;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+/// CPU time of the calling thread, s.
+pub fn cpu_seconds() -> f64 {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid place for the answer; this clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    ts.tv_sec as f64 + ts.tv_nsec as f64 / 1e9
+}
+
+/// Result of `f`, and the CPU seconds it took.
+pub fn timed<R>(f: impl FnOnce() -> R) -> (R, f64) {
+    let begin = cpu_seconds();
+    let result = f();
+    (result, cpu_seconds() - begin)
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+pub type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+struct Arguments {
+    json: Option<String>,
+    repeat: usize,
+    quick: bool,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        json: None,
+        repeat: 5,
+        quick: false,
+    };
+    let mut rest = std::env::args().skip(1);
+    while let Some(option) = rest.next() {
+        let mut value = || rest.next().ok_or(format!("{option} needs a value"));
+        match option.as_str() {
+            "--json" => parsed.json = Some(value()?),
+            "--repeat" => {
+                let n = value()?.parse::<usize>();
+                parsed.repeat = n.map_err(|_| "--repeat needs a number".to_string())?.max(1);
+            }
+            "--quick" => parsed.quick = true,
+            other => {
+                return Err(format!(
+                    "unknown option {other}: --json FILE, --repeat N, --quick"
+                ));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+/// One line of the table.
+struct Line {
+    what: String,
+    sim_seconds: f64,
+    /// CPU seconds of the row and of the bare loop beside it.
+    seconds: f64,
+    bare_seconds: f64,
+    switches: u64,
+    cycles: u64,
+    insns_per_switch: f64,
+}
+
+impl Line {
+    fn rate(&self) -> f64 {
+        self.sim_seconds / self.seconds
+    }
+
+    fn switches_per_second(&self) -> f64 {
+        self.switches as f64 / self.seconds
+    }
+
+    /// Speed as a share of the bare loop's.
+    fn ratio(&self) -> f64 {
+        self.bare_seconds / self.seconds
+    }
+
+    fn markdown(&self) -> String {
+        format!(
+            "| {} | {:.1} | {:.2} | {:.0} | {} | {:.0} | 1/{:.1} |",
+            self.what,
+            self.rate(),
+            self.switches_per_second() / 1e6,
+            1e9 / self.switches_per_second(),
+            self.cycles,
+            self.insns_per_switch,
+            1.0 / self.ratio()
+        )
+    }
+
+    fn json(&self) -> String {
+        format!(
+            "{{\"what\": \"{}\", \"sim_s_per_cpu_s\": {:.3}, \"switches_per_cpu_s\": {:.0}, \"cycles\": {}, \
+             \"insns_per_switch\": {:.2}, \"ratio_to_bare\": {:.4}}}",
+            self.what,
+            self.rate(),
+            self.switches_per_second(),
+            self.cycles,
+            self.insns_per_switch,
+            self.ratio()
+        )
+    }
+}
+
+/// Median of `repeat` runs of the engine and of the bare loop, in turns.
+fn compare(
+    what: &str,
+    w: &bare::W8,
+    tick_ns: Option<u64>,
+    repeat: usize,
+    engine: impl Fn() -> Fallible<engine::Ran>,
+) -> Fallible<Line> {
+    let (mut times, mut bare_times) = (Vec::new(), Vec::new());
+    let mut last = engine::Ran::default();
+    for _ in 0..repeat {
+        let (counts, seconds) = timed(|| bare::run(w, tick_ns));
+        std::hint::black_box(counts);
+        bare_times.push(seconds);
+        last = engine()?;
+        times.push(last.seconds);
+    }
+    Ok(Line {
+        what: what.to_string(),
+        sim_seconds: w.end_ns as f64 / 1e9,
+        seconds: median(times),
+        bare_seconds: median(bare_times),
+        switches: last.switches,
+        cycles: last.cycles,
+        insns_per_switch: last.insns as f64 / last.switches.max(1) as f64,
+    })
+}
+
+/// The bare loop itself, with ticks or without; in turns with the one without.
+fn bare_line(what: &str, w: &bare::W8, tick_ns: Option<u64>, repeat: usize) -> Line {
+    let (mut times, mut bare_times) = (Vec::new(), Vec::new());
+    let mut counts = bare::Counts::default();
+    for _ in 0..repeat {
+        let (plain, seconds) = timed(|| bare::run(w, None));
+        std::hint::black_box(plain);
+        bare_times.push(seconds);
+        let (ran, seconds) = timed(|| bare::run(w, tick_ns));
+        counts = ran;
+        times.push(seconds);
+    }
+    Line {
+        what: what.to_string(),
+        sim_seconds: w.end_ns as f64 / 1e9,
+        seconds: median(times),
+        bare_seconds: median(bare_times),
+        switches: counts.switches,
+        cycles: counts.cycles,
+        insns_per_switch: 0.0,
+    }
+}
+
+fn run() -> Fallible<()> {
+    let arguments = arguments()?;
+    let (repeat, quick) = (arguments.repeat, arguments.quick);
+    let w8 = bare::W8::new(8, if quick { 6 } else { 60 } * 1_000_000_000);
+    let mut lines = vec![
+        bare_line("bare loop", &w8, None, repeat),
+        bare_line("bare loop + 250 Hz ticks", &w8, Some(4_000_000), repeat),
+    ];
+    println!(
+        "| W8 | sim-s per CPU-s | M switches/s | ns per switch | cycles | BPF insns per switch | of bare |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    lines.iter().for_each(|l| println!("{}", l.markdown()));
+    let mut report = |line: Line| {
+        println!("{}", line.markdown());
+        lines.push(line);
+    };
+    for policy in ["vmfair", "vtime", "gfifo"] {
+        let program = engine::Program::load(policy)?;
+        for (words, hz) in [("slices end exactly", None), ("ticks at 250 Hz", Some(250))] {
+            let what = format!("{policy}, {words}");
+            report(compare(&what, &w8, None, repeat, || program.w8(&w8, hz))?);
+        }
+    }
+    if !quick {
+        let large = bare::W8::new(1024, 1_000_000_000);
+        for policy in ["vmfair", "vtime"] {
+            let program = engine::Program::load(policy)?;
+            let what = format!("{policy}, ticks at 250 Hz, 1,024 CPUs, 10,240 tasks");
+            report(compare(&what, &large, None, 3.min(repeat), || {
+                program.w8(&large, Some(250))
+            })?);
+        }
+    }
+    println!();
+    let callbacks = callback::measure(if quick { 100 } else { 2_500 }, repeat)?;
+    println!("| callback | instances | ns per call | BPF insns per call |");
+    println!("|---|---|---|---|");
+    callbacks.iter().for_each(|c| println!("{}", c.markdown()));
+    if let Some(path) = arguments.json {
+        let mut text = String::from("{\"w8\": [");
+        let list = |items: Vec<String>| items.join(",\n  ");
+        let _ = write!(
+            text,
+            "\n  {}],\n\"callbacks\": [\n  {}]}}\n",
+            list(lines.iter().map(Line::json).collect()),
+            list(callbacks.iter().map(callback::Cost::json).collect())
+        );
+        if let Some(folder) = std::path::Path::new(&path).parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&path, text)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("bench: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

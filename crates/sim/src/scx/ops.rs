@@ -8,6 +8,10 @@ use crate::workload::api::{CpuId, Nanos, TaskId};
 use berth_policy::abi::{Op, Trap};
 use berth_policy::instance::Instance;
 
+/// Answers calls in the model's own unit tests.
+#[cfg(test)]
+pub type Double = Box<dyn FnMut(Handle, Op, &[u64]) -> u64>;
+
 /// Who answers the calls.
 #[derive(Default)]
 pub enum Port {
@@ -17,7 +21,7 @@ pub enum Port {
     Instance(Box<Instance>),
     /// A policy written in Rust, for the model's own unit tests.
     #[cfg(test)]
-    Double(Box<dyn FnMut(Handle, Op, &[u64]) -> u64>),
+    Double(Double),
 }
 
 /// The loaded policy. Its default is "no policy operations at all".

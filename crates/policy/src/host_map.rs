@@ -59,6 +59,14 @@ impl<'a> MapHandle<'a> {
         Some(out)
     }
 
+    /// Address of the value under `key` (of CPU 0), as the policy sees it.
+    pub fn address(&self, key: &[u8]) -> Option<*mut u8> {
+        let key = self.key(key)?;
+        // SAFETY: one operation at a time; the key has its size.
+        let value = unsafe { self.instance.slot(self.id).runtime.lookup(key.as_ptr(), 0) };
+        (!value.is_null()).then_some(value)
+    }
+
     /// Write `value` under `key`; per-CPU maps take one value for all CPUs or one per CPU.
     ///
     /// # Errors

@@ -182,6 +182,14 @@ impl MapRuntime for Storage {
     }
 
     fn contains(&self, address: u64, size: u32) -> bool {
+        let is_key = self.chunks.iter().flatten().any(|c| {
+            let keys = c.keys.as_ptr() as u64;
+            (keys..keys + STORAGE_CHUNK as u64 * 4).contains(&address)
+                && (address - keys) % 4 + u64::from(size) <= 4
+        });
+        if is_key {
+            return true;
+        }
         self.slot(address).is_some_and(|(_, offset)| {
             u64::from(offset) + u64::from(size) <= u64::from(self.value_size)
         })

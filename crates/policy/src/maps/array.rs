@@ -142,6 +142,11 @@ impl MapRuntime for ArrayMap {
     }
 
     fn contains(&self, address: u64, size: u32) -> bool {
+        // Copies of the indices, handed to callbacks.
+        let keys = self.keys.as_ptr() as u64;
+        if (keys..keys + self.keys.len() as u64 * 4).contains(&address) {
+            return (address - keys) % 4 + u64::from(size) <= 4;
+        }
         let (start, end) = self.range();
         if address < start || address >= end {
             return false;

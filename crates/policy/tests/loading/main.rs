@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From C source to executed callbacks: loading, refusing, trapping, and both executors side by side.
 //! Needs clang and a C compiler.
+mod features;
 mod kernel;
 mod refusals;
 mod side_by_side;

@@ -9,7 +9,10 @@ mod output;
 mod plan;
 mod policies;
 mod policy;
+mod replications;
 mod scenario;
+mod sim;
+mod simulator;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,6 +27,8 @@ struct Berth {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Simulates a scenario: every arm, every seed, in virtual time
+    Sim(sim::Args),
     /// Runs a scenario on a real kernel, in a throw-away VM
     #[cfg(feature = "kernel")]
     Lab(lab::Args),
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         berth_lab::guest::main();
     }
     let done = match Berth::parse().verb {
+        Verb::Sim(args) => sim::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
         Verb::Policy(args) => policy::run(&args),

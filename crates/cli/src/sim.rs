@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth sim`: every arm with every seed in the simulator.
+use crate::exit::{Done, Failure};
+use crate::options::RunOptions;
+use crate::plan::{Plan, plan};
+use crate::simulator::Simulator;
+use crate::{interrupt, output, policies, replications};
+use berth_report::progress::Bar;
+use berth_results::schema::{Place, RunRecord};
+use std::io::IsTerminal;
+use std::sync::atomic::AtomicBool;
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    run: RunOptions,
+
+    /// Runs at once [default: one per CPU of this machine]; results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    workers: usize,
+
+    /// Interpret policies and check each of their accesses: slow, for a policy that misbehaves
+    #[arg(long)]
+    checked: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  berth sim noisy-neighbour                                 a ready scenario, all its arms
+  berth sim noisy-neighbour --set vm.build.count=8          with one value changed
+  berth sim weights --vary vm.gold.weight=100,400,1600      once for each value
+  berth sim noisy-neighbour --policy my.bpf.c               your own policy beside the others
+  berth sim noisy-neighbour --arm vmfair --set policy.slice_us=1000 --seed 7
+  berth sim my-scenario.toml --json | jq .
+
+Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
+(what was finished is kept).";
+
+pub fn run(args: &Args) -> Done {
+    let mut plan = plan(&args.run, &policies::shipped(), None)?;
+    let simulator = Simulator::prepare(&mut plan, args.checked)?;
+    let cancel = interrupt::flag();
+    execute(
+        &args.run,
+        &plan,
+        args.workers,
+        cancel,
+        |variant, arm, seed| simulator.run(variant, arm, seed),
+    )
+}
+
+/// Runs the plan, keeps and shows what comes out.
+fn execute(
+    options: &RunOptions,
+    plan: &Plan,
+    workers: usize,
+    cancel: &AtomicBool,
+    run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
+) -> Done {
+    for warning in &plan.warnings {
+        eprintln!("note: {warning}");
+    }
+    let runs = plan.runs();
+    if runs == 0 {
+        return Err(Failure::Input(nothing_to_run(plan)));
+    }
+    let talk = !options.quiet && std::io::stderr().is_terminal();
+    if talk && plan.variants.len() > 1 {
+        eprintln!("{} variants, {runs} runs", plan.variants.len());
+    }
+    let bar = Bar::new(runs as u64, talk);
+    let started = std::time::Instant::now();
+    let outcome = replications::run(plan, workers, cancel, &bar, run);
+    drop(bar);
+    let took = started.elapsed().as_secs_f64();
+
+    let finished: usize = outcome.records.iter().map(Vec::len).sum();
+    let complete = !outcome.cancelled && outcome.failures.is_empty();
+    let kernel = plan
+        .variants
+        .first()
+        .map_or("", |v| v.scenario.host.kernel.as_str());
+    let results = plan.results(
+        Place::Sim,
+        kernel,
+        options.command(),
+        outcome.records,
+        complete,
+    );
+    // What there is, is kept and shown, whatever else went wrong.
+    if finished > 0 {
+        let saved = output::save(options, &plan.name, &results);
+        let baseline = plan
+            .variants
+            .first()
+            .and_then(|v| v.scenario.baseline.as_deref());
+        output::show(options, &results, baseline)?;
+        let saved = saved?;
+        if !options.json && !options.csv {
+            output::next_steps(&saved, &next(plan, options, finished, took));
+        }
+    }
+    for failure in &outcome.failures {
+        eprintln!("error: {failure}");
+    }
+    if outcome.cancelled {
+        eprintln!("interrupted: {finished} of {runs} runs are kept");
+        return Err(Failure::Interrupted);
+    }
+    if !outcome.failures.is_empty() {
+        let n = outcome.failures.len();
+        let arms = if n == 1 {
+            "1 arm".into()
+        } else {
+            format!("{n} arms")
+        };
+        return Err(Failure::Run(format!(
+            "{arms} failed; {finished} of {runs} runs are kept"
+        )));
+    }
+    if output::broken_expectation(&results) {
+        return Err(Failure::Expect);
+    }
+    Ok(())
+}
+
+fn nothing_to_run(plan: &Plan) -> String {
+    let mut text = "no arm of the scenario can run here".to_string();
+    if let Some(variant) = plan.variants.first() {
+        for arm in &variant.arms {
+            if let Some(why) = &arm.absent {
+                text.push_str(&format!("\n  {}: {why}", arm.arm.name));
+            }
+        }
+    }
+    text
+}
+
+/// What to do next, and how fast it was.
+fn next(
+    plan: &Plan,
+    options: &RunOptions,
+    finished: usize,
+    took: f64,
+) -> Vec<(&'static str, String)> {
+    let simulated = plan.variants.first().map_or(0.0, |v| {
+        (v.scenario.run.warmup_ns + v.scenario.run.measure_ns) as f64 / 1e9 * finished as f64
+    });
+    let speed = berth_report::text::number(simulated / took.max(1e-3));
+    let mut lines = vec![(
+        "Took",
+        format!("{took:.1} s for {finished} runs: {speed} × real time"),
+    )];
+    let one_arm = plan
+        .variants
+        .first()
+        .and_then(|v| v.arms.iter().find(|a| a.absent.is_none()));
+    if let (Some(arm), [_]) = (one_arm, &plan.variants[..])
+        && plan.seeds.len() > 1
+    {
+        let again = format!(
+            "berth sim {} --arm {} --seed {}",
+            options.scenario, arm.arm.name, plan.seeds[0]
+        );
+        lines.push(("Again", format!("{again}   one run: same bytes every time")));
+    }
+    if cfg!(feature = "kernel") {
+        let lab = format!("berth lab {}", options.scenario);
+        lines.push((
+            "Verify",
+            format!("{lab}   the same on a real kernel, in a throw-away VM"),
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::collections::BTreeMap;
+    use std::sync::atomic::Ordering;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunOptions,
+    }
+
+    fn options(out: &std::path::Path, arguments: &[&str]) -> RunOptions {
+        let out = out.display().to_string();
+        let head = [
+            "berth",
+            "noisy-neighbour",
+            "--quiet",
+            "--json",
+            "--out",
+            out.as_str(),
+        ];
+        Line::parse_from(head.iter().chain(arguments)).run
+    }
+
+    fn ready(options: &RunOptions) -> Plan {
+        let mut plan = plan(options, &["vmfair", "gfifo", "vtime"], None).unwrap();
+        for arm in plan
+            .variants
+            .iter_mut()
+            .flat_map(|v| &mut v.arms)
+            .filter(|a| a.arm.policy == "linux")
+        {
+            arm.absent = Some("no model".into());
+        }
+        plan
+    }
+
+    fn record(plan: &Plan, variant: usize, arm: usize, seed: u64) -> RunRecord {
+        let arm = plan.variants[variant].arms[arm].arm.name.clone();
+        let better = if arm == "vmfair" { 0.1 } else { 1.0 };
+        let metrics = BTreeMap::from([
+            ("web.response.p99".to_string(), 2e7 * better + seed as f64),
+            ("build.work".to_string(), 3e10 + seed as f64),
+        ]);
+        RunRecord {
+            place: Place::Sim,
+            arm,
+            seed,
+            metrics,
+            hash: String::new(),
+            notes: vec![],
+        }
+    }
+
+    fn kept(out: &std::path::Path) -> berth_results::experiment::Results {
+        berth_results::write::read(&out.join("noisy-neighbour"), Place::Sim)
+            .unwrap()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_whole_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), &["--seeds", "3"]);
+        let plan = ready(&options);
+        assert_eq!(plan.runs(), 6);
+        let never = AtomicBool::new(false);
+        execute(&options, &plan, 2, &never, |v, a, s| {
+            Ok(record(&plan, v, a, s))
+        })
+        .unwrap();
+        let results = kept(dir.path());
+        assert!(results.complete);
+        let experiment = &results.experiments[0];
+        assert_eq!(
+            experiment.baseline.as_deref(),
+            Some("gfifo"),
+            "linux cannot run: the next one"
+        );
+        assert!(experiment.notes[0].contains("compared with gfifo"));
+        assert_eq!(experiment.runs.len(), 6);
+        // vmfair's p99 is decided; work against linux is not.
+        assert_eq!(
+            experiment
+                .expects
+                .iter()
+                .map(|v| v.holds)
+                .collect::<Vec<_>>(),
+            [Some(true), None]
+        );
+        assert!(results.provenance.scenario.contains("seeds = 3"));
+    }
+
+    #[test]
+    fn a_broken_expectation_is_status_1() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), &["--seeds", "2"]);
+        let plan = ready(&options);
+        let never = AtomicBool::new(false);
+        let slow = |v, a, s| {
+            let mut record = record(&plan, v, a, s);
+            record.metrics.insert("web.response.p99".into(), 1e9);
+            Ok(record)
+        };
+        assert!(matches!(
+            execute(&options, &plan, 1, &never, slow),
+            Err(Failure::Expect)
+        ));
+    }
+
+    #[test]
+    fn failures_keep_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), &["--seeds", "3"]);
+        let plan = ready(&options);
+        let never = AtomicBool::new(false);
+        let done = execute(&options, &plan, 1, &never, |v, a, s| match (a, s) {
+            (2, 2..) => Err("the policy stalled".into()),
+            _ => Ok(record(&plan, v, a, s)),
+        });
+        let Err(Failure::Run(message)) = done else {
+            panic!("{done:?}")
+        };
+        assert!(
+            message.contains("1 arm failed; 4 of 6 runs are kept"),
+            "{message}"
+        );
+        assert!(!kept(dir.path()).complete);
+    }
+
+    #[test]
+    fn an_interrupt_keeps_what_is_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path(), &["--seeds", "5"]);
+        let plan = ready(&options);
+        let cancel = AtomicBool::new(false);
+        let done = execute(&options, &plan, 1, &cancel, |v, a, s| {
+            if s == 2 {
+                cancel.store(true, Ordering::Relaxed);
+            }
+            Ok(record(&plan, v, a, s))
+        });
+        assert!(matches!(done, Err(Failure::Interrupted)));
+        let results = kept(dir.path());
+        assert!(!results.complete && results.experiments[0].runs.len() >= 2);
+    }
+
+    #[test]
+    fn variants_and_arms() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(
+            dir.path(),
+            &[
+                "--seeds",
+                "1",
+                "--vary",
+                "vm.build.count=1,2",
+                "--vary",
+                "vm.web.weight=50,100",
+                "--arm",
+                "vtime",
+            ],
+        );
+        let plan = ready(&options);
+        assert_eq!((plan.variants.len(), plan.runs()), (4, 4));
+        assert_eq!(plan.variants[2].scenario.vms[1].count, 2);
+        let never = AtomicBool::new(false);
+        execute(&options, &plan, 2, &never, |v, a, s| {
+            Ok(record(&plan, v, a, s))
+        })
+        .unwrap();
+        let results = kept(dir.path());
+        assert_eq!(
+            results.experiments[1].variant,
+            ["vm.build.count=1", "vm.web.weight=100"]
+        );
+        assert_eq!(results.experiments[1].runs[0].arm, "vtime");
+    }
+
+    #[test]
+    fn wrong_arms_are_input_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let wrong = plan(
+            &options(dir.path(), &["--arm", "vmfare"]),
+            &["vmfair"],
+            None,
+        )
+        .err()
+        .unwrap();
+        let Failure::Input(message) = wrong else {
+            panic!("{wrong:?}")
+        };
+        assert!(message.contains("did you mean `vmfair`?"), "{message}");
+        let own = options(
+            dir.path(),
+            &["--policy", "x/my.bpf.c", "--arm", "gfifo", "--seed", "9"],
+        );
+        let plan = ready(&own);
+        let names: Vec<_> = plan.variants[0]
+            .arms
+            .iter()
+            .map(|a| a.arm.name.as_str())
+            .collect();
+        assert_eq!((names, plan.seeds.clone()), (vec!["gfifo", "my"], vec![9]));
+        let none = ready(&options(dir.path(), &["--arm", "linux"]));
+        let never = AtomicBool::new(false);
+        let done = execute(&own, &none, 1, &never, |_, _, _| Err("x".into()));
+        assert!(matches!(done, Err(Failure::Input(m)) if m.contains("linux: no model")));
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A plan's policies made ready for the simulator.
+use crate::exit::Failure;
+use crate::plan::Plan;
+use crate::policies;
+use berth_policy::policy::Policy;
+use berth_results::schema::RunRecord;
+use berth_scenario::model::{Arm, Scenario};
+use berth_sim::run::{Options, run_one};
+use std::collections::BTreeMap;
+
+/// Why `linux` has no runs here.
+const NO_LINUX: &str =
+    "the kernel's own scheduler has no model in this release's simulator; `berth lab` runs it";
+
+/// Everything that runs need. Positions are those of the plan.
+pub struct Simulator {
+    /// Per variant and arm; none where the arm is absent.
+    cells: Vec<Vec<Option<Cell>>>,
+    options: Options,
+}
+
+struct Cell {
+    scenario: Scenario,
+    arm: Arm,
+    policy: Policy,
+}
+
+impl Simulator {
+    /// Loads every policy once, checks parameters, and marks the arms that cannot run here.
+    ///
+    /// # Errors
+    /// A policy that cannot be loaded, or a parameter that it does not have.
+    pub fn prepare(plan: &mut Plan, checked: bool) -> Result<Simulator, Failure> {
+        // By policy and kernel line: variants and arms share them.
+        let mut loaded: BTreeMap<(String, String), Policy> = BTreeMap::new();
+        let mut cells = Vec::new();
+        for variant in &mut plan.variants {
+            let mut row = Vec::new();
+            for planned in &mut variant.arms {
+                let arm = &planned.arm;
+                if arm.policy == "linux" {
+                    planned.absent = Some(NO_LINUX.into());
+                    row.push(None);
+                    continue;
+                }
+                let scenario = variant.scenario.for_arm(arm);
+                let key = (arm.policy.clone(), scenario.host.kernel.clone());
+                let policy = match loaded.get(&key) {
+                    Some(policy) => policy.clone(),
+                    None => {
+                        let options = policies::options(&scenario.host.kernel)?;
+                        let policy = policies::load(&arm.policy, &options)?;
+                        loaded.insert(key, policy.clone());
+                        policy
+                    }
+                };
+                policies::check_params(arm, policy.params())?;
+                planned.hash = Some(policy.hash().to_string());
+                row.push(Some(Cell {
+                    scenario: scenario.clone(),
+                    arm: arm.clone(),
+                    policy,
+                }));
+            }
+            cells.push(row);
+        }
+        let options = Options {
+            checked,
+            ..Options::default()
+        };
+        Ok(Simulator { cells, options })
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// One sentence: the policy was ejected or did something wrong, or the simulator broke a rule of its own.
+    pub fn run(&self, variant: usize, arm: usize, seed: u64) -> Result<RunRecord, String> {
+        let Some(Some(cell)) = self.cells.get(variant).and_then(|row| row.get(arm)) else {
+            return Err("this arm cannot run here".into());
+        };
+        let Cell {
+            scenario,
+            arm,
+            policy,
+        } = cell;
+        run_one(
+            scenario,
+            &arm.name,
+            policy,
+            &arm.params,
+            seed,
+            &self.options,
+        )
+        .map_err(|e| e.to_string())
+    }
+}

@@ -9,6 +9,64 @@
 /// Entries per chunk at most.
 const CHUNK: usize = 64;
 
+/// Entries in order. Most are taken from the front and come in near the back: the front moves instead of
+/// everybody behind it.
+#[derive(Debug, Default)]
+struct Chunk {
+    entries: Vec<Entry>,
+    /// Entries before this are gone.
+    start: usize,
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Chunk {
+            entries: Vec::with_capacity(2 * CHUNK),
+            start: 0,
+        }
+    }
+
+    #[inline]
+    fn live(&self) -> &[Entry] {
+        &self.entries[self.start..]
+    }
+
+    #[inline]
+    fn insert(&mut self, at: usize, e: Entry) {
+        if self.start > 0 && at < self.live().len() / 2 {
+            let start = self.start;
+            self.entries.copy_within(start..start + at, start - 1);
+            self.start -= 1;
+            self.entries[self.start + at] = e;
+            return;
+        }
+        if self.entries.len() == 2 * CHUNK {
+            self.entries.drain(..self.start);
+            self.start = 0;
+        }
+        self.entries.insert(self.start + at, e);
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize) {
+        if at == 0 {
+            self.start += 1;
+        } else {
+            self.entries.remove(self.start + at);
+        }
+        if self.start == self.entries.len() {
+            self.entries.clear();
+            self.start = 0;
+        }
+    }
+
+    /// Moves the upper half into an empty chunk.
+    fn split(&mut self, upper: &mut Chunk) {
+        let middle = self.start + self.live().len() / 2;
+        upper.entries.extend(self.entries.drain(middle..));
+    }
+}
+
 /// One queued task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -33,10 +91,10 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Ordered {
     /// In order; no chunk is empty.
-    chunks: Vec<Vec<Entry>>,
+    chunks: Vec<Chunk>,
     /// First entry of each chunk.
     firsts: Vec<Entry>,
-    spare: Vec<Vec<Entry>>,
+    spare: Vec<Chunk>,
     len: usize,
 }
 
@@ -62,21 +120,25 @@ impl Ordered {
 
     pub fn insert(&mut self, e: Entry) {
         if self.chunks.is_empty() {
-            self.chunks.push(self.spare.pop().unwrap_or_else(new_chunk));
+            self.chunks
+                .push(self.spare.pop().unwrap_or_else(Chunk::new));
             self.firsts.push(e);
         }
         let c = self.chunk_of(&e);
         let chunk = &mut self.chunks[c];
-        let at = chunk.partition_point(|x| x.before(&e));
+        let at = match chunk.live().last() {
+            Some(last) if last.before(&e) => chunk.live().len(),
+            _ => chunk.live().partition_point(|x| x.before(&e)),
+        };
         chunk.insert(at, e);
         if at == 0 {
             self.firsts[c] = e;
         }
         self.len += 1;
-        if chunk.len() == CHUNK {
-            let mut upper = self.spare.pop().unwrap_or_else(new_chunk);
-            upper.extend(chunk.drain(CHUNK / 2..));
-            self.firsts.insert(c + 1, upper[0]);
+        if chunk.live().len() == CHUNK {
+            let mut upper = self.spare.pop().unwrap_or_else(Chunk::new);
+            chunk.split(&mut upper);
+            self.firsts.insert(c + 1, upper.live()[0]);
             self.chunks.insert(c + 1, upper);
         }
     }
@@ -87,13 +149,16 @@ impl Ordered {
         if self.is_empty() {
             return None;
         }
+        if self.firsts[0] == *e {
+            return Some((0, 0));
+        }
         let c = self.chunk_of(e);
-        let at = self.chunks[c].partition_point(|x| x.before(e));
-        if self.chunks[c].get(at) == Some(e) {
+        let at = self.chunks[c].live().partition_point(|x| x.before(e));
+        if self.chunks[c].live().get(at) == Some(e) {
             return Some((c, at));
         }
         self.chunks.iter().enumerate().find_map(|(c, chunk)| {
-            let at = chunk.iter().position(|x| x == e)?;
+            let at = chunk.live().iter().position(|x| x == e)?;
             Some((c, at))
         })
     }
@@ -105,12 +170,12 @@ impl Ordered {
         };
         self.chunks[c].remove(at);
         self.len -= 1;
-        if self.chunks[c].is_empty() {
+        if self.chunks[c].live().is_empty() {
             let chunk = self.chunks.remove(c);
             self.firsts.remove(c);
             self.spare.push(chunk);
         } else if at == 0 {
-            self.firsts[c] = self.chunks[c][0];
+            self.firsts[c] = self.chunks[c].live()[0];
         }
         true
     }
@@ -121,7 +186,7 @@ impl Ordered {
     }
 
     pub fn last(&self) -> Option<Entry> {
-        self.chunks.last().and_then(|c| c.last()).copied()
+        self.chunks.last().and_then(|c| c.live().last()).copied()
     }
 
     /// The entry after this one (which need not be in the queue any more).
@@ -130,10 +195,11 @@ impl Ordered {
             return None;
         }
         let c = self.chunk_of(e);
-        let at = self.chunks[c].partition_point(|x| x == e || x.before(e));
-        self.chunks[c]
+        let chunk = self.chunks[c].live();
+        let at = chunk.partition_point(|x| x == e || x.before(e));
+        chunk
             .get(at)
-            .or_else(|| self.chunks.get(c + 1).map(|n| &n[0]))
+            .or_else(|| self.chunks.get(c + 1).map(|n| &n.live()[0]))
             .copied()
     }
 
@@ -143,16 +209,13 @@ impl Ordered {
             return None;
         }
         let c = self.chunk_of(e);
-        let at = self.chunks[c].partition_point(|x| x.before(e));
+        let chunk = self.chunks[c].live();
+        let at = chunk.partition_point(|x| x.before(e));
         if at > 0 {
-            return Some(self.chunks[c][at - 1]);
+            return Some(chunk[at - 1]);
         }
-        self.chunks.get(c.checked_sub(1)?)?.last().copied()
+        self.chunks.get(c.checked_sub(1)?)?.live().last().copied()
     }
-}
-
-fn new_chunk() -> Vec<Entry> {
-    Vec::with_capacity(CHUNK)
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 
 /// Prints to standard output; a reader that has gone away (`| head`) is no error.
 pub fn print(text: &str) {
+    if cfg!(test) {
+        // Goes where the test harness can hold it back.
+        std::print!("{text}");
+        return;
+    }
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -51,7 +51,7 @@ pub fn whole(
         table::table(experiment, style),
         sentences::gain_and_price(experiment, style),
         sentences::expects(&experiment.expects, baseline, style),
-        sentences::footnotes(experiment),
+        sentences::footnotes(experiment, style),
     ];
     let blocks: Vec<_> = blocks.into_iter().filter(|b| !b.is_empty()).collect();
     format!(

@@ -201,15 +201,43 @@ pub fn expects(verdicts: &[Verdict], baseline: Option<&str>, style: &Style) -> S
 }
 
 /// Footnotes: arms without runs, and what a reader must know.
-pub fn footnotes(experiment: &Experiment) -> String {
+pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
     let mut out = String::new();
+    let mut put = |head: &str, text: &str| {
+        for (i, line) in wrap(text, style.width.saturating_sub(2 + width(head)))
+            .iter()
+            .enumerate()
+        {
+            let head = if i == 0 {
+                head.to_string()
+            } else {
+                " ".repeat(width(head))
+            };
+            out.push_str(&format!("  {head}{line}\n"));
+        }
+    };
     for arm in &experiment.arms {
         if let Some(why) = &arm.absent {
-            out.push_str(&format!("  {} `-`: {why}\n", arm.name));
+            put(&format!("{} `-`: ", arm.name), why);
         }
     }
     for note in experiment.all_notes() {
-        out.push_str(&format!("  note: {note}\n"));
+        put("note: ", &note);
     }
     out
+}
+
+/// Words in lines of at most so many columns (a longer word stands alone).
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines
+            .last_mut()
+            .filter(|l| width(l) + 1 + width(word) <= columns)
+        {
+            Some(line) => line.push_str(&format!(" {word}")),
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines
 }

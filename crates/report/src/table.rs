@@ -204,7 +204,10 @@ fn columns(experiment: &Experiment) -> Vec<Column> {
                 4 + more,
             ));
         }
-        if does_work(experiment, group) {
+        if lead.is_none() && has("cpu") {
+            // Nobody waits for answers: what counts is who gets the CPUs.
+            columns.push(cpu_column(experiment, group));
+        } else if does_work(experiment, group) {
             columns.push(work_column(experiment, group));
         }
     }
@@ -282,6 +285,27 @@ fn cell(value: f64, half: Option<f64>, scale: Scale) -> String {
                 scale.name
             )
         }
+    }
+}
+
+fn cpu_column(experiment: &Experiment, group: &Group) -> Column {
+    let metric = format!("{}.cpu", group.name);
+    let cells = experiment
+        .arms
+        .iter()
+        .map(|arm| match experiment.estimate(&arm.name, &metric) {
+            None => ABSENT.into(),
+            Some(e) => match e.half {
+                None => format!("{:.3}", e.mean),
+                Some(half) => format!("{:.3} ± {half:.3}", e.mean),
+            },
+        })
+        .collect();
+    Column {
+        group: group.name.clone(),
+        name: "CPUs".into(),
+        cells,
+        importance: 1,
     }
 }
 

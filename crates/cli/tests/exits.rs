@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command as a user meets it: what wrong input gets, exit statuses, what is kept.
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run that is over in no time.
+const SHORT: &str = r#"
+[run]
+warmup = "10ms"
+measure = "200ms"
+seeds = 2
+[vm.web]
+class = "latency"
+vcpus = 2
+tasks = ["worker"]
+[vm.hog]
+count = 3
+vcpus = 2
+tasks = ["burn"]
+[task.worker]
+loop = ["receive users", "compute exp(300us)", "reply"]
+[task.burn]
+model = "busy"
+[client.users]
+to = "web"
+sends = "poisson(400/s)"
+[compare]
+policies = ["gfifo", "vmfair"]
+"#;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(scenario: &str) -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("short.toml"), scenario).unwrap();
+        Place { dir }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        command
+            .current_dir(self.dir.path())
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn berth(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs it, expects this status, gives what it said on standard error.
+    fn fails(&self, status: i32, arguments: &[&str]) -> String {
+        let out = self.berth(arguments);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(
+            out.status.code(),
+            Some(status),
+            "berth {arguments:?} said: {said}"
+        );
+        assert!(said.contains("error: ") || status == 1, "{said}");
+        said
+    }
+
+    /// Runs it, expects success, gives standard output.
+    fn works(&self, arguments: &[&str]) -> String {
+        let out = self.berth(arguments);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(
+            out.status.code(),
+            Some(0),
+            "berth {arguments:?} said: {said}"
+        );
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    fn results(&self) -> serde_json::Value {
+        let path = self.dir.path().join("berth-out/short/sim.json");
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    fn has_results(&self) -> bool {
+        self.dir.path().join("berth-out").exists()
+    }
+}
+
+fn policy(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("tests/policies/{name}.bpf.c"))
+        .display()
+        .to_string()
+}
+
+#[test]
+fn wrong_input_is_status_2_and_runs_nothing() {
+    let place = Place::new(SHORT);
+    let rows: &[(&[&str], &str)] = &[
+        (&["sim", "no-such"], "there is no scenario `no-such`"),
+        (&["sim", "nothere.toml"], "there is no such file"),
+        (&["sim", "."], "not a file"),
+        (
+            &["sim", "short.toml", "--set", "vm.web.vcpu=2"],
+            "did you mean `vcpus`?",
+        ),
+        (
+            &["sim", "short.toml", "--set", "run.measure=5"],
+            "write \"5us\"",
+        ),
+        (&["sim", "short.toml", "--set", "host.cores=0"], "1 to 4096"),
+        (
+            &["sim", "short.toml", "--set", "host.cores=5000"],
+            "1 to 4096",
+        ),
+        (
+            &["sim", "short.toml", "--set", "vm.web.vcpus=0"],
+            "at least one vCPU",
+        ),
+        (
+            &["sim", "short.toml", "--set", "vm.web.weight=0"],
+            "1 to 10000",
+        ),
+        (
+            &["sim", "short.toml", "--set", "vm.web.affinity=[]"],
+            "could run nowhere",
+        ),
+        (
+            &["sim", "short.toml", "--set", "host.kernel=5.4"],
+            "the simulator has: 6.18",
+        ),
+        (
+            &["sim", "short.toml", "--set", "policy.slize_us=5"],
+            "has no parameter `slize_us`; did you mean `slice_us`?",
+        ),
+        (
+            &["sim", "short.toml", "--set", "policy.slice_us=0"],
+            "slice_us",
+        ),
+        (
+            &["sim", "short.toml", "--vary", "vm.web.count=1,,2"],
+            "a value is missing",
+        ),
+        (
+            &["sim", "short.toml", "--arm", "vmfare"],
+            "did you mean `vmfair`?",
+        ),
+        (
+            &["sim", "short.toml", "--arm", "linux"],
+            "no arm of the scenario can run here",
+        ),
+        (
+            &["sim", "short.toml", "--policy", "./nothere.bpf.c"],
+            "nothere.bpf.c",
+        ),
+        (
+            &["sim", "short.toml", "--policy", "vmfairr"],
+            "did you mean `vmfair`?",
+        ),
+        (&["policy", "show", "vmfairr"], "did you mean `vmfair`?"),
+        (
+            &["policy", "check", "short.toml"],
+            "there is no policy `short.toml` (for the file, write ./short.toml)",
+        ),
+        (
+            &["scenario", "check", "nothere.toml"],
+            "there is no such file",
+        ),
+        (&["scenario", "help", "vms"], "did you mean `vm`?"),
+        (&["sim", "short.toml", "--seeds", "many"], "invalid value"),
+        (&["simulate"], "unrecognized subcommand"),
+    ];
+    for (arguments, words) in rows {
+        let said = place.fails(2, arguments);
+        assert!(
+            said.contains(words),
+            "berth {arguments:?} said:\n{said}\n-- without: {words}"
+        );
+        assert!(!said.contains("panicked"), "{said}");
+    }
+    assert!(!place.has_results());
+}
+
+#[test]
+fn policies_that_cannot_be_loaded() {
+    let place = Place::new(SHORT);
+    let said = place.fails(2, &["sim", "short.toml", "--policy", &policy("broken")]);
+    assert!(
+        said.contains("broken.bpf.c:3:14: error: expected expression"),
+        "{said}"
+    );
+    let said = place.fails(2, &["policy", "check", &policy("unknown")]);
+    assert!(said.contains("scx_bpf_guess_best_cpu"), "{said}");
+    assert!(!place.has_results());
+}
+
+#[test]
+fn policies_that_misbehave_end_with_status_3_and_the_rest_is_kept() {
+    let place = Place::new(SHORT);
+    let rows = [
+        ("endless", "endless.bpf.c:11"),
+        ("wild", "0x40"),
+        ("never", "runnable task stall"),
+    ];
+    for (name, words) in rows {
+        let length = if name == "never" {
+            "run.measure=9s"
+        } else {
+            "run.measure=100ms"
+        };
+        let said = place.fails(
+            3,
+            &[
+                "sim",
+                "short.toml",
+                "--seed",
+                "1",
+                "--set",
+                length,
+                "--policy",
+                &policy(name),
+            ],
+        );
+        assert!(
+            said.contains(&format!("arm {name}, seed 1: policy {name}")),
+            "{said}"
+        );
+        assert!(said.contains(words), "{name}: {said}");
+        assert!(said.contains("2 of 3 runs are kept"), "{said}");
+        let results = place.results();
+        assert_eq!(results["complete"], false);
+        assert_eq!(
+            results["experiments"][0]["runs"].as_array().unwrap().len(),
+            2
+        );
+    }
+}
+
+#[test]
+fn a_run_from_start_to_end() {
+    let place = Place::new(SHORT);
+    let text = place.works(&["sim", "short.toml"]);
+    for words in [
+        "short · 4 CPUs",
+        "web: response time",
+        "vmfair against gfifo",
+        "Results  berth-out/short/sim.json",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(!text.contains('\x1b'), "no colour: not a terminal");
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    let results = place.results();
+    assert_eq!(results["complete"], true);
+    assert_eq!(results["provenance"]["command"], "berth sim short.toml");
+
+    // The same again, in whatever order the runs are done, gives the same.
+    place.works(&["sim", "short.toml", "--workers", "1"]);
+    assert_eq!(place.results()["experiments"], results["experiments"]);
+
+    // The provenance's scenario is the scenario.
+    std::fs::write(
+        place.dir.path().join("again.toml"),
+        results["provenance"]["scenario"].as_str().unwrap(),
+    )
+    .unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&place.works(&["sim", "again.toml", "--json"])).unwrap();
+    assert_eq!(
+        json["experiments"][0]["runs"],
+        results["experiments"][0]["runs"]
+    );
+
+    let csv = place.works(&["sim", "short.toml", "--csv", "--seed", "2"]);
+    assert!(
+        csv.starts_with("place,variant,arm,seed,metric,unit,value\nsim,,gfifo,2,"),
+        "{csv}"
+    );
+}
+
+#[test]
+fn variants() {
+    let place = Place::new(SHORT);
+    let text = place.works(&[
+        "sim",
+        "short.toml",
+        "--vary",
+        "vm.hog.count=1,4",
+        "--seeds",
+        "1",
+    ]);
+    assert!(
+        text.contains("with vm.hog.count=1") && text.contains("with vm.hog.count=4"),
+        "{text}"
+    );
+    assert_eq!(place.results()["experiments"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn expectations_decide_the_status() {
+    let expect = |bound: &str| {
+        format!(
+            "{SHORT}\n[[expect]]\nmetric = \"web.response.p99\"\narm = \"vmfair\"\nat_most = \"{bound}\"\n"
+        )
+    };
+    let text = Place::new(&expect("10s")).works(&["sim", "short.toml"]);
+    assert!(
+        text.contains("ok   web.response.p99 of vmfair at most 10.0 s"),
+        "{text}"
+    );
+    let place = Place::new(&expect("1ns"));
+    let out = place.berth(&["sim", "short.toml"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        String::from_utf8(out.stdout)
+            .unwrap()
+            .contains("FAIL web.response.p99")
+    );
+    assert!(place.has_results());
+}
+
+#[test]
+fn an_unwritable_folder_is_told_and_the_table_shown_all_the_same() {
+    let place = Place::new(SHORT);
+    std::fs::write(place.dir.path().join("berth-out"), "in the way").unwrap();
+    let out = place.berth(&["sim", "short.toml"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(
+        String::from_utf8(out.stdout)
+            .unwrap()
+            .contains("web: response time")
+    );
+    assert!(
+        String::from_utf8(out.stderr)
+            .unwrap()
+            .contains("cannot write")
+    );
+}
+
+#[test]
+fn ctrl_c_keeps_what_is_finished() {
+    let place = Place::new(SHORT);
+    let child = place
+        .command(&["sim", "short.toml", "--seeds", "100000", "--workers", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let asked = Instant::now();
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(130), "{said}");
+    assert!(said.contains("of 200000 runs are kept"), "{said}");
+    assert!(asked.elapsed() < Duration::from_secs(60));
+    let results = place.results();
+    assert_eq!(results["complete"], false);
+    assert!(
+        !results["experiments"][0]["runs"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn words_about_scenarios_and_policies() {
+    let place = Place::new(SHORT);
+    assert!(
+        place
+            .works(&["scenario", "list"])
+            .contains("noisy-neighbour")
+    );
+    assert!(
+        place
+            .works(&["scenario", "check", "short.toml", "weights"])
+            .contains("ok   short.toml · 4 CPUs · 4 VMs")
+    );
+    let full = place.works(&["scenario", "show", "short.toml", "--full"]);
+    assert!(
+        full.contains("weight = 100") && full.contains("# default") && full.contains("# line"),
+        "{full}"
+    );
+    assert!(
+        place
+            .works(&["scenario", "show", "weights"])
+            .starts_with("# Weights")
+    );
+    let _: serde_json::Value =
+        serde_json::from_str(&place.works(&["scenario", "show", "short.toml", "--json"])).unwrap();
+    assert!(
+        place
+            .works(&["scenario", "help", "steps"])
+            .contains("compute exp(300us)")
+    );
+    let list = place.works(&["policy", "list"]);
+    assert!(list.contains("vmfair") && list.contains("gfifo"), "{list}");
+    let show = place.works(&["policy", "show", "vmfair"]);
+    assert!(
+        show.contains("slice_us") && show.contains("3000 us"),
+        "{show}"
+    );
+    assert!(
+        place
+            .works(&["policy", "show", "gfifo", "--source"])
+            .contains("BPF_STRUCT_OPS")
+    );
+    assert!(
+        place
+            .works(&["policy", "list", "--kfuncs"])
+            .contains("scx_bpf_dsq_insert")
+    );
+    assert!(
+        place
+            .works(&["policy", "check", "vmfair"])
+            .starts_with("ok   vmfair")
+    );
+    assert!(place.works(&["--help"]).contains("Examples:"));
+}

@@ -240,10 +240,9 @@ impl Handle {
             if !self.tasks.hot[task as usize].migrating || self.wrong(Mutation::NoisyMigration) {
                 self.op_task(Op::Runnable, task, flags);
             }
+            // It has arrived: from here on a change of queue is no longer part of the migration.
+            self.tasks.hot[task as usize].sticky_cpu = -1;
             self.do_enqueue_task(rq, task, flags, sticky);
-            if sticky >= 0 {
-                self.tasks.hot[task as usize].sticky_cpu = -1;
-            }
         }
         self.cpus[rq as usize].in_wakeup = false;
         if flags & ENQ_CPU_SELECTED != 0 && rq as i32 != self.tasks.ts(task).scx.selected_cpu {

@@ -217,6 +217,16 @@ impl Ctx {
         self.k.kill_task(task, self.cpu);
     }
 
+    /// Change another task's nice value (-20..=19), whatever it is doing, as `setpriority` does.
+    pub fn set_nice(&mut self, task: TaskId, nice: i32) {
+        self.k.set_nice(task, nice);
+    }
+
+    /// Change another task's CPUs, whatever it is doing, as `sched_setaffinity` does.
+    pub fn set_affinity(&mut self, task: TaskId, mask: MaskId) {
+        self.k.set_affinity(task, mask);
+    }
+
     /// The mask of these CPUs (interned: equal lists give the equal number). Empty = all CPUs. CPUs beyond the
     /// machine are ignored. Not for the event path: make masks in [`Workload::start`].
     pub fn mask(&mut self, cpus: &[CpuId]) -> MaskId {

@@ -64,6 +64,12 @@ impl Handle {
         }
     }
 
+    /// The task leaves its autogroup, as every exiting thread does: a change of nothing the policy can see.
+    pub fn leave_autogroup(self, task: TaskId) {
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_MOVE | DEQ_NOCLOCK);
+        self.end_change(c);
+    }
+
     /// setpriority
     pub fn set_nice(mut self, task: TaskId, nice: i32) {
         let nice = nice.clamp(-20, 19);

@@ -95,13 +95,14 @@ impl Handle {
         let c = &self.cpus[cpu as usize];
         if c.bal_keep && self.class_on(cpu) == Some(SchedClass::Ext) {
             if self.tasks.ts(prev).scx.slice == 0 {
+                let restart = self.wrong(Mutation::KeepLastRestarts);
+                if restart {
+                    self.op_task(Op::Stopping, prev, 1);
+                }
                 self.refill_slice(prev);
-            }
-            if self.wrong(Mutation::KeepLastRestarts)
-                && self.tasks.hot[prev as usize].life == Life::Runnable
-            {
-                self.op_task(Op::Stopping, prev, 1);
-                self.op_task(Op::Running, prev, 0);
+                if restart {
+                    self.op_task(Op::Running, prev, 0);
+                }
             }
             return prev;
         }

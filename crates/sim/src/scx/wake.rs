@@ -273,6 +273,7 @@ impl Handle {
         let task = self.cpus[cpu as usize].curr;
         self.tasks.ts(task).flags |= PF_EXITING;
         self.tasks.ts(task).exit_state = 16;
+        self.leave_autogroup(task);
         self.schedule(cpu, Why::Dead);
     }
 

@@ -62,13 +62,6 @@ impl Handle {
     }
 
     fn move_task(self, it: u64, p: u64, dsq_id: u64, flags: u64) -> u64 {
-        let legal = super::MOVE;
-        if let Some(op) = self.policy.op
-            && legal >> op as u32 & 1 == 0
-            && !self.wrong(Mutation::MoveAnywhere)
-        {
-            return self.refuse("scx_bpf_dsq_move", op) as u64;
-        }
         let Some(task) = self.task_arg("scx_bpf_dsq_move", p) else {
             return 0;
         };

@@ -9,6 +9,7 @@ mod objects;
 mod state;
 
 use super::kernel::Handle;
+use super::mutation::Mutation;
 use crate::workload::api::TaskId;
 use berth_policy::abi::{Inst, KernelFn, Op};
 use berth_policy::error::LoadError;
@@ -71,6 +72,9 @@ impl Handle {
 
     #[cold]
     fn refuse(self, name: &str, op: Op) -> bool {
+        if self.wrong(Mutation::MoveAnywhere) && name.starts_with("scx_bpf_dsq_move") {
+            return true;
+        }
         self.scx_error(format!(
             "{name}() called from ops.{}, where it is not allowed",
             op.name()

@@ -77,13 +77,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Does `self` come before `other`? (Signed difference, as the kernel's time_before64.)
-    #[inline]
+    /// Does `self` come before `other`? (Signed difference, as the kernel's time_before64; no branches.)
+    #[inline(always)]
     fn before(&self, other: &Entry) -> bool {
-        match self.vtime.wrapping_sub(other.vtime) as i64 {
-            0 => (self.seq.wrapping_sub(other.seq) as i32) < 0,
-            d => d < 0,
-        }
+        let d = self.vtime.wrapping_sub(other.vtime) as i64;
+        let s = self.seq.wrapping_sub(other.seq) as i32;
+        (d < 0) | ((d == 0) & (s < 0))
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Map {
 }
 
 /// Elements per chunk of a task or cgroup storage map (chunks never move).
-pub const STORAGE_CHUNK: usize = 64;
+pub const STORAGE_CHUNK: usize = 16;
 
 /// A BPF function as a *value* (timer, bpf_loop callbacks): `FUNC_TAG | FuncId`, the same in both executors.
 pub const FUNC_TAG: u64 = 0xfbf0_0000_0000_0000;

@@ -314,23 +314,19 @@ impl Instance {
     ///
     /// # Safety
     /// Pointers among `args` are what the operation's prototype says and stay valid during the call.
-    #[inline]
+    #[inline(always)] // so that the arguments are copied by their known number
     pub unsafe fn call(&self, op: Op, args: &[u64]) -> std::result::Result<u64, Trap> {
         let func = self.ops[op as usize];
         if func == NO_FUNC {
             return Ok(0);
         }
         let mut context = [0u64; 6];
-        context[..args.len()].copy_from_slice(args);
-        // SAFETY: the caller's promise; an entry reads its arguments through r1.
-        unsafe {
-            self.enter(
-                func as usize,
-                op,
-                &[context.as_ptr() as u64, 0, 0, 0, 0],
-                arguments(&context, false),
-            )
+        for (to, from) in context.iter_mut().zip(args) {
+            *to = *from;
         }
+        // SAFETY: the caller's promise; an entry reads its arguments through r1.
+        let result = unsafe { self.enter_op(func as usize, op, &context) };
+        result.map_err(|trap| *trap)
     }
 
     /// Call a BPF function by its value (a timer's callback), in the context `op`.
@@ -361,7 +357,7 @@ impl Instance {
         let mut registers = [0u64; 5];
         registers[..args.len()].copy_from_slice(args);
         // SAFETY: the caller's promise.
-        unsafe { self.enter(func, op, &registers, Arguments::default()) }
+        unsafe { self.enter(func, op, &registers, Arguments::default()) }.map_err(|trap| *trap)
     }
 
     /// Run the SEC("syscall") program `name` on `context`, which it may read and write.
@@ -384,13 +380,26 @@ impl Instance {
         };
         let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.enter(*func, Op::Syscall, &args, arguments(context, true)) })
+        let result = unsafe { self.enter(*func, Op::Syscall, &args, arguments(context, true)) };
+        Ok(result.map_err(|trap| *trap))
     }
 
     /// The function a `FUNC_TAG` value stands for.
     pub fn function(&self, value: u64) -> Option<FuncId> {
         let id = (value ^ FUNC_TAG) as usize;
         (id < self.policy.program().funcs.len()).then_some(id)
+    }
+
+    /// An operation: one pointer to the arguments.
+    unsafe fn enter_op(
+        &self,
+        func: FuncId,
+        op: Op,
+        context: &[u64; 6],
+    ) -> std::result::Result<u64, Box<Trap>> {
+        let args = [context.as_ptr() as u64, 0, 0, 0, 0];
+        // SAFETY: the caller's promise.
+        unsafe { self.enter(func, op, &args, arguments(context, false)) }
     }
 
     #[inline]
@@ -400,7 +409,7 @@ impl Instance {
         op: Op,
         args: &[u64; 5],
         arguments: Arguments,
-    ) -> std::result::Result<u64, Trap> {
+    ) -> std::result::Result<u64, Box<Trap>> {
         let raw = self.raw.get();
         // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
         unsafe {
@@ -414,14 +423,11 @@ impl Instance {
                         self.policy.program().funcs[i].name.clone()
                     })
                 }
-                Mode::Checked => self.policy.prepared().run(
-                    self.policy.program(),
-                    raw,
-                    func,
-                    *args,
-                    arguments,
-                    self,
-                ),
+                Mode::Checked => self
+                    .policy
+                    .prepared()
+                    .run(self.policy.program(), raw, func, *args, arguments, self)
+                    .map_err(Box::new),
             };
             (*raw).op = outer_op;
             (*raw).insns_limit = outer_limit.wrapping_add((*raw).insns - start);

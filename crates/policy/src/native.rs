@@ -50,9 +50,10 @@ impl NativeTable {
     }
 }
 
+/// What came of entering translated code: `result`, or why it was left.
 #[repr(C)]
-#[derive(Default)]
-struct RawTrap {
+struct Outcome {
+    result: u64,
     kind: u64,
     a: u64,
     b: u64,
@@ -62,13 +63,7 @@ const TRAP_BUDGET: u64 = 1;
 pub(crate) const TRAP_ACCESS: u64 = 2;
 
 unsafe extern "C" {
-    fn berth_enter(
-        f: NativeFn,
-        inst: *mut Inst,
-        args: *const u64,
-        result: *mut u64,
-        trap: *mut RawTrap,
-    ) -> c_int;
+    fn berth_enter(f: NativeFn, inst: *mut Inst, args: *const u64, outcome: *mut Outcome) -> c_int;
     fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, u1: u64, u2: u64) -> u64;
     fn berth_install_handler();
     fn berth_register_code(start: u64, end: u64) -> c_int;
@@ -98,26 +93,34 @@ pub unsafe fn enter(
     inst: *mut Inst,
     args: &[u64; 5],
     names: impl Fn(usize) -> String,
-) -> Result<u64, Trap> {
-    let mut result = 0;
-    let mut trap = RawTrap::default();
-    // SAFETY: the caller's promise.
-    if unsafe { berth_enter(f, inst, args.as_ptr(), &mut result, &mut trap) } == 0 {
-        return Ok(result);
+) -> Result<u64, Box<Trap>> {
+    let mut outcome = std::mem::MaybeUninit::<Outcome>::uninit();
+    // SAFETY: the caller's promise; `result` is written on a normal return, all the rest on a trap.
+    unsafe {
+        if berth_enter(f, inst, args.as_ptr(), outcome.as_mut_ptr()) == 0 {
+            return Ok((&raw const (*outcome.as_ptr()).result).read());
+        }
+        let place = outcome.as_mut_ptr();
+        (*place).result = 0;
+        Err(trap(table, outcome.assume_init_ref(), names))
     }
-    let kind = if trap.kind == TRAP_BUDGET {
-        TrapKind::Budget { insns: trap.a }
+}
+
+#[cold]
+fn trap(table: &NativeTable, outcome: &Outcome, names: impl Fn(usize) -> String) -> Box<Trap> {
+    let kind = if outcome.kind == TRAP_BUDGET {
+        TrapKind::Budget { insns: outcome.a }
     } else {
         // How wide the access was is not known here; the checked mode says it.
         TrapKind::BadAccess {
-            address: trap.a,
+            address: outcome.a,
             size: 0,
-            write: trap.b != 0,
+            write: outcome.b != 0,
         }
     };
-    Err(Trap {
+    Box::new(Trap {
         kind,
-        function: table.nearest(trap.pc).map(names),
+        function: table.nearest(outcome.pc).map(names),
         file: None,
         line: None,
     })

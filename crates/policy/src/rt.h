@@ -66,7 +66,7 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 #define RT static inline __attribute__((always_inline, unused))
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-#define STORAGE_CHUNK 64
+#define STORAGE_CHUNK 16
 #define FUNC_TAG 0xfbf0000000000000ull
 #define TRAP_BUDGET 1
 #define MAX_LOOPS (1u << 23)

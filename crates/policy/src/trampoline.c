@@ -17,14 +17,15 @@ typedef u64 (*native_fn)(void *, u64, u64, u64, u64, u64);
 
 enum { TRAP_BUDGET = 1, TRAP_ACCESS = 2 };
 
-struct trap {
-	u64 kind, a, b, pc;
+/* Result of a normal return, or the rest. */
+struct outcome {
+	u64 result, kind, a, b, pc;
 };
 
 struct frame {
 	void *jump[5];
 	struct frame *outer;
-	struct trap *trap;
+	struct outcome *outcome;
 };
 
 struct range {
@@ -36,26 +37,27 @@ static _Thread_local struct frame *innermost;
 static _Atomic(struct range *) ranges;
 static struct sigaction old_segv, old_bus;
 
-/* Runs fn; 0 = returned with *result, 1 = trapped with *trap. */
-__attribute__((noinline)) int berth_enter(native_fn fn, void *inst, const u64 *args, u64 *result, struct trap *trap)
+/* Runs fn; 0 = returned, 1 = trapped. */
+__attribute__((noinline)) int berth_enter(native_fn fn, void *inst, const u64 *args, struct outcome *outcome)
 {
 	struct frame f;
 
 	f.outer = innermost;
-	f.trap = trap;
+	f.outcome = outcome;
 	if (__builtin_setjmp(f.jump)) {
 		innermost = innermost->outer;
 		return 1;
 	}
 	innermost = &f;
-	*result = fn(inst, args[0], args[1], args[2], args[3], args[4]);
+	/* Through f: nothing else needs to live across the call. */
+	f.outcome->result = fn(inst, args[0], args[1], args[2], args[3], args[4]);
 	innermost = f.outer;
 	return 0;
 }
 
 static _Noreturn void leave(u64 kind, u64 a, u64 b, u64 pc)
 {
-	*innermost->trap = (struct trap){ kind, a, b, pc };
+	*innermost->outcome = (struct outcome){ 0, kind, a, b, pc };
 	__builtin_longjmp(innermost->jump, 1);
 }
 

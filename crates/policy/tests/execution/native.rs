@@ -50,7 +50,8 @@ impl Native {
         let code = self.table.functions()[func];
         let inst: *mut Inst = &mut *host.inst;
         // SAFETY: the program touches its context and the host's section only, or traps.
-        unsafe { native::enter(&self.table, code, inst, &args, |i| self.names[i].clone()) }?;
+        unsafe { native::enter(&self.table, code, inst, &args, |i| self.names[i].clone()) }
+            .map_err(|t| *t)?;
         Ok(Outcome {
             registers: harness::registers(&context),
             section: host.section(),

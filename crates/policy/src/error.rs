@@ -21,7 +21,7 @@ pub enum LoadError {
     Broken(String),
     #[error("the simulator does not support {0}")]
     Unsupported(String),
-    #[error("the policy needs what the simulator does not have: {} (docs/supported.md lists what it has)", .names.join(", "))]
+    #[error("the policy needs what the simulator does not have: {} (`berth policy supported` lists what it has)", .names.join(", "))]
     Missing { names: Vec<String> },
     #[error("{0}")]
     Setting(String),

@@ -496,6 +496,27 @@ impl Instance {
         })
     }
 
+    /// Lines the policy printed so far (`bpf_printk`), kept or not.
+    pub fn prints(&self) -> u64 {
+        // SAFETY: one operation.
+        unsafe { self.state() }.prints
+    }
+
+    /// Keep what the policy prints from now on; without this, lines are counted and not even formatted.
+    pub fn keep_prints(&self) {
+        // SAFETY: one operation.
+        unsafe { self.state() }.print_log.get_or_insert_default();
+    }
+
+    /// Take the lines kept so far.
+    pub fn take_prints(&self) -> Vec<String> {
+        // SAFETY: one operation.
+        match &mut unsafe { self.state() }.print_log {
+            Some(lines) => std::mem::take(lines),
+            None => Vec::new(),
+        }
+    }
+
     /// A task is gone: free its storages. `index` is its `berth_index`.
     pub fn task_gone(&self, index: u32) {
         self.free_storage(maps::kind::TASK_STORAGE, index);

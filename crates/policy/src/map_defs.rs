@@ -167,7 +167,7 @@ fn check(def: &mut MapDef) -> Result<()> {
             Ok(())
         }
         other => Err(LoadError::Unsupported(format!(
-            "maps of type {other} (map {name}); see the list of map types in docs/supported.md"
+            "maps of type {other} (map {name}); `berth policy supported` lists those it has"
         ))),
     }
 }

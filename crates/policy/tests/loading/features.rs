@@ -114,6 +114,21 @@ fn the_host_sees_maps_and_context() {
 }
 
 #[test]
+fn prints_are_counted_and_kept_on_request() {
+    let policy = policy("v3");
+    for mode in [Mode::Native, Mode::Checked] {
+        let mut machine = Machine::new();
+        let instance = instance(&policy, mode, &mut machine);
+        assert_eq!(run(&instance, "strings", &mut [0]), 0);
+        assert_eq!((instance.prints(), instance.take_prints().len()), (1, 0));
+        instance.keep_prints();
+        assert_eq!(run(&instance, "strings", &mut [0]), 0);
+        assert_eq!(instance.prints(), 2);
+        assert_eq!(instance.take_prints(), ["line 1"]);
+    }
+}
+
+#[test]
 fn timers_lead_to_their_element() {
     let policy = policy("v3");
     for mode in [Mode::Native, Mode::Checked] {

@@ -28,6 +28,10 @@ pub struct Args {
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
 
+    /// Only fetch what a VM needs (emulator, kernel) into the cache; no scenario is run
+    #[arg(long)]
+    fetch: bool,
+
     /// Look for newer kernels and emulators, even if there are some in the cache
     #[arg(long)]
     refresh: bool,
@@ -71,6 +75,9 @@ const SHORT: Lengths = Lengths {
 
 pub fn run(args: &Args) -> Done {
     let rule = KernelRule::parse(&args.kernel).map_err(input)?;
+    if args.fetch {
+        return fetch(args, &rule);
+    }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
     if plan.variants.len() != 1 {
@@ -119,6 +126,27 @@ pub fn run(args: &Args) -> Done {
     drop(bar);
     let records = records.into_inner().unwrap_or_else(|e| e.into_inner());
     report(args, &plan, &assets, records, outcome.map(|_| ()))
+}
+
+/// Emulator and kernel into the cache, so that a later run needs no network.
+fn fetch(args: &Args, rule: &KernelRule) -> Done {
+    let talk = !args.run.quiet && std::io::stderr().is_terminal();
+    let bar = Bar::new(1, talk);
+    let listener = |progress: Progress| match progress {
+        Progress::Say(text) => bar.line(&text),
+        Progress::Download { what, done, total } => {
+            bar.say(format!("{what}: {} of {} MB", done >> 20, total >> 20));
+        }
+        Progress::Boot { .. } | Progress::Done { .. } => {}
+    };
+    let assets = assets::ensure(rule, args.refresh, &listener, interrupt::flag());
+    drop(bar);
+    let assets = assets.map_err(failed)?;
+    output::print(&format!(
+        "ready: kernel {}, QEMU {}\n",
+        assets.kernel.release, assets.qemu.version
+    ));
+    Ok(())
 }
 
 fn options(args: &Args) -> LabOptions {
@@ -218,7 +246,8 @@ fn report(
             if let Some(folder) = saved.parent() {
                 beside_the_simulator(folder, &results.experiments[0]);
             }
-            let again = format!("berth sim {}   the same, simulated", args.run.scenario);
+            let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
+            let again = format!("berth sim {name}   the same, simulated");
             output::next_steps(&saved, &[("Compare", again)]);
         }
     }
@@ -238,11 +267,7 @@ fn beside_the_simulator(folder: &Path, lab: &berth_results::experiment::Experime
     let Ok(Some(sim)) = write::read(folder, Place::Sim) else {
         return;
     };
-    let Some(sim) = sim
-        .experiments
-        .iter()
-        .find(|e| e.variant.is_empty() && e.setup.groups == lab.setup.groups)
-    else {
+    let Some(sim) = crate::results::matching(&sim, lab) else {
         return;
     };
     output::print("Simulator and real kernel, side by side\n\n");

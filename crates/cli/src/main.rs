@@ -10,6 +10,7 @@ mod plan;
 mod policies;
 mod policy;
 mod replications;
+mod results;
 mod scenario;
 mod sim;
 mod simulator;
@@ -34,6 +35,8 @@ enum Verb {
     Lab(lab::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
+    /// Kept results, shown again
+    Results(results::Args),
     /// Ready and own scenarios: list, show, check, help
     Scenario(scenario::Args),
 }
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
         Verb::Policy(args) => policy::run(&args),
+        Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),
     };
     exit::code(done)

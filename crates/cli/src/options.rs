@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Options that every place of running a scenario shares.
+use crate::exit::Failure;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunOptions {
     /// A ready scenario's name (berth scenario list), or a file
-    pub scenario: String,
+    pub scenario: Option<String>,
 
     /// Change a value: ADDRESS=VALUE, e.g. vm.web.count=4, task.worker.threads=8, policy.slice_us=1000
     #[arg(long, value_name = "ADDRESS=VALUE")]
@@ -49,6 +50,18 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// The scenario that the user named.
+    ///
+    /// # Errors
+    /// None was named.
+    pub fn scenario(&self) -> Result<&str, Failure> {
+        self.scenario.as_deref().ok_or_else(|| {
+            Failure::Input(
+                "which scenario? A file, or a ready one: berth scenario list shows them".into(),
+            )
+        })
+    }
+
     /// The command that makes the same results again: the arguments of this one, quoted for a shell.
     pub fn command(&self) -> String {
         let arguments = std::env::args().skip(1).map(|a| quote(&a));

@@ -61,6 +61,12 @@ pub fn show(options: &RunOptions, results: &Results, baseline: Option<&str>) -> 
         print(&write::to_csv(results).map_err(failed)?);
         return Ok(());
     }
+    print(&text(results, baseline));
+    Ok(())
+}
+
+/// Results as tables and sentences. `baseline` is the arm that the scenario names, if it is known.
+pub fn text(results: &Results, baseline: Option<&str>) -> String {
     let style = style();
     let mut text = String::from("\n");
     for experiment in &results.experiments {
@@ -83,8 +89,7 @@ pub fn show(options: &RunOptions, results: &Results, baseline: Option<&str>) -> 
         }
         text.push('\n');
     }
-    print(&text);
-    Ok(())
+    text
 }
 
 /// The last lines: where the results are and what to do next.

@@ -76,7 +76,7 @@ pub fn plan(
     policies: &[&str],
     lengths: Option<Lengths>,
 ) -> Result<Plan, Failure> {
-    let input = shipped::find(&options.scenario)?;
+    let input = shipped::find(options.scenario()?)?;
     let mut variants = Vec::new();
     let mut warnings = Vec::new();
     for set in edit::variants(&options.vary)? {

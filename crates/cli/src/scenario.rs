@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth scenario list|show|check|help`.
 use crate::exit::{Done, Failure};
+use crate::output::print;
 use berth_scenario::{Edit, Loaded, help, read, shipped, show};
 use clap::Subcommand;
 
@@ -47,6 +48,9 @@ enum Verb {
         /// E.g. vm, task, steps, sends, metrics
         #[arg(default_value = "scenario")]
         word: String,
+        /// Everything, as a page of the book
+        #[arg(long)]
+        markdown: bool,
     },
 }
 
@@ -60,14 +64,17 @@ pub fn run(args: &Args) -> Done {
             json,
         } => show_one(scenario, *full, set, *json),
         Verb::Check { scenarios, set } => check(scenarios, set),
-        Verb::Help { word } => {
-            print!("{}", help::page(word).map_err(Failure::Input)?);
+        Verb::Help { markdown: true, .. } => {
+            print(&help::markdown());
+            Ok(())
+        }
+        Verb::Help { word, .. } => {
+            let mut text = help::page(word).map_err(Failure::Input)?;
             if word == "scenario" {
-                println!(
-                    "\n  More: berth scenario help {}",
-                    help::topics()[1..].join("|")
-                );
+                let topics = help::topics()[1..].join("|");
+                text.push_str(&format!("\n  More: berth scenario help {topics}\n"));
             }
+            print(&text);
             Ok(())
         }
     }
@@ -79,16 +86,21 @@ fn list(json: bool) -> Done {
             let title = shipped::find(name).and_then(|input| read(&input, &[])).map(|l| l.scenario.title);
             serde_json::json!({ "name": name, "title": title.unwrap_or_default(), "question": shipped::question(text) })
         });
-        println!("{:#}", serde_json::Value::Array(rows.collect()));
+        print(&format!("{:#}\n", serde_json::Value::Array(rows.collect())));
         return Ok(());
     }
+    let mut out = String::new();
     for (name, text) in shipped::SHIPPED {
-        println!("{name}");
+        out.push_str(&format!("{name}\n"));
         for line in wrap(&shipped::question(text), 94) {
-            println!("    {line}");
+            out.push_str(&format!("    {line}\n"));
         }
     }
-    println!("\n  Run one    berth sim {}", shipped::SHIPPED[0].0);
+    out.push_str(&format!(
+        "\n  Run one    berth sim {}\n",
+        shipped::SHIPPED[0].0
+    ));
+    print(&out);
     Ok(())
 }
 
@@ -118,16 +130,16 @@ fn edits(set: &[String]) -> Vec<Edit> {
 fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
     let input = shipped::find(what)?;
     if !full && !json && set.is_empty() {
-        print!("{}", input.text);
+        print(&input.text);
         return Ok(());
     }
     let loaded = read(&input, &edits(set))?;
     if json {
         let text = serde_json::to_string_pretty(&loaded.scenario)
             .map_err(|e| Failure::Input(e.to_string()))?;
-        println!("{text}");
+        print(&format!("{text}\n"));
     } else {
-        print!("{}", show::full(&loaded.facts));
+        print(&show::full(&loaded.facts));
     }
     Ok(())
 }
@@ -139,14 +151,14 @@ fn check(scenarios: &[String], set: &[String]) -> Done {
             scenario, warnings, ..
         } = read(&input, &edits(set))?;
         let vms: u32 = scenario.vms.iter().map(|v| v.count).sum();
-        println!(
-            "ok   {} · {} CPUs · {vms} VMs · {} arms",
+        print(&format!(
+            "ok   {} · {} CPUs · {vms} VMs · {} arms\n",
             input.shown,
             scenario.host.nr_cpus(),
             scenario.arms.len()
-        );
+        ));
         for warning in warnings {
-            println!("     note: {warning}");
+            print(&format!("     note: {warning}\n"));
         }
     }
     Ok(())

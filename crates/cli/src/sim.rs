@@ -160,12 +160,17 @@ fn next(
     {
         let again = format!(
             "berth sim {} --arm {} --seed {}",
-            options.scenario, arm.arm.name, plan.seeds[0]
+            options.scenario.as_deref().unwrap_or(&plan.name),
+            arm.arm.name,
+            plan.seeds[0]
         );
         lines.push(("Again", format!("{again}   one run: same bytes every time")));
     }
     if cfg!(feature = "kernel") {
-        let lab = format!("berth lab {}", options.scenario);
+        let lab = format!(
+            "berth lab {}",
+            options.scenario.as_deref().unwrap_or(&plan.name)
+        );
         lines.push((
             "Verify",
             format!("{lab}   the same on a real kernel, in a throw-away VM"),

@@ -170,6 +170,11 @@ fn wrong_input_is_status_2_and_runs_nothing() {
         ),
         (&["scenario", "help", "vms"], "did you mean `vm`?"),
         (&["sim", "short.toml", "--seeds", "many"], "invalid value"),
+        (&["sim"], "which scenario?"),
+        (
+            &["results", "show", "nothing"],
+            "there are no results in nothing",
+        ),
         (&["simulate"], "unrecognized subcommand"),
     ];
     for (arguments, words) in rows {
@@ -273,6 +278,16 @@ fn a_run_from_start_to_end() {
         results["experiments"][0]["runs"]
     );
 
+    let shown = place.works(&["results", "show", "berth-out/again", "--provenance"]);
+    assert!(
+        shown.contains("web: response time") && shown.contains("made by  berth sim again.toml"),
+        "{shown}"
+    );
+    let said = place.fails(2, &["results", "show", "berth-out/again", "--side-by-side"]);
+    assert!(
+        said.contains("has no results of the lab: berth lab again"),
+        "{said}"
+    );
     let csv = place.works(&["sim", "short.toml", "--csv", "--seed", "2"]);
     assert!(
         csv.starts_with("place,variant,arm,seed,metric,unit,value\nsim,,gfifo,2,"),
@@ -414,7 +429,7 @@ fn words_about_scenarios_and_policies() {
     );
     assert!(
         place
-            .works(&["policy", "list", "--kfuncs"])
+            .works(&["policy", "supported"])
             .contains("scx_bpf_dsq_insert")
     );
     assert!(
@@ -422,5 +437,13 @@ fn words_about_scenarios_and_policies() {
             .works(&["policy", "check", "vmfair"])
             .starts_with("ok   vmfair")
     );
+    for page in [
+        ["policy", "supported"],
+        ["policy", "list"],
+        ["scenario", "help"],
+    ] {
+        let page = place.works(&[page[0], page[1], "--markdown"]);
+        assert!(page.starts_with("# ") && page.len() > 1000, "{page}");
+    }
     assert!(place.works(&["--help"]).contains("Examples:"));
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth results show`: results that were kept, shown again.
+use crate::exit::{Done, Failure};
+use crate::output;
+use berth_report::side_by_side::side_by_side;
+use berth_results::experiment::{Experiment, Results};
+use berth_results::schema::Place;
+use berth_results::write;
+use clap::Subcommand;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Shows kept results, of every place that has some
+    Show {
+        /// A scenario's folder, e.g. berth-out/noisy-neighbour
+        folder: PathBuf,
+        /// Simulator and real kernel in one table, instead
+        #[arg(long)]
+        side_by_side: bool,
+        /// How they were made, too: command, versions, the whole scenario
+        #[arg(long)]
+        provenance: bool,
+    },
+}
+
+pub fn run(args: &Args) -> Done {
+    let Verb::Show {
+        folder,
+        side_by_side,
+        provenance,
+    } = &args.verb;
+    let read = |place| write::read(folder, place).map_err(|e| Failure::Input(e.to_string()));
+    let (sim, lab) = (read(Place::Sim)?, read(Place::Lab)?);
+    if *side_by_side {
+        return together(folder, sim.as_ref(), lab.as_ref());
+    }
+    let all: Vec<Results> = [sim, lab].into_iter().flatten().collect();
+    if all.is_empty() {
+        return Err(Failure::Input(format!(
+            "there are no results in {}: berth sim makes some",
+            folder.display()
+        )));
+    }
+    for results in &all {
+        output::print(&output::text(results, None));
+        if !results.complete {
+            output::print("  note: not complete, it was interrupted or a run failed\n");
+        }
+        if *provenance {
+            let p = &results.provenance;
+            output::print(&format!(
+                "  made by  {}\n  Berth    {}, {}, kernel {}\n\n{}\n",
+                p.command, p.version, p.machine, p.kernel, p.scenario
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The experiments of both places that are of the same VMs.
+pub fn matching<'a>(sim: &'a Results, lab: &Experiment) -> Option<&'a Experiment> {
+    sim.experiments
+        .iter()
+        .find(|e| e.variant.is_empty() && e.setup.groups == lab.setup.groups)
+}
+
+fn together(folder: &Path, sim: Option<&Results>, lab: Option<&Results>) -> Done {
+    let missing = |place: &str| {
+        let name = folder
+            .file_name()
+            .map_or_else(|| "SCENARIO".into(), |n| n.to_string_lossy().into_owned());
+        Failure::Input(format!(
+            "{} has no results of the {place}: berth {place} {name}",
+            folder.display()
+        ))
+    };
+    let sim = sim.ok_or_else(|| missing("sim"))?;
+    let lab = lab
+        .and_then(|l| l.experiments.first())
+        .ok_or_else(|| missing("lab"))?;
+    let Some(sim) = matching(sim, lab) else {
+        return Err(Failure::Input(
+            "the results of both places are of different VMs: run one of them again".into(),
+        ));
+    };
+    output::print("Simulator and real kernel, side by side\n\n");
+    output::print(&side_by_side(sim, lab));
+    Ok(())
+}

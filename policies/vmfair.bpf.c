@@ -7,10 +7,11 @@
  * its LLC's queue. So a VM progresses at the rate of its weight however many threads it has. Inside
  * the VM a thread has a clock of its own, which runs as many times faster as threads of the VM are
  * runnable; it may be ahead of or behind the VM's clock by a few slices only and orders the
- * siblings. The queue's virtual time is the highest key started so far. A VM that has slept, or
+ * siblings. A CPU's virtual time is the highest key it has started so far. A VM that has slept, or
  * could not use its share, is at most `credit_us` behind it: that is how much sleep is worth. A VM
  * that runs where nobody waits is at most one slice ahead of it: CPU time that nobody else wanted
- * is free.
+ * is free. CPUs that serve the same threads keep the same time; where cpusets part them, each part
+ * has its own, and weights hold within it.
  *
  * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
  * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
@@ -27,8 +28,8 @@
  * kernel.
  *
  * Not good for: gangs (siblings are not run together), lock holders (a holder is preempted like
- * anyone), cpusets that split one LLC unevenly (weights hold inside a VM's set only roughly, nobody
- * starves), slices below two ticks.
+ * anyone), slices below two ticks, weights further apart than some 500 : 1 (patience_ms gives the
+ * light one more).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
@@ -53,6 +54,8 @@ BERTH_PARAM(u64, credit_us, "us", 8000, 0, 1000000,
 BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 	    "Weight of all threads that belong to no VM, together: they serve every VM");
 BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking latency threads preempt");
+BERTH_PARAM(u64, patience_ms, "ms", 2000, 10, 5000,
+	    "Whoever has waited this long goes first once, whatever its share");
 BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 	    "How often an LLC looks for older work in other LLCs while it has work of its own");
 
@@ -86,6 +89,7 @@ enum run {
 
 struct thread {
 	u64 vtime;	/* own clock, in the units of its VM's */
+	u64 queued_at;	/* when it began to wait */
 	u64 charged_ns; /* p->se.sum_exec_runtime up to which run time is charged */
 	u32 slot;
 	u32 generation; /* of the labels slot and urgent were read from */
@@ -103,6 +107,7 @@ struct {
 } threads SEC(".maps");
 
 struct pcpu {
+	u64 vnow;	  /* the CPU's virtual time: highest key it has started from a queue */
 	bool preemptible; /* runs a thread that is not shielded and has not been preempted yet */
 };
 
@@ -124,16 +129,28 @@ struct {
 	__type(value, struct llc);
 } llcs_by_llc SEC(".maps");
 
+struct guard {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct guard);
+} guards SEC(".maps");
+
 struct berth_stats {
 	u64 idle;      /* woken onto an idle CPU */
 	u64 queued;    /* had to wait */
 	u64 preempted; /* woken onto a CPU taken from another thread */
 	u64 kept;      /* slice ended, still first: went on */
 	u64 stolen;    /* taken from another LLC's queue */
+	u64 overdue;   /* brought forward because it had waited for `patience_ms` */
 };
 BERTH_STATS;
 
-static u64 vnow; /* highest key started from a queue; racy, an older value is nearly as good */
+static u64 vnow; /* highest of all CPUs'; racy, an older value is nearly as good */
 
 static __always_inline struct thread *thread_of(struct task_struct *p)
 {
@@ -163,14 +180,23 @@ static __always_inline u64 virtual_ns(struct group *g, u64 ns)
 	return ns * g->inv_weight >> FIXED_ONE;
 }
 
-static __always_inline void advance_vnow(u64 key)
+static __always_inline void advance(struct pcpu *c, u64 key)
 {
+	if (time_before(c->vnow, key))
+		c->vnow = key;
+}
+
+/* A thread started on c under this key because it was its turn. */
+static __always_inline void started(struct pcpu *c, u64 key)
+{
+	advance(c, key);
 	if (time_before(vnow, key))
 		vnow = key;
 }
 
 /* Add what p has run since the last call to its own clock and its group's. */
-static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g)
+static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g,
+				   struct pcpu *c)
 {
 	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, sum - t->charged_ns), limit;
 	u32 sharers = g->runnable;
@@ -178,7 +204,7 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 	t->charged_ns = sum;
 	__sync_fetch_and_add(&g->vtime, v);
 	if (t->run == RUN_FREE) {
-		limit = vnow + virtual_ns(g, slice_us * 1000);
+		limit = c->vnow + virtual_ns(g, slice_us * 1000);
 		if (time_after(g->vtime, limit))
 			g->vtime = limit;
 	}
@@ -189,13 +215,14 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 	t->vtime += v;
 }
 
-/* Bring the clocks of p and its group within bounds; p's is then the key to wait under. */
-static __always_inline u64 place(struct thread *t, struct group *g)
+/* Bring the clocks of a thread and its group within bounds; the thread's is then the key to wait
+ * under at c. */
+static __always_inline u64 place(struct thread *t, struct group *g, struct pcpu *c)
 {
 	u64 credit = credit_us * 1000, low, high;
 
-	if (time_before(g->vtime, vnow - credit))
-		g->vtime = vnow - credit;
+	if (time_before(g->vtime, c->vnow - credit))
+		g->vtime = c->vnow - credit;
 	low = g->vtime - credit;
 	high = g->vtime + virtual_ns(g, LEAD * slice_us * 1000);
 	if (time_before(t->vtime, low))
@@ -232,6 +259,7 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	struct thread *t = thread_of(p);
 	bool idle = false;
 	struct group *g;
+	struct pcpu *c;
 	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle), victim;
 
 	if (!t)
@@ -246,9 +274,8 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	if (!t->urgent || !preempt)
 		return cpu;
 	g = group_at(t->slot);
-	if (!g)
-		return cpu;
-	if (time_after(place(t, g), vnow)) /* it has had more than its share */
+	c = cpu_at(cpu);
+	if (!g || !c || time_after(place(t, g, c), c->vnow)) /* it has had more than its share */
 		return cpu;
 	victim = find_victim(p, cpu);
 	if (victim < 0)
@@ -263,15 +290,16 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct thread *t = thread_of(p);
 	struct group *g = group_at(t ? t->slot : HOST);
-	s32 cpu;
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct pcpu *c = cpu_at(cpu);
 
-	if (!t || !g) {
+	if (!t || !g || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_us * 1000, enq_flags);
 		return;
 	}
-	place(t, g);
+	place(t, g, c);
 	/* Whoever has used up a slice, or more than its share, is fair game. */
-	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(t->vtime, vnow);
+	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(t->vtime, c->vnow);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
 		t->run = RUN_DIRECT;
 		if (enq_flags & SCX_ENQ_WAKEUP)
@@ -280,8 +308,8 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	t->run = RUN_TURN;
-	scx_bpf_dsq_insert_vtime(p, berth_llc(scx_bpf_task_cpu(p)), slice_ns(t), t->vtime,
-				 enq_flags);
+	t->queued_at = scx_bpf_now();
+	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(t), t->vtime, enq_flags);
 	berth_count(queued);
 	/* A CPU may have gone idle since p last looked, or p did not look: it lost its CPU, or has
 	 * one only. */
@@ -292,27 +320,25 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 
 /*
  * Take the oldest thread waiting in another LLC; with `bounded`, only one that waits under a key
- * before `key`. The oldest may not be allowed here: then any other will do, if there is nothing to
- * compare with.
+ * before `key`. The oldest may not be allowed here: without a bound any other will do.
  */
-static __always_inline bool steal(u32 own, u64 key, bool bounded)
+static __always_inline bool steal(s32 cpu, u32 own, u64 key, bool bounded)
 {
 	struct task_struct *head;
 	s32 best = -1, i;
-	u64 oldest = key;
 
 	bpf_for(i, 1, berth_nr_llcs) {
 		u32 llc = (own + i) % berth_nr_llcs;
 
 		head = __COMPAT_scx_bpf_dsq_peek(llc);
-		if (head && ((best < 0 && !bounded) || time_before(head->scx.dsq_vtime, oldest))) {
-			oldest = head->scx.dsq_vtime;
+		if (!head || !bpf_cpumask_test_cpu(cpu, head->cpus_ptr))
+			continue;
+		if ((best < 0 && !bounded) || time_before(head->scx.dsq_vtime, key)) {
+			key = head->scx.dsq_vtime;
 			best = llc;
 		}
 	}
-	if (best < 0)
-		return false;
-	if (scx_bpf_dsq_move_to_local(best, 0)) {
+	if (best >= 0 && scx_bpf_dsq_move_to_local(best, 0)) {
 		berth_count(stolen);
 		return true;
 	}
@@ -328,7 +354,7 @@ static __always_inline bool steal(u32 own, u64 key, bool bounded)
 }
 
 /* Now and then: has a thread of another LLC clearly waited longer than the first one here? */
-static __always_inline bool balance(u32 own, u64 first)
+static __always_inline bool balance(s32 cpu, u32 own, u64 first)
 {
 	struct llc *llc = bpf_map_lookup_elem(&llcs_by_llc, &own);
 	u64 now = scx_bpf_now();
@@ -336,7 +362,7 @@ static __always_inline bool balance(u32 own, u64 first)
 	if (!llc || now - llc->balanced_at < balance_us * 1000)
 		return false;
 	llc->balanced_at = now;
-	return steal(own, first - credit_us * 1000, true);
+	return steal(cpu, own, first - credit_us * 1000, true);
 }
 
 /*
@@ -357,34 +383,36 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		t = thread_of(prev);
 		g = group_at(t ? t->slot : HOST);
 	}
+	if (!c)
+		return;
 	if (t && g) {
 		goes_on = true;
-		charge(prev, t, g);
-		key = place(t, g);
+		charge(prev, t, g, c);
+		key = place(t, g, c);
 	}
 	head = __COMPAT_scx_bpf_dsq_peek(llc);
 	if (head) {
 		prev_first = goes_on && !time_before(head->scx.dsq_vtime, key);
 		if (!prev_first)
 			key = head->scx.dsq_vtime;
-		if (berth_nr_llcs > 1 && balance(llc, key))
+		if (berth_nr_llcs > 1 && balance(cpu, llc, key))
 			return;
 	}
 	if (!prev_first && scx_bpf_dsq_move_to_local(llc, 0))
 		return;
-	if (!head && berth_nr_llcs > 1 && steal(llc, key, goes_on))
+	if (!head && berth_nr_llcs > 1 && steal(cpu, llc, key, goes_on))
 		return;
 	if (!t || !g)
 		return;
 	if (prev_first) {
 		t->run = RUN_TURN;
-		advance_vnow(key);
+		started(c, key);
 		berth_count(kept);
 	} else {
 		t->run = RUN_FREE;
+		advance(c, vnow);
 	}
-	if (c)
-		c->preemptible = true;
+	c->preemptible = true;
 	scx_bpf_task_set_slice(prev, slice_ns(t));
 }
 
@@ -397,7 +425,9 @@ void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 		return;
 	c->preemptible = !t->shielded;
 	if (t->run == RUN_TURN)
-		advance_vnow(t->vtime);
+		started(c, p->scx.dsq_vtime);
+	else /* its virtual time may be from long ago */
+		advance(c, vnow);
 }
 
 static __always_inline void set_weight(struct group *g, u32 weight)
@@ -447,11 +477,12 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
 	struct group *g = group_at(t ? t->slot : HOST);
+	struct pcpu *c = cpu_at(scx_bpf_task_cpu(p));
 	struct cgroup *cgrp;
 
-	if (!t || !g)
+	if (!t || !g || !c)
 		return;
-	charge(p, t, g);
+	charge(p, t, g, c);
 	if (t->generation == berth_generation)
 		return;
 	cgrp = scx_bpf_task_cgroup(p);
@@ -534,8 +565,42 @@ void BPF_STRUCT_OPS(vmfair_cpu_offline, s32 cpu)
 		c->preemptible = false;
 }
 
+/*
+ * Bring forward whoever has waited too long: the shares of very unequal weights, or of a thread
+ * bound to a CPU that its VM's siblings cannot help with, may be one slice in minutes, which no
+ * guest and no watchdog endures.
+ */
+static int bring_forward(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = scx_bpf_now(), late = patience_ms * 1000000;
+	struct task_struct *p;
+	struct thread *t;
+	struct pcpu *c;
+	s32 llc;
+
+	bpf_rcu_read_lock();
+	bpf_for(llc, 0, berth_nr_llcs) {
+		bpf_for_each(scx_dsq, p, llc, 0) {
+			t = thread_of(p);
+			c = cpu_at(scx_bpf_task_cpu(p));
+			if (!t || !c || !time_after(now, t->queued_at + late))
+				continue;
+			t->queued_at = now;
+			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
+						   c->vnow - 2 * credit_us * 1000);
+			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc, 0);
+			berth_count(overdue);
+		}
+	}
+	bpf_rcu_read_unlock();
+	bpf_timer_start(timer, late / 2, 0);
+	return 0;
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 {
+	struct guard *guard;
+	u32 zero = 0;
 	s32 llc, err;
 
 	bpf_for(llc, 0, berth_nr_llcs) {
@@ -543,7 +608,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 		if (err)
 			return err;
 	}
-	return 0;
+	guard = bpf_map_lookup_elem(&guards, &zero);
+	if (!guard)
+		return -ENOENT;
+	bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&guard->timer, bring_forward);
+	return bpf_timer_start(&guard->timer, patience_ms * 1000000 / 2, 0);
 }
 
 void BPF_STRUCT_OPS(vmfair_exit, struct scx_exit_info *ei)

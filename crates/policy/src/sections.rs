@@ -59,6 +59,10 @@ pub fn build(policy: &Policy, config: &InstanceConfig) -> Result<Vec<SectionData
             )));
         }
     }
+    // What the user-space half of most sched_ext schedulers sets.
+    if let Some((i, var)) = find("nr_cpu_ids") {
+        put_int(&mut bytes[i], var, i128::from(config.nr_cpus))?;
+    }
     for (name, value) in &config.consts {
         let (i, var) = find(name)
             .ok_or_else(|| LoadError::Setting(format!("the policy has no variable `{name}`")))?;

@@ -98,9 +98,15 @@ pub(crate) fn describe_machine(
     ];
     for (what, size) in sizes {
         let Some(size) = size else { continue };
-        let variable = format!("berth_nr_{what}s");
-        if layout.variables.contains_key(&variable) {
-            set_initial(open, layout, &variable, &Value::Number(size.into()))?;
+        let mut variables = vec![format!("berth_nr_{what}s")];
+        if what == "cpu" {
+            // What the user-space half of most sched_ext schedulers sets.
+            variables.push("nr_cpu_ids".into());
+        }
+        for variable in variables {
+            if layout.variables.contains_key(&variable) {
+                set_initial(open, layout, &variable, &Value::Number(size.into()))?;
+            }
         }
         let suffix = format!("_by_{what}");
         for mut map in open.maps_mut() {

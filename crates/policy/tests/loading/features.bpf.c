@@ -69,6 +69,7 @@ struct {
 } cgroups SEC(".maps");
 
 const volatile u32 constant = 3;
+const volatile u32 nr_cpu_ids = 1;
 const volatile char text[8] = "before";
 const volatile s64 negative = -5;
 s8 small = -1;
@@ -77,7 +78,7 @@ u64 zero;
 SEC("syscall")
 int constants(void *ctx)
 {
-	CHECK(constant == 77);
+	CHECK(constant == 77 && nr_cpu_ids == 8);
 	CHECK(text[0] == 'a' && text[1] == 0);
 	CHECK(negative == -5 && small == -1);
 	CHECK(CONFIG_HZ == 1000);

@@ -64,3 +64,28 @@ fn main() -> ExitCode {
     };
     exit::code(done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Berth::command().debug_assert();
+    }
+
+    #[test]
+    fn scenarios_and_results_agree_on_units() {
+        for (quantity, stats, _, _) in berth_scenario::metrics::QUANTITIES {
+            let names = match stats {
+                [] => vec![format!("x.{quantity}")],
+                _ => stats.iter().map(|s| format!("x.{quantity}.{s}")).collect(),
+            };
+            for name in names {
+                let (_, unit) = berth_scenario::metrics::parse(&name).unwrap();
+                assert_eq!(unit, berth_results::schema::unit_of(&name), "{name}");
+            }
+        }
+    }
+}

@@ -46,3 +46,4 @@ mod sections;
 mod storage;
 pub mod supported;
 pub mod table;
+mod table_rows;

@@ -119,22 +119,19 @@ fn on_stack(address: u64, size: u32) -> bool {
     address > low && address.saturating_add(u64::from(size)) < low + STACK_REACH
 }
 
-/// What the processor would do with a NULL pointer in the policy's own code: translated code is left with a
-/// bad access. (The interpreter has checked before. Nothing between here and the policy needs undoing.)
+/// What the processor would do with a NULL or nonsensical pointer in the policy's own code: translated code
+/// is left with a bad access. (The interpreter has checked before. Nothing between here and the policy needs
+/// undoing.)
 fn touch(raw: *mut Inst, address: u64, write: bool) {
-    /// Addresses below this are NULL plus a field's offset.
-    const PAGE: u64 = 4096;
+    /// No program has memory below this (NULL plus a field's offset, small numbers)...
+    const LOWEST: u64 = 1 << 16;
+    /// ...or from here on.
+    const END: u64 = 1 << 48;
     // SAFETY: called by policy code with its own instance.
     unsafe {
-        if address < PAGE && !(*raw).code.is_null() {
-            crate::native::TRAP_FN(
-                raw,
-                crate::native::TRAP_ACCESS,
-                address,
-                u64::from(write),
-                0,
-                0,
-            );
+        if !(LOWEST..END).contains(&address) && !(*raw).code.is_null() {
+            let write = u64::from(write);
+            crate::native::TRAP_FN(raw, crate::native::TRAP_ACCESS, address, write, 0, 0);
         }
     }
 }

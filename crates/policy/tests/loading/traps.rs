@@ -64,18 +64,20 @@ fn null_pointers() {
 }
 
 #[test]
-fn null_masks_given_to_the_kernel() {
-    let policy = load(&enqueue(
-        "struct bpf_cpumask *mask;",
-        "bpf_cpumask_set_cpu(1, mask); bpf_cpumask_clear(mask);",
-    ))
-    .unwrap();
-    for mode in [Mode::Native, Mode::Checked] {
-        let trap = trap(&policy, mode);
-        assert!(
-            matches!(trap.kind, TrapKind::BadAccess { address: 0, .. }),
-            "{mode:?}: {trap:?}"
-        );
+fn senseless_masks_given_to_the_kernel() {
+    for wrong in [0u64, 12_345, 0xdead_0000_0000_beef] {
+        let policy = load(&enqueue(
+            &format!("u64 mask = {wrong:#x};"),
+            "bpf_cpumask_clear((struct bpf_cpumask *)mask);",
+        ))
+        .unwrap();
+        for mode in [Mode::Native, Mode::Checked] {
+            let trap = trap(&policy, mode);
+            assert!(
+                matches!(trap.kind, TrapKind::BadAccess { address, .. } if address == wrong),
+                "{mode:?}: {trap:?}"
+            );
+        }
     }
 }
 

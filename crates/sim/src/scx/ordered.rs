@@ -19,7 +19,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn new() -> Self {
+    fn with_room() -> Self {
         Chunk {
             entries: Vec::with_capacity(2 * CHUNK),
             start: 0,
@@ -120,7 +120,7 @@ impl Ordered {
     pub fn insert(&mut self, e: Entry) {
         if self.chunks.is_empty() {
             self.chunks
-                .push(self.spare.pop().unwrap_or_else(Chunk::new));
+                .push(self.spare.pop().unwrap_or_else(Chunk::with_room));
             self.firsts.push(e);
         }
         let c = self.chunk_of(&e);
@@ -135,7 +135,7 @@ impl Ordered {
         }
         self.len += 1;
         if chunk.live().len() == CHUNK {
-            let mut upper = self.spare.pop().unwrap_or_else(Chunk::new);
+            let mut upper = self.spare.pop().unwrap_or_else(Chunk::with_room);
             chunk.split(&mut upper);
             self.firsts.insert(c + 1, upper.live()[0]);
             self.chunks.insert(c + 1, upper);

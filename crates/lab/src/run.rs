@@ -62,7 +62,7 @@ impl Default for LabOptions {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         LabOptions {
             mode: Mode::Deterministic,
-            settle_ms: 8_000,
+            settle_ms: 3_000,
             timeout: Duration::from_secs(600),
             jobs: processors,
             verify: false,

@@ -23,6 +23,26 @@ pub const MAX_CPUS: u32 = 4;
 const TURN_US: u32 = 50;
 /// Memory in MB.
 const MEMORY_MB: u32 = 1024;
+/// What the VM's kernel is told.
+const KERNEL_ARGUMENTS: [&str; 14] = [
+    "console=ttyS0",
+    "quiet",
+    "loglevel=4",
+    "panic=-1",
+    "nowatchdog",
+    // The same addresses and no randomness of the machine's: same bytes.
+    "nokaslr",
+    "norandmaps",
+    "random.trust_cpu=1",
+    "mitigations=off",
+    "no_timer_check",
+    "tsc=reliable",
+    // Seconds of work in the background of the first quarter of a minute, of no use here: self-tests of the
+    // cryptography, the sampling of memory accesses, checking the certificates for modules.
+    "cryptomgr.notests",
+    "damon_stat.enabled=0",
+    "initcall_blacklist=load_system_certificate_list",
+];
 /// Console lines quoted in an error.
 const TAIL: usize = 20;
 
@@ -175,11 +195,7 @@ impl Vm<'_> {
         }
         a.extend(topology(self.host));
         a.push("-append".to_string());
-        a.push(
-            "console=ttyS0 quiet loglevel=4 panic=-1 nowatchdog nokaslr norandmaps mitigations=off \
-             random.trust_cpu=1 no_timer_check tsc=reliable"
-                .to_string(),
-        );
+        a.push(KERNEL_ARGUMENTS.join(" "));
         a
     }
 

@@ -94,7 +94,6 @@ fn ensure(rule: &str) -> Result<Assets, LabError> {
 
 fn options() -> LabOptions {
     LabOptions {
-        settle_ms: 3_000,
         timeout: Duration::from_secs(300),
         ..LabOptions::default()
     }

@@ -167,7 +167,7 @@ static u64 mask_bits(const struct cpumask *mask)
 	u64 bits = 0;
 	u32 cpu;
 
-	bpf_for(cpu, 0, MAX_CPUS)
+	bpf_for (cpu, 0, MAX_CPUS)
 		if (bpf_cpumask_test_cpu(cpu, mask))
 			bits |= 1ULL << (cpu & (MAX_CPUS - 1));
 	return bits;
@@ -204,7 +204,7 @@ static void start(u32 label)
 	if (started[label])
 		return;
 	started[label] = true;
-	bpf_for(op, 0, MAX_OPS) {
+	bpf_for (op, 0, MAX_OPS) {
 		calls[op & (MAX_OPS - 1)][label] = 0;
 		calls[op & (MAX_OPS - 1)][0] = 0;
 	}
@@ -235,7 +235,7 @@ s32 BPF_STRUCT_OPS(recorder_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 
 	start(label);
 	nth = record(OP_SELECT_CPU, label, prev_cpu, wake_bits(wake_flags), mask_bits(p->cpus_ptr));
-	bpf_for(i, 0, nr_rules) {
+	bpf_for (i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 		bool idle = false;
 
@@ -290,7 +290,7 @@ void BPF_STRUCT_OPS(recorder_enqueue, struct task_struct *p, u64 enq_flags)
 	bool ruled = false;
 
 	nth = record(OP_ENQUEUE, label, enq_bits(enq_flags), slice_kind(p), scx_bpf_task_cpu(p));
-	bpf_for(i, 0, nr_rules) {
+	bpf_for (i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (!applies(i, OP_ENQUEUE, label, nth))
@@ -341,7 +341,7 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 		queued = prev->scx.flags & SCX_TASK_QUEUED ? 1 : 0;
 	}
 	nth = record(OP_DISPATCH, label, cpu, kind, queued);
-	bpf_for(i, 0, nr_rules) {
+	bpf_for (i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (!applies(i, OP_DISPATCH, label, nth))
@@ -381,7 +381,7 @@ void BPF_STRUCT_OPS(recorder_tick, struct task_struct *p)
 	u32 label = label_of(p), nth, i;
 
 	nth = record(OP_TICK, label, slice_kind(p), 0, 0);
-	bpf_for(i, 0, nr_rules) {
+	bpf_for (i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (applies(i, OP_TICK, label, nth) && r->action == ACT_SLICE)
@@ -477,7 +477,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(recorder_init)
 	s32 ret = 0;
 	u32 queue;
 
-	bpf_for(queue, QUEUE, QUEUE + NR_QUEUES)
+	bpf_for (queue, QUEUE, QUEUE + NR_QUEUES)
 		if (!ret)
 			ret = scx_bpf_create_dsq(queue, -1);
 	return ret;

@@ -8,7 +8,6 @@ use crate::scx::kfunc;
 use crate::scx::mutation::Mutation;
 use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Machine;
-use crate::stats::bounds;
 use crate::trace;
 use crate::workload::api::{Nanos, Workload};
 use crate::workload::scenario::ScenarioWorkload;
@@ -349,16 +348,32 @@ fn machine_metrics(
         }
         let mut pairs: Vec<u32> = members.iter().map(|v| k.stats.pair_index(*v)).collect();
         pairs.dedup();
-        let (mut wakeup, mut delay) = (bounds(), bounds());
+        let mut wakeup: Option<Histogram<u64>> = None;
+        let mut delay: Option<Histogram<u64>> = None;
         for p in pairs {
             let pair = &k.stats.pairs[p as usize];
-            pair.wakeup.add_to(&mut wakeup);
-            pair.run_delay.add_to(&mut delay);
+            merge(&mut wakeup, &pair.wakeup);
+            merge(&mut delay, &pair.run_delay);
         }
         let all = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
-        quantiles(out, &format!("{name}.wakeup"), &wakeup, &all);
-        let some = [("p50", 0.5), ("p99", 0.99)];
-        quantiles(out, &format!("{name}.run_delay"), &delay, &some);
+        if let Some(h) = wakeup {
+            quantiles(out, &format!("{name}.wakeup"), &h, &all);
+        }
+        if let Some(h) = delay {
+            quantiles(
+                out,
+                &format!("{name}.run_delay"),
+                &h,
+                &[("p50", 0.5), ("p99", 0.99)],
+            );
+        }
+    }
+}
+
+fn merge(into: &mut Option<Histogram<u64>>, h: &Histogram<u64>) {
+    match into {
+        Some(sum) => sum.add(h).expect("equal bounds"),
+        None => *into = Some(h.clone()),
     }
 }
 

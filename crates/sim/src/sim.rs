@@ -192,7 +192,14 @@ impl<W: Workload> Machine<W> {
         let k = self.kernel;
         k.irq_work();
         loop {
-            if k.attention && self.attend() {
+            if !k.born.is_empty() || !k.gone.is_empty() {
+                self.announce();
+            }
+            if k.failed.is_some() {
+                break;
+            }
+            if k.exit.claimed() && !k.exit.done {
+                k.disable_policy();
                 break;
             }
             let c = &k.cpus[cpu as usize];
@@ -207,21 +214,16 @@ impl<W: Workload> Machine<W> {
         k.arm(cpu);
     }
 
-    /// Tell the workload of births and deaths, let the policy go; `true`: the run is over.
+    /// Tell the workload of births and deaths.
     #[cold]
-    fn attend(&mut self) -> bool {
+    fn announce(&mut self) {
         let mut k = self.kernel;
-        k.attention = false;
         for (token, task) in std::mem::take(&mut k.born) {
             self.workload.born(token, task);
         }
         for (token, task) in std::mem::take(&mut k.gone) {
             self.workload.died(token, task);
         }
-        if k.failed.is_none() && k.exit.claimed() && !k.exit.done {
-            k.disable_policy();
-        }
-        k.failed.is_some() || k.exit.done
     }
 
     /// The running task has done what it asked for.

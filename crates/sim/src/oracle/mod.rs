@@ -6,6 +6,7 @@
 //!   processor-sharing network with hogs).
 //! * [`reference`]: sample paths of the same queues by recursions that share nothing with the engine.
 //! * [`random`]: random scenarios, for properties and for the comparison of bytes.
+//! * [`same_bytes`]: one number for very many runs.
 //! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).
 //! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
 //!   the truth.
@@ -15,4 +16,5 @@ pub mod load;
 pub mod queue;
 pub mod random;
 pub mod reference;
+pub mod same_bytes;
 pub mod share;

@@ -21,7 +21,9 @@ struct Change {
 impl Handle {
     fn begin_change(self, task: TaskId, flags: u64) -> Change {
         let hot = &self.tasks.hot[task as usize];
-        let (cpu, queued, class) = (hot.cpu, hot.life == Life::Runnable, hot.class);
+        let (cpu, class) = (hot.cpu, hot.class);
+        // A task whose run queue is being chosen is runnable, but on none yet.
+        let queued = hot.life == Life::Runnable && self.tasks.ts(task).on_rq != 0;
         let running = self.cpus[cpu as usize].curr == task;
         if queued && class == SchedClass::Ext {
             self.dequeue_task(cpu, task, flags);
@@ -95,22 +97,12 @@ impl Handle {
     }
 
     /// sched_setaffinity
-    pub fn set_affinity(mut self, task: TaskId, mask: MaskId) {
+    pub fn set_affinity(self, task: TaskId, mask: MaskId) {
         let hot = &self.tasks.hot[task as usize];
         if hot.life == Life::Free || hot.life == Life::Dead || hot.mask == mask {
             return;
         }
-        let ext = hot.class == SchedClass::Ext;
-        let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
-        let (ptr, nr) = (self.masks.get(mask).as_kernel(), self.masks.count(mask));
-        self.tasks.hot[task as usize].mask = mask;
-        let ts = self.tasks.ts(task);
-        ts.cpus_ptr = ptr;
-        ts.nr_cpus_allowed = nr as i32;
-        if ext {
-            self.op_task(Op::SetCpumask, task, ptr as u64);
-        }
-        self.end_change(c);
+        self.change_mask(task, mask);
         let hot = &self.tasks.hot[task as usize];
         let cpu = hot.cpu;
         if self.masks.get(mask).has(cpu) || hot.life != Life::Runnable {
@@ -123,6 +115,25 @@ impl Handle {
             self.move_queued(task, dst);
         }
         self.irq_work();
+    }
+
+    /// set_cpus_allowed_force: no CPU of the task's mask is online, so it may use every CPU from now on.
+    pub fn break_affinity(self, task: TaskId) {
+        self.change_mask(task, MaskId::ALL);
+    }
+
+    fn change_mask(mut self, task: TaskId, mask: MaskId) {
+        let ext = self.tasks.hot[task as usize].class == SchedClass::Ext;
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
+        let (ptr, nr) = (self.masks.get(mask).as_kernel(), self.masks.count(mask));
+        self.tasks.hot[task as usize].mask = mask;
+        let ts = self.tasks.ts(task);
+        ts.cpus_ptr = ptr;
+        ts.nr_cpus_allowed = nr as i32;
+        if ext {
+            self.op_task(Op::SetCpumask, task, ptr as u64);
+        }
+        self.end_change(c);
     }
 
     /// A queued task goes to another CPU's run queue, through an ordinary enqueue but without

@@ -4,17 +4,17 @@ use super::consts::*;
 use super::dispatch::Direct;
 use super::kernel::Handle;
 use super::mutation::Mutation;
-use crate::machine::MaskId;
+use crate::machine::mask::CpuMask;
 use crate::workload::api::{CpuId, TaskId};
 use berth_policy::abi::Op;
 
-/// Is the CPU in a mask of these words?
-#[inline]
-pub fn bit(words: &[u64], cpu: CpuId) -> bool {
-    words[cpu as usize / 64] >> (cpu % 64) & 1 != 0
-}
-
 impl Handle {
+    /// May the task use every CPU?
+    #[inline]
+    fn affinity_all(self, task: TaskId) -> bool {
+        self.masks.count(self.tasks.hot[task as usize].mask) >= self.topo.nr_cpus()
+    }
+
     /// scx_select_cpu_dfl: an idle CPU for the task, claimed. `cpus_allowed`: a further restriction, words.
     pub fn select_cpu_dfl(
         self,
@@ -25,22 +25,46 @@ impl Handle {
         flags: u64,
     ) -> Option<CpuId> {
         let node = self.idle_node(prev);
-        let own = self.masks.get(self.tasks.hot[task as usize].mask).words();
-        let every = self.masks.get(MaskId::ALL).words();
-        let extra = cpus_allowed.unwrap_or(every);
-        if own.iter().zip(extra).all(|(a, b)| a & b == 0) {
-            return None;
+        let own = self.masks.get(self.tasks.hot[task as usize].mask);
+        let all = self.affinity_all(task);
+        let mut scratch: Option<CpuMask> = None;
+        if let Some(extra) = cpus_allowed
+            && extra.as_ptr() != own.words().as_ptr()
+        {
+            let mut m = CpuMask::new(self.topo.nr_cpus());
+            for (w, (a, b)) in m.words_mut().iter_mut().zip(extra.iter().zip(own.words())) {
+                *w = a & b;
+            }
+            if m.is_empty() {
+                return None;
+            }
+            scratch = Some(m);
         }
-        let prev_ok = bit(cpus_allowed.unwrap_or(own), prev);
-        let allowed = [own, extra, every];
+        let prev_in_extra =
+            cpus_allowed.is_none_or(|m| m[prev as usize / 64] >> (prev % 64) & 1 != 0);
+        let allowed: &[u64] = scratch.as_ref().unwrap_or(own).words();
+        let prev_ok = prev_in_extra && (cpus_allowed.is_some() || own.has(prev));
+        let free = scratch.is_none() && all;
+        let part = |group: &CpuMask| -> Option<CpuMask> {
+            if free {
+                return Some(group.clone());
+            }
+            let mut m = group.clone();
+            for (w, a) in m.words_mut().iter_mut().zip(allowed) {
+                *w &= a;
+            }
+            (!m.is_empty()).then_some(m)
+        };
         let by_node = self
             .idle
             .by_node
-            .then(|| self.topo.nodes[self.topo.node_of(prev) as usize].words());
+            .then(|| part(&self.topo.nodes[self.topo.node_of(prev) as usize]))
+            .flatten();
         let by_llc = self
             .idle
             .by_llc
-            .then(|| self.topo.llcs[self.topo.llc_of(prev) as usize].words());
+            .then(|| part(&self.topo.llcs[self.topo.llc_of(prev) as usize]))
+            .flatten();
 
         if wake_flags & WAKE_SYNC != 0 {
             let waker = self.exec;
@@ -56,8 +80,7 @@ impl Handle {
                 && self.dsqs.get(self.dsqs.local(waker)).nr == 0
                 && (flags & PICK_IDLE_IN_NODE == 0 || waker_node == node)
                 && !self.idle.pair(waker_node).cpu.is_empty()
-                && bit(own, waker)
-                && bit(extra, waker)
+                && allowed[waker as usize / 64] >> (waker % 64) & 1 != 0
             {
                 return Some(waker);
             }
@@ -66,9 +89,8 @@ impl Handle {
             if prev_ok && self.idle.pair(node).smt.has(prev) && self.test_and_clear_idle(prev) {
                 return Some(prev);
             }
-            for group in [by_llc, by_node].into_iter().flatten() {
-                if let Some(cpu) = self.pick_idle_in_node([own, extra, group], node, PICK_IDLE_CORE)
-                {
+            for group in [&by_llc, &by_node].into_iter().flatten() {
+                if let Some(cpu) = self.pick_idle_in_node(group.words(), node, PICK_IDLE_CORE) {
                     return Some(cpu);
                 }
             }
@@ -85,14 +107,14 @@ impl Handle {
         if self.topo.smt() {
             let siblings = self.topo.siblings(prev);
             for cpu in siblings.iter() {
-                let may = bit(own, cpu) && bit(extra, cpu);
+                let may = allowed[cpu as usize / 64] >> (cpu % 64) & 1 != 0;
                 if cpu != prev && may && self.test_and_clear_idle(cpu) {
                     return Some(cpu);
                 }
             }
         }
-        for group in [by_llc, by_node].into_iter().flatten() {
-            if let Some(cpu) = self.pick_idle_in_node([own, extra, group], node, 0) {
+        for group in [&by_llc, &by_node].into_iter().flatten() {
+            if let Some(cpu) = self.pick_idle_in_node(group.words(), node, 0) {
                 return Some(cpu);
             }
         }
@@ -111,7 +133,7 @@ impl Handle {
         } else if ts.migration_disabled == 0 {
             cpu = self.masks.get(mask).first().unwrap_or(prev);
         }
-        let allowed = |c: CpuId| self.masks.allows(mask, c) && self.cpus[c as usize].online;
+        let allowed = |c: CpuId| self.masks.get(mask).has(c) && self.cpus[c as usize].online;
         if !allowed(cpu) && ts.migration_disabled == 0 {
             cpu = self.fallback_rq(task);
         }
@@ -119,17 +141,21 @@ impl Handle {
         (cpu, asked)
     }
 
-    /// An allowed online CPU near the task's last one; any online CPU if there is none.
+    /// An allowed online CPU near the task's last one. If there is none, the task loses its affinity.
     pub fn fallback_rq(self, task: TaskId) -> CpuId {
+        if let Some(cpu) = self.allowed_online(task) {
+            return cpu;
+        }
+        self.break_affinity(task);
+        self.allowed_online(task).unwrap_or(0)
+    }
+
+    fn allowed_online(self, task: TaskId) -> Option<CpuId> {
         let hot = &self.tasks.hot[task as usize];
         let mask = self.masks.get(hot.mask);
         let node = &self.topo.nodes[self.topo.node_of(hot.cpu) as usize];
         let ok = |c: &CpuId| mask.has(*c) && self.online.has(*c);
-        node.iter()
-            .find(ok)
-            .or_else(|| mask.iter().find(ok))
-            .or_else(|| self.online.first())
-            .unwrap_or(0)
+        node.iter().find(ok).or_else(|| mask.iter().find(ok))
     }
 
     fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {

@@ -49,9 +49,7 @@ impl Handle {
         hot.queued_at = now;
         hot.woken = woken;
         let (class, prev) = (hot.class, hot.cpu);
-        let ts = self.tasks.ts(task);
-        ts.__state = 0;
-        ts.on_rq = 1;
+        self.tasks.ts(task).__state = 0;
         let mut flags = enq_flags;
         let cpu = if class == SchedClass::Ext {
             let (cpu, asked) = self.select_task_rq(task, prev, wake_flags);
@@ -67,6 +65,7 @@ impl Handle {
             self.set_task_cpu(task, cpu);
             flags |= ENQ_MIGRATED;
         }
+        self.tasks.ts(task).on_rq = 1;
         if class == SchedClass::Ext {
             self.enqueue_task(cpu, task, flags);
             if self.class_on(cpu).is_none() {
@@ -190,7 +189,6 @@ impl Handle {
         if self.tasks.hot[task as usize].class == SchedClass::Ext {
             self.enable_task(task);
         }
-        self.attention = true;
         self.born.push((token, task));
         self.activate(task, WAKE_FORK, ENQ_INITIAL | ENQ_NOCLOCK, false);
     }
@@ -299,7 +297,6 @@ impl Handle {
             i.task_gone(task);
         }
         self.exited += 1;
-        self.attention = true;
         self.gone.push((token, task));
         self.tasks.release(task);
     }

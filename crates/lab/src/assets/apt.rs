@@ -310,12 +310,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// apt's reason: its first error line, or the last it printed.
 /// Did apt refuse a list only because its date has passed?
 fn expired(out: &Output) -> bool {
     text(&out.stderr).contains("is expired")
 }
 
+/// apt's reason: its first error line, or the last it printed.
 fn last_line(out: &Output) -> String {
     let all = text(&out.stderr);
     let line = all

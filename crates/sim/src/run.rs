@@ -2,6 +2,7 @@
 //! One simulation: a scenario under one policy with one seed, from boot to record.
 use crate::error::SimError;
 use crate::machine::Shape;
+use crate::scx::consts::EXIT_ERROR;
 use crate::scx::identity::{self, VmSpec};
 use crate::scx::kernel::{Handle, MachineSpec};
 use crate::scx::kfunc;
@@ -132,11 +133,20 @@ pub fn load_policy<W: Workload>(
     Ok(())
 }
 
+/// Is there a line of the policy to blame?
+fn has_a_place(error: &SimError) -> bool {
+    match error {
+        SimError::Trap { .. } => true,
+        SimError::PolicyExit { kind, .. } => *kind == EXIT_ERROR,
+        _ => false,
+    }
+}
+
 /// Simulate a scenario (as its arm sees it) under a policy. Equal arguments give equal records.
 ///
 /// # Errors
-/// The scenario does not fit, a parameter is wrong, or the run ended early: the policy was ejected, trapped
-/// (then the run is repeated in checked mode, to name function, file and line), or an invariant broke.
+/// The scenario does not fit, a parameter is wrong, or the run ended early: the policy was ejected for a mistake or
+/// trapped (then the run is repeated in checked mode, to name function, file and line), or an invariant broke.
 pub fn run_one(
     scenario: &Scenario,
     arm: &str,
@@ -161,7 +171,7 @@ pub fn run_traced(
     opts: &Options,
 ) -> Result<(RunRecord, Vec<trace::Event>), SimError> {
     match attempt(scenario, arm, policy, params, seed, opts) {
-        Err(native @ SimError::Trap { .. }) if !opts.checked => {
+        Err(native) if !opts.checked && has_a_place(&native) => {
             let checked = Options {
                 checked: true,
                 ..opts.clone()

@@ -53,7 +53,7 @@ impl Prepared {
     pub fn new(program: &Program) -> Prepared {
         Prepared {
             blocks: program.funcs.iter().map(blocks::lengths).collect(),
-            operands: FUNCS.iter().map(|f| Operands::of(f.proto)).collect(),
+            operands: FUNCS.iter().map(Operands::of).collect(),
         }
     }
 
@@ -131,6 +131,20 @@ pub struct Position {
     /// `None` if the object has no line information there.
     pub file: Option<String>,
     pub line: Option<u32>,
+}
+
+impl std::fmt::Display for Position {
+    /// `function f, file.bpf.c:12`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "function {}", self.function)?;
+        if let Some(file) = &self.file {
+            write!(f, ", {file}")?;
+            if let Some(line) = self.line {
+                write!(f, ":{line}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where the policy calls the kernel function that is being executed now, for messages such as "called from a

@@ -6,6 +6,7 @@
 //! others eject the policy.
 use crate::abi::{Inst, Map};
 use crate::kview;
+use crate::table::{Home, KernelFunc};
 
 /// What one argument must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +44,12 @@ pub struct Operands(Vec<(usize, Operand)>);
 const MAX_BYTES: u64 = 1 << 30;
 
 impl Operands {
-    /// Reads a C prototype of the table.
-    pub fn of(proto: &str) -> Operands {
-        let Some((_, rest)) = proto.split_once('(') else {
+    /// Reads the prototype of a function. Tasks and cgroups that go to the kernel model are its own to judge: it says
+    /// in its own words what is wrong with them.
+    pub fn of(function: &KernelFunc) -> Operands {
+        let judged =
+            |o: &Operand| !(function.home == Home::Kernel && matches!(o, Operand::Object { .. }));
+        let Some((_, rest)) = function.proto.split_once('(') else {
             return Operands::default();
         };
         let parameters: Vec<Parameter> = rest
@@ -62,6 +66,7 @@ impl Operands {
                 operands.push((i, operand));
             }
         }
+        operands.retain(|(_, o)| judged(o));
         Operands(operands)
     }
 
@@ -226,7 +231,7 @@ mod tests {
     use crate::table::by_name;
 
     fn of(name: &str) -> Vec<(usize, Operand)> {
-        Operands::of(by_name(name).expect("in the table").proto).0
+        Operands::of(by_name(name).expect("in the table")).0
     }
 
     #[test]
@@ -273,19 +278,20 @@ mod tests {
         assert_eq!(of("bpf_get_smp_processor_id"), []);
         let task = kview::find("task_struct").expect("known").size;
         assert_eq!(of("scx_bpf_kick_cpu"), []);
-        assert_eq!(of("scx_bpf_dsq_insert"), [(0, Object { size: task })]);
+        assert_eq!(
+            of("bpf_task_storage_delete"),
+            [(0, Map), (1, Object { size: task })]
+        );
+        assert_eq!(of("scx_bpf_dsq_insert"), []);
         assert_eq!(
             of("scx_bpf_select_cpu_dfl"),
-            [
-                (0, Object { size: task }),
-                (
-                    3,
-                    Fixed {
-                        size: 1,
-                        write: true
-                    }
-                )
-            ]
+            [(
+                3,
+                Fixed {
+                    size: 1,
+                    write: true
+                }
+            )]
         );
     }
 }

@@ -48,8 +48,10 @@ pub struct HashMap {
     chunks: Vec<Block>,
     /// Number of each chunk by its base address.
     by_address: BTreeMap<u64, u32>,
-    /// Cells given out so far.
-    cells: u32,
+    /// Cells given out so far, each with the serial number of the element in it (0 = none).
+    serials: Vec<u64>,
+    /// Elements made so far.
+    made: u64,
     spare: Option<u32>,
     slots: Vec<Slot>,
     free: u32,
@@ -98,7 +100,8 @@ impl HashMap {
             chunk_cells: 0,
             chunks: Vec::new(),
             by_address: BTreeMap::new(),
-            cells: 0,
+            serials: Vec::new(),
+            made: 0,
             spare: None,
             slots: Vec::new(),
             free: NONE,
@@ -195,17 +198,19 @@ impl HashMap {
                 .copy_from_nonoverlapping(key.as_ptr(), key.len());
             self.set(cell, value, cpu, true);
         }
+        self.made += 1;
+        self.serials[cell as usize] = self.made;
     }
 
     fn new_cell(&mut self) -> Option<u32> {
-        if self.cells as usize == self.chunks.len() * self.chunk_cells {
+        if self.serials.len() == self.chunks.len() * self.chunk_cells {
             let block = Block::zeroed(self.chunk_cells * self.cell_size())?;
             self.by_address
                 .insert(block.base() as u64, self.chunks.len() as u32);
             self.chunks.push(block);
         }
-        self.cells += 1;
-        Some(self.cells - 1)
+        self.serials.push(0);
+        Some((self.serials.len() - 1) as u32)
     }
 
     fn spare_cell(&mut self) -> Option<u32> {
@@ -214,6 +219,7 @@ impl HashMap {
 
     /// The element in `cell` is no more.
     fn release(&mut self, cell: u32) {
+        self.serials[cell as usize] = 0;
         if self.fields.any() {
             for cpu in (0..self.copies).rev() {
                 self.freed.push(self.value_in(cell, cpu));
@@ -307,7 +313,7 @@ impl HashMap {
         let offset = (addr - base) as usize;
         let n = offset / self.cell_size();
         let cell = chunk as usize * self.chunk_cells + n;
-        (n < self.chunk_cells && cell < self.cells as usize)
+        (n < self.chunk_cells && cell < self.serials.len())
             .then(|| (cell as u32, offset % self.cell_size()))
     }
 }
@@ -424,9 +430,10 @@ impl MapRuntime for HashMap {
         let (cell, offset) = self.cell_at(address)?;
         let in_values = offset.checked_sub(self.key_space)?;
         let (copy, offset) = (in_values / self.stride, in_values % self.stride);
-        (offset < self.value_size).then(|| Place {
+        let serial = self.serials[cell as usize];
+        (serial != 0 && offset < self.value_size).then(|| Place {
             // Copies of a per-CPU value count as elements of their own.
-            element: u64::from(cell) * u64::from(self.copies) + copy as u64,
+            element: serial * u64::from(self.copies) + copy as u64,
             offset: offset as u32,
             key: self.key_in(cell),
             value: self.value_in(cell, copy as u32),

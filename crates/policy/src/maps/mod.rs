@@ -132,7 +132,7 @@ pub struct Element {
 /// Where an address lies in a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Dense number of the element's slot; unique among live elements.
+    /// Number of the element in its map; one that took a deleted element's memory has another number.
     pub element: u64,
     pub offset: u32,
     pub key: *const u8,

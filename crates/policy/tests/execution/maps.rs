@@ -263,10 +263,19 @@ fn values_with_timers_are_reported_when_they_go() {
     assert_eq!(words(old), [1, 77, 0, 4]);
     let new = address(&mut m, 1, 0);
     assert_eq!(words(new), [5, 0, 0, 6]);
+    let before = m.runtime.locate(new as u64).expect("a live element");
     assert_eq!(delete(&mut m, 1), 0);
     assert_eq!(m.runtime.freed(), Some(new.cast()));
-    let place = m.runtime.locate(new as u64 + 8).expect("inside the map");
-    assert_eq!((place.offset, place.value), (8, new.cast()));
+    assert_eq!(m.runtime.locate(new as u64 + 8), None, "deleted");
+    assert_eq!(update(&mut m, [1, 2, 3, 4]), 0);
+    let again = address(&mut m, 1, 0);
+    let place = m.runtime.locate(again as u64 + 8).expect("a live element");
+    assert_eq!(
+        (place.offset, place.value, again),
+        (8, new.cast(), new),
+        "the memory is used again"
+    );
+    assert_ne!(place.element, before.element, "by another element");
 }
 
 fn records(ring: &mut RingBuf) -> Vec<Vec<u8>> {

@@ -7,6 +7,7 @@ use crate::error::SimError;
 use crate::workload::api::{CpuId, Nanos, TaskId};
 use berth_policy::abi::{Op, Trap};
 use berth_policy::instance::Instance;
+use berth_policy::interp;
 
 /// Answers calls in the model's own unit tests.
 #[cfg(test)]
@@ -216,9 +217,13 @@ impl Handle {
         result
     }
 
-    /// An error of the policy: it will be ejected (the first exit wins).
+    /// An error of the policy: it will be ejected (the first exit wins). Checked mode adds where the policy is.
     #[cold]
-    pub fn scx_error(self, message: String) {
+    pub fn scx_error(self, mut message: String) {
+        let instance = self.policy.instance();
+        if let Some(place) = instance.and_then(|i| interp::position(i.raw())) {
+            message += &format!(" ({place})");
+        }
         self.scx_exit(ExitKind::Error, 0, message);
     }
 }

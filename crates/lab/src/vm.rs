@@ -23,6 +23,8 @@ pub const MAX_CPUS: u32 = 4;
 const TURN_US: u32 = 50;
 /// Memory in MB.
 const MEMORY_MB: u32 = 1024;
+/// Beginning of the name of a boot's folder; the process id follows.
+const FOLDER: &str = "berth-lab-";
 /// What the VM's kernel is told.
 const KERNEL_ARGUMENTS: [&str; 14] = [
     "console=ttyS0",
@@ -96,10 +98,12 @@ impl Vm<'_> {
     /// # Errors
     /// The emulator does not start, the VM's kernel crashes, the time is over, or it was stopped.
     pub fn boot(&self, archives: &[&[u8]]) -> Result<Boot, LabError> {
+        let all = std::env::temp_dir();
+        remove_leftovers(&all);
         let dir = tempfile::Builder::new()
-            .prefix("berth-lab-")
-            .tempdir()
-            .map_err(|e| LabError::io(&std::env::temp_dir(), e))?;
+            .prefix(&format!("{FOLDER}{}-", std::process::id()))
+            .tempdir_in(&all)
+            .map_err(|e| LabError::io(&all, e))?;
         let initrd = dir.path().join("initrd");
         fs::write(&initrd, archives.concat()).map_err(|e| LabError::io(&initrd, e))?;
         let errors = dir.path().join("errors");
@@ -287,6 +291,29 @@ pub fn check_host(host: &Host) -> Result<(), LabError> {
     Ok(())
 }
 
+/// Removes the folders of processes that were killed before they could.
+fn remove_leftovers(all: &Path) {
+    let Ok(entries) = fs::read_dir(all) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|n| {
+            n.strip_prefix(FOLDER)?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if let Some(pid) = owner
+            && !Path::new(&format!("/proc/{pid}")).exists()
+        {
+            // Another process may be at it as well, or it is another user's.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// The emulator must not outlive this process, however it ends.
 fn end_with_parent(c: &mut Command) {
     // A group of its own: Ctrl-C reaches this process only, which then stops the emulator itself.
@@ -368,6 +395,22 @@ mod tests {
         assert!(e.contains("8 CPUs") && e.contains("host.cores"), "{e}");
         assert!(check_host(&host(1, 1, 2, 3, 1)).is_err());
         assert!(check_host(&host(3, 1, 1, 4, 1)).is_err());
+    }
+
+    #[test]
+    fn only_folders_of_dead_processes_are_removed() {
+        let all = tempfile::tempdir().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        let dead = format!("{FOLDER}{}-abc", child.id());
+        child.wait().unwrap();
+        let own = format!("{FOLDER}{}-abc", std::process::id());
+        for name in [&dead, &own, &format!("{FOLDER}x")] {
+            fs::create_dir(all.path().join(name)).unwrap();
+            fs::write(all.path().join(name).join("initrd"), "x").unwrap();
+        }
+        remove_leftovers(all.path());
+        assert!(!all.path().join(dead).exists());
+        assert!(all.path().join(own).exists() && all.path().join(format!("{FOLDER}x")).exists());
     }
 
     #[test]

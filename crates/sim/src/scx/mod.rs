@@ -20,7 +20,10 @@
 //! mutation   deliberately wrong variants, which the conformance tests must reject
 //! ```
 //!
-//! Semantics are those of Linux 7.1 and newer, row by row of the conformance checklist.
+//! Semantics are those of Linux 7.1 and newer, row by row of the conformance checklist. Not modelled: queued
+//! (remote) wake-ups, core scheduling, sub-schedulers, tickless CPUs, the deadline server for sched_ext,
+//! cpu.max throttling (the kernel's part of it: a policy is told the quota, as in the kernel), node distances
+//! beyond "here" and "elsewhere". Older kernel lines differ in some rows; the conformance page lists them.
 pub mod change;
 pub mod consts;
 pub mod dispatch;

@@ -57,6 +57,9 @@ impl Handle {
         if next == prev {
             if self.is_idle_task(next) {
                 self.update_idle(cpu, true, false);
+            } else if !self.cpus[cpu as usize].waits_for.is_empty() {
+                // A KICK_WAIT: the task goes on when the others have passed their schedulers.
+                self.cpus[cpu as usize].run_end = NEVER;
             } else if self.cpus[cpu as usize].run_end == NEVER {
                 self.start_work(cpu);
             }

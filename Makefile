@@ -37,7 +37,7 @@ same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1
 	@tools/same-bytes
 
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
-	cargo run --release -q -p berth-conformance -- table --record --out docs/conformance.md
+	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
 
 docs: setup-sim ## the book, with the generated pages, in target/book
 	@tools/docs

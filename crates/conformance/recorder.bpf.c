@@ -49,7 +49,7 @@ enum op {
 	OP_DISABLE,
 	OP_TIMER,
 	OP_NOTE, /* what a rule found out */
-	NR_OPS,
+	OP_EXIT, /* ops.exit */
 };
 
 enum action {
@@ -65,6 +65,7 @@ enum action {
 	ACT_NOTE,	  /* log the idle CPUs' mask and the length of queue a */
 	ACT_CLAIM,	  /* claim idle CPU a; log whether it was idle */
 	ACT_PICK,	  /* pick an idle CPU for this thread, flags a; log it */
+	ACT_PULL, /* dispatch: label d, wherever it waits in queue a, to the local queue; slice b */
 };
 
 struct rule {
@@ -167,7 +168,7 @@ static u64 mask_bits(const struct cpumask *mask)
 	u64 bits = 0;
 	u32 cpu;
 
-	bpf_for (cpu, 0, MAX_CPUS)
+	bpf_for(cpu, 0, MAX_CPUS)
 		if (bpf_cpumask_test_cpu(cpu, mask))
 			bits |= 1ULL << (cpu & (MAX_CPUS - 1));
 	return bits;
@@ -191,6 +192,7 @@ static u32 record(enum op op, u32 label, u64 a, u64 b, u64 c)
 		e->local = scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 		e->queued = scx_bpf_dsq_nr_queued(QUEUE);
 	}
+	barrier_var(label); /* else the bound is known and the mask left out */
 	label &= MAX_LABELS - 1;
 	return __sync_fetch_and_add(&calls[op & (MAX_OPS - 1)][label], 1) + 1;
 }
@@ -204,7 +206,7 @@ static void start(u32 label)
 	if (started[label])
 		return;
 	started[label] = true;
-	bpf_for (op, 0, MAX_OPS) {
+	bpf_for(op, 0, MAX_OPS) {
 		calls[op & (MAX_OPS - 1)][label] = 0;
 		calls[op & (MAX_OPS - 1)][0] = 0;
 	}
@@ -222,10 +224,25 @@ static bool applies(u32 i, enum op op, u32 label, u32 nth)
 static void note_queue(u64 queue)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	u64 bits = mask_bits(idle);
+	const struct cpumask *cores = scx_bpf_get_idle_smtmask();
+	u64 bits = mask_bits(idle) | mask_bits(cores) << MAX_CPUS;
 
+	scx_bpf_put_idle_cpumask(cores);
 	scx_bpf_put_idle_cpumask(idle);
 	record(OP_NOTE, 0, ACT_NOTE, bits, scx_bpf_dsq_nr_queued(queue));
+}
+
+static void pull(u64 queue, u32 label, u64 slice)
+{
+	struct task_struct *p;
+
+	bpf_for_each(scx_dsq, p, queue, 0) {
+		if (label_of(p) != label)
+			continue;
+		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice);
+		record(OP_NOTE, label, ACT_PULL, queue,
+		       scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0));
+	}
 }
 
 s32 BPF_STRUCT_OPS(recorder_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -235,7 +252,7 @@ s32 BPF_STRUCT_OPS(recorder_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 
 	start(label);
 	nth = record(OP_SELECT_CPU, label, prev_cpu, wake_bits(wake_flags), mask_bits(p->cpus_ptr));
-	bpf_for (i, 0, nr_rules) {
+	bpf_for(i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 		bool idle = false;
 
@@ -290,7 +307,7 @@ void BPF_STRUCT_OPS(recorder_enqueue, struct task_struct *p, u64 enq_flags)
 	bool ruled = false;
 
 	nth = record(OP_ENQUEUE, label, enq_bits(enq_flags), slice_kind(p), scx_bpf_task_cpu(p));
-	bpf_for (i, 0, nr_rules) {
+	bpf_for(i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (!applies(i, OP_ENQUEUE, label, nth))
@@ -333,7 +350,7 @@ void BPF_STRUCT_OPS(recorder_dequeue, struct task_struct *p, u64 deq_flags)
 void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 {
 	u32 label = label_of(prev), nth, i;
-	u64 kind = 0, queued = 0;
+	u64 kind = 0, queued = 0, from = 0, who = 0, slice = 0;
 	bool ruled = false;
 
 	if (prev) {
@@ -341,7 +358,7 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 		queued = prev->scx.flags & SCX_TASK_QUEUED ? 1 : 0;
 	}
 	nth = record(OP_DISPATCH, label, cpu, kind, queued);
-	bpf_for (i, 0, nr_rules) {
+	bpf_for(i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (!applies(i, OP_DISPATCH, label, nth))
@@ -360,6 +377,11 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 		case ACT_MOVE:
 			record(OP_NOTE, 0, ACT_MOVE, r->a, scx_bpf_dsq_move_to_local(r->a, 0));
 			break;
+		case ACT_PULL: /* a loop of its own, after this one */
+			from = r->a;
+			who = r->d;
+			slice = r->b;
+			break;
 		case ACT_SLICE:
 			if (prev)
 				scx_bpf_task_set_slice(prev, r->a);
@@ -372,6 +394,8 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 			break;
 		}
 	}
+	if (who)
+		pull(from, who, slice);
 	if (!ruled)
 		scx_bpf_dsq_move_to_local(QUEUE, 0);
 }
@@ -381,7 +405,7 @@ void BPF_STRUCT_OPS(recorder_tick, struct task_struct *p)
 	u32 label = label_of(p), nth, i;
 
 	nth = record(OP_TICK, label, slice_kind(p), 0, 0);
-	bpf_for (i, 0, nr_rules) {
+	bpf_for(i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
 		if (applies(i, OP_TICK, label, nth) && r->action == ACT_SLICE)
@@ -400,7 +424,15 @@ void BPF_STRUCT_OPS(recorder_runnable, struct task_struct *p, u64 enq_flags)
 
 void BPF_STRUCT_OPS(recorder_running, struct task_struct *p)
 {
-	record(OP_RUNNING, label_of(p), slice_kind(p), 0, scx_bpf_task_cpu(p));
+	u32 label = label_of(p), nth, i;
+
+	nth = record(OP_RUNNING, label, slice_kind(p), 0, scx_bpf_task_cpu(p));
+	bpf_for(i, 0, nr_rules) {
+		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
+
+		if (applies(i, OP_RUNNING, label, nth) && r->action == ACT_NOTE)
+			note_queue(r->a);
+	}
 }
 
 void BPF_STRUCT_OPS(recorder_stopping, struct task_struct *p, bool runnable)
@@ -477,7 +509,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(recorder_init)
 	s32 ret = 0;
 	u32 queue;
 
-	bpf_for (queue, QUEUE, QUEUE + NR_QUEUES)
+	bpf_for(queue, QUEUE, QUEUE + NR_QUEUES)
 		if (!ret)
 			ret = scx_bpf_create_dsq(queue, -1);
 	return ret;
@@ -485,6 +517,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(recorder_init)
 
 void BPF_STRUCT_OPS(recorder_exit, struct scx_exit_info *ei)
 {
+	record(OP_EXIT, 0, ei->kind, 0, 0);
 	UEI_RECORD(uei, ei);
 }
 

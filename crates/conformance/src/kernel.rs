@@ -60,14 +60,15 @@ fn check(rc: i32) -> io::Result<()> {
     }
 }
 
-fn set_affinity(cpus: &[u32]) -> io::Result<()> {
+/// CPUs of a thread (0 = the calling one); an empty list means all.
+fn set_affinity(tid: i32, cpus: &[u32]) -> io::Result<()> {
     let mask = if cpus.is_empty() {
         u64::MAX
     } else {
         cpus.iter().fold(0, |m, c| m | 1u64 << c)
     };
     // SAFETY: one word, as its size says. Raw, so that libc adds no call of its own.
-    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8usize, &mask) }.min(0) as i32)
+    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, 8usize, &mask) }.min(0) as i32)
 }
 
 fn set_ext(ext: bool) -> io::Result<()> {
@@ -76,6 +77,11 @@ fn set_ext(ext: bool) -> io::Result<()> {
     check(unsafe {
         libc::sched_setscheduler(0, if ext { SCHED_EXT } else { libc::SCHED_OTHER }, &param)
     })
+}
+
+fn set_online(cpu: u32, online: bool) -> io::Result<()> {
+    let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    std::fs::write(file, if online { "1" } else { "0" })
 }
 
 fn set_name(name: &str) {
@@ -159,6 +165,7 @@ impl Speed {
 struct Stage {
     semaphores: BTreeMap<char, Semaphore>,
     cast: BTreeMap<char, Actor>,
+    tids: BTreeMap<char, AtomicI32>,
     speed: Speed,
     /// Threads that are set up.
     ready: AtomicU32,
@@ -196,9 +203,18 @@ impl Stage {
                     unsafe { libc::sched_yield() };
                     Ok(())
                 }
+                Do::Online(cpu, online) => set_online(*cpu, *online),
                 // SAFETY: plain numbers; 0 is the calling thread.
                 Do::Nice(n) => check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, *n) }),
-                Do::Affinity(cpus) => set_affinity(cpus),
+                Do::NiceOf(label, n) => {
+                    let tid = self.tids[label].load(Ordering::Acquire);
+                    // SAFETY: plain numbers.
+                    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, *n) })
+                }
+                Do::Affinity(cpus) => set_affinity(0, cpus),
+                Do::AffinityOf(label, cpus) => {
+                    set_affinity(self.tids[label].load(Ordering::Acquire), cpus)
+                }
                 Do::Ext(ext) => set_ext(*ext),
                 Do::Fork(label) => self.fork(actor, *label),
                 Do::Exit => {
@@ -261,7 +277,9 @@ impl Stage {
 
     fn perform(self: Arc<Stage>, actor: Actor) {
         set_name(&format!("k:{}", actor.label));
-        let set = set_affinity(actor.cpus).and_then(|()| {
+        // SAFETY: no arguments.
+        self.tids[&actor.label].store(unsafe { libc::gettid() }, Ordering::Release);
+        let set = set_affinity(0, actor.cpus).and_then(|()| {
             // SAFETY: as above.
             check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, actor.nice) })?;
             // SAFETY: one number.
@@ -312,10 +330,11 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
             source,
         }
     };
-    let loaded = Loaded::load(object, &options(row)).map_err(|source| RecordError::Load {
+    let load = |source| RecordError::Load {
         row: row.name,
         source,
-    })?;
+    };
+    let loaded = Loaded::load(object, &options(row)).map_err(load)?;
     let stage = Arc::new(Stage {
         semaphores: row
             .cast
@@ -323,6 +342,11 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
             .map(|a| (a.label, Semaphore::default()))
             .collect(),
         cast: row.cast.iter().map(|a| (a.label, a.clone())).collect(),
+        tids: row
+            .cast
+            .iter()
+            .map(|a| (a.label, AtomicI32::new(0)))
+            .collect(),
         speed,
         ready: AtomicU32::new(0),
         failed: AtomicI32::new(0),
@@ -341,7 +365,7 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
     while stage.ready.load(Ordering::Acquire) < threads.len() as u32 {
         sleep_us(1000);
     }
-    set_affinity(&[row.director_cpu]).map_err(system("the director's affinity"))?;
+    set_affinity(0, &[row.director_cpu]).map_err(system("the director's affinity"))?;
     // Let the threads fall asleep, and begin at another point of the tick's period each time.
     sleep_us(20_000 + phase_us);
     let director = Actor {
@@ -352,10 +376,15 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         forked: false,
         steps: row.director.clone(),
     };
+    let before = if row.counts.is_empty() {
+        BTreeMap::new()
+    } else {
+        loaded.events().map_err(load)?
+    };
     let from = now_ns();
     stage.play(&director);
+    let to = now_ns() + row.run_us * 1000;
     sleep_us(row.run_us);
-    let to = now_ns();
     let running = loaded.poll().map_err(|source| RecordError::Load {
         row: row.name,
         source,
@@ -370,6 +399,17 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
             Some(record.kind)
         }
     };
+    let after = if row.counts.is_empty() {
+        BTreeMap::new()
+    } else {
+        loaded.events().map_err(load)?
+    };
+    let grown = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+    let counts = row
+        .counts
+        .iter()
+        .map(|name| (name.to_string(), grown(name)))
+        .collect();
     let entries = read_entries(&loaded).map_err(|source| RecordError::Load {
         row: row.name,
         source,
@@ -387,6 +427,11 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         }
     }
     drop(loaded);
+    for step in &row.director {
+        if let Do::Online(cpu, false) = step {
+            set_online(*cpu, true).map_err(system("a CPU does not come back"))?;
+        }
+    }
     for thread in threads {
         if thread.join().is_err() {
             return Err(system("a thread panicked")(io::Error::other(
@@ -395,7 +440,11 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         }
     }
     match stage.failed.load(Ordering::Acquire) {
-        0 => Ok(Log::new(&entries, row, from, to, exit)),
+        0 => Ok(Log {
+            exit,
+            counts,
+            ..Log::new(&entries, row, (from, to), true)
+        }),
         e => Err(system("a step of the cast was refused")(
             io::Error::from_raw_os_error(e),
         )),

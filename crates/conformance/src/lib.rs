@@ -9,8 +9,10 @@
 pub mod golden;
 pub mod log;
 pub mod recorder;
+pub mod report;
 pub mod row;
 pub mod rows;
+pub mod sim;
 
 #[cfg(feature = "lab")]
 pub mod kernel;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The recorder's log: from bytes to lines, and the comparison of two logs.
-use crate::row::{Op, Order, Row};
+use crate::row::{Op, Order, Row, Span};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// One call, or a note of a rule.
@@ -72,13 +73,20 @@ impl Entry {
             Op::CpuAcquire | Op::CpuRelease => format!("cpu={a}"),
             Op::InitTask => format!("fork={a}"),
             Op::ExitTask => format!("cancelled={a}"),
+            Op::Exit => format!("kind={a}"),
             Op::Enable | Op::Disable | Op::Timer => String::new(),
             Op::Note => match a {
                 5 => format!("moved from queue {b}: {c}"),
                 7 => format!("default choice: cpu={} idle={c}", b as i32),
-                10 => format!("idle cpus={b:#x} length={}", c as i32),
+                10 => format!(
+                    "idle cpus={:#x} cores={:#x} length={}",
+                    b & 0xff,
+                    b >> 8,
+                    c as i32
+                ),
                 11 => format!("claimed cpu {b}: {c}"),
                 12 => format!("picked cpu={}", b as i32),
+                13 => format!("pulled from queue {b}: {c}"),
                 _ => format!("{a} {b} {c}"),
             },
         }
@@ -105,6 +113,8 @@ pub struct Log {
     pub lines: Vec<Line>,
     /// How the scheduler ended, if it was ejected: `SCX_EXIT_*` number.
     pub exit: Option<i32>,
+    /// Growth of the counters that the row names.
+    pub counts: BTreeMap<String, u64>,
 }
 
 /// One entry: what is compared, and when it happened (ns after the row's start).
@@ -138,6 +148,9 @@ impl fmt::Display for Log {
         for line in &self.lines {
             writeln!(f, "{line}")?;
         }
+        for (name, n) in &self.counts {
+            writeln!(f, "count {name} {n}")?;
+        }
         match self.exit {
             Some(kind) => writeln!(f, "exit {kind}"),
             None => Ok(()),
@@ -155,7 +168,10 @@ pub struct BadLog {
 
 impl Log {
     /// The entries between two instants, without the callbacks that the row hides; ticks in a row become one.
-    pub fn new(entries: &[Entry], row: &Row, from: u64, to: u64, exit: Option<i32>) -> Log {
+    ///
+    /// `real` machines have threads of their own, which interrupt the cast now and then: rows that are not
+    /// about higher classes leave that out.
+    pub fn new(entries: &[Entry], row: &Row, (from, to): (u64, u64), real: bool) -> Log {
         let mut lines: Vec<Line> = Vec::new();
         for e in entries.iter().filter(|e| from <= e.clock && e.clock <= to) {
             if row.hide.contains(&e.op) {
@@ -175,7 +191,7 @@ impl Log {
             if !again {
                 lines.push(line);
             }
-            if row.hide.contains(&Op::CpuRelease) {
+            if real && row.hide.contains(&Op::CpuRelease) {
                 drop_interruption(&mut lines);
             }
         }
@@ -184,12 +200,26 @@ impl Log {
                 .iter()
                 .position(|l| l.op == op.name() && l.label == label)
         {
+            let exit = lines
+                .iter()
+                .skip(last + 1)
+                .find(|l| l.op == Op::Exit.name())
+                .cloned();
             lines.truncate(last + 1);
+            // Which CPU says goodbye, and what is queued then, is not the row's business.
+            lines.extend(exit.map(|l| Line {
+                cpu: 0,
+                queues: [0, 0],
+                ..l
+            }));
         }
         if row.hide.contains(&Op::UpdateIdle) {
             drop_fruitless(&mut lines);
         }
-        Log { lines, exit }
+        Log {
+            lines,
+            ..Log::default()
+        }
     }
 
     /// Reads what [`fmt::Display`] wrote; lines that begin with `#` are comments.
@@ -206,6 +236,12 @@ impl Log {
                 line: i + 1,
                 text: line.to_string(),
             };
+            if let Some(count) = line.strip_prefix("count ") {
+                let (name, n) = count.split_once(' ').ok_or_else(bad)?;
+                log.counts
+                    .insert(name.into(), n.parse().map_err(|_| bad())?);
+                continue;
+            }
             if let Some(kind) = line.strip_prefix("exit ") {
                 log.exit = Some(kind.trim().parse().map_err(|_| bad())?);
                 continue;
@@ -217,8 +253,7 @@ impl Log {
 }
 
 /// A thread of a higher class (a kernel worker of the real machine, say) may interrupt a running task at any
-/// time: the task stops with slice left and is the next to run, nothing having been asked in between. Rows
-/// that are not about higher classes leave that out.
+/// time: the task stops with slice left and is the next to run, nothing having been asked in between.
 fn drop_interruption(lines: &mut Vec<Line>) {
     let [.., stop, run] = lines.as_slice() else {
         return;
@@ -231,20 +266,38 @@ fn drop_interruption(lines: &mut Vec<Line>) {
 }
 
 /// Other threads of the real system come and go on CPUs that the cast leaves idle; each time one sleeps, its
-/// CPU asks the policy in vain. Such a dispatch has no consequence and is left out, except in rows about
-/// idle CPUs.
+/// CPU asks the policy in vain. Such a dispatch has no consequence (nothing that follows at once on its CPU)
+/// and is left out, except in rows about idle CPUs.
 fn drop_fruitless(lines: &mut Vec<Line>) {
-    let vain = |i: usize| {
-        let line = &lines[i];
-        let next = lines[i + 1..].iter().find(|l| l.cpu == line.cpu);
-        let fruit = ["dequeue", "running", "note"];
-        line.op == Op::Dispatch.name()
-            && line.label == '-'
-            && !next.is_some_and(|n| fruit.contains(&n.op.as_str()))
-    };
-    let keep: Vec<bool> = (0..lines.len()).map(|i| !vain(i)).collect();
-    let mut keep = keep.iter();
-    lines.retain(|_| *keep.next().unwrap_or(&true));
+    let mut keep = vec![true; lines.len()];
+    for (i, line) in lines.iter().enumerate() {
+        if line.op != Op::Dispatch.name() || line.label != '-' {
+            continue;
+        }
+        let mut fruit = false;
+        let mut vain = vec![i];
+        for (j, next) in lines
+            .iter()
+            .enumerate()
+            .skip(i + 1)
+            .filter(|(_, l)| l.cpu == line.cpu)
+        {
+            let note = next.op == Op::Note.name();
+            if note && next.args.starts_with("moved") && next.args.ends_with(": 0") {
+                vain.push(j);
+                continue;
+            }
+            let soon = next.at_ns - line.at_ns <= Span::GRAIN;
+            fruit = soon
+                && (note || [Op::Dequeue.name(), Op::Running.name()].contains(&next.op.as_str()));
+            break;
+        }
+        if !fruit {
+            vain.into_iter().for_each(|j| keep[j] = false);
+        }
+    }
+    let mut keep = keep.into_iter();
+    lines.retain(|_| keep.next().unwrap_or(true));
 }
 
 fn parse_line(line: &str) -> Option<Line> {
@@ -286,6 +339,15 @@ pub enum Difference {
         at_least: u64,
         at_most: u64,
     },
+    #[error("from {from} to the next {to}: {got} ns, expected a multiple of {multiple_of}")]
+    OffGrid {
+        from: String,
+        to: String,
+        got: u64,
+        multiple_of: u64,
+    },
+    #[error("the counter {name} grew by {got}, expected is {want}")]
+    Count { name: String, want: u64, got: u64 },
     #[error("{0} does not occur")]
     Missing(String),
 }
@@ -295,11 +357,54 @@ pub enum Difference {
 /// # Errors
 /// The first difference.
 pub fn compare(row: &Row, want: &Log, got: &Log) -> Result<(), Difference> {
+    let result = compare_as_is(row, want, got);
+    match row.twins {
+        Some(twins) if result.is_err() => compare_as_is(row, want, &swapped(got, twins)).or(result),
+        _ => result,
+    }
+}
+
+/// The log with two CPUs' numbers exchanged.
+fn swapped(log: &Log, (a, b): (u16, u16)) -> Log {
+    let other = |cpu: u16| match cpu {
+        c if c == a => b,
+        c if c == b => a,
+        c => c,
+    };
+    let words = |args: &str| {
+        let word = |w: &str| match w.rsplit_once("cpu=") {
+            Some((head, n)) => match n.parse() {
+                Ok(n) => format!("{head}cpu={}", other(n)),
+                Err(_) => w.to_string(),
+            },
+            None => w.to_string(),
+        };
+        args.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    };
+    let mut log = log.clone();
+    for line in &mut log.lines {
+        line.cpu = other(line.cpu);
+        line.args = words(&line.args);
+    }
+    log
+}
+
+fn compare_as_is(row: &Row, want: &Log, got: &Log) -> Result<(), Difference> {
     if want.exit != got.exit {
         return Err(Difference::Exit {
             want: want.exit,
             got: got.exit,
         });
+    }
+    for (name, want) in &want.counts {
+        let got = got.counts.get(name).copied().unwrap_or(0);
+        if got != *want {
+            return Err(Difference::Count {
+                name: name.clone(),
+                want: *want,
+                got,
+            });
+        }
     }
     let exact = row.order == Order::Exact;
     if exact {
@@ -393,6 +498,15 @@ pub fn check_spans(row: &Row, log: &Log) -> Result<(), Difference> {
                 got,
                 at_least,
                 at_most,
+            });
+        }
+        let multiple_of = span.multiple_of;
+        if multiple_of > 0 && (got + Span::GRAIN) % multiple_of > 2 * Span::GRAIN {
+            return Err(Difference::OffGrid {
+                from: name,
+                to: to_name,
+                got,
+                multiple_of,
             });
         }
     }

@@ -20,11 +20,16 @@ pub enum Do {
     Nice(i32),
     /// Own CPUs.
     Affinity(&'static [u32]),
+    /// Nice value and CPUs of another member, whatever it is doing.
+    NiceOf(Label, i32),
+    AffinityOf(Label, &'static [u32]),
     /// Leave sched_ext (false) or join it (true).
     Ext(bool),
     /// Start this member of the cast (which must be marked [`Actor::forked`]).
     Fork(Label),
     Exit,
+    /// Take a CPU off or on line (the director only; it sleeps and posts besides).
+    Online(u32, bool),
 }
 
 /// A member of the cast. Every one that is not forked is asleep on its semaphore when the row begins:
@@ -66,10 +71,11 @@ pub enum Op {
     Disable,
     Timer,
     Note,
+    Exit,
 }
 
 impl Op {
-    pub const ALL: [(Op, &'static str); 20] = [
+    pub const ALL: [(Op, &'static str); 21] = [
         (Op::SelectCpu, "select_cpu"),
         (Op::Enqueue, "enqueue"),
         (Op::Dequeue, "dequeue"),
@@ -90,6 +96,7 @@ impl Op {
         (Op::Disable, "disable"),
         (Op::Timer, "timer"),
         (Op::Note, "note"),
+        (Op::Exit, "exit"),
     ];
 
     pub fn from_number(n: u16) -> Option<Op> {
@@ -132,6 +139,7 @@ pub enum Act {
     Note { queue: u64 },
     Claim { cpu: u64 },
     Pick { flags: u64 },
+    Pull { who: Label, queue: u64, slice: u64 },
 }
 
 /// One rule of the recorder's script.
@@ -174,6 +182,7 @@ impl Rule {
             Act::Note { queue } => (10, [queue, 0, 0, 0]),
             Act::Claim { cpu } => (11, [cpu, 0, 0, 0]),
             Act::Pick { flags } => (12, [flags, 0, 0, 0]),
+            Act::Pull { who, queue, slice } => (13, [queue, slice, 0, label_number(who).into()]),
         };
         let mut bytes = [0; 40];
         bytes[..4].copy_from_slice(&[
@@ -208,6 +217,9 @@ pub enum Order {
 /// What the machine of a row must look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Machine {
+    /// One package each.
+    pub nodes: u32,
+    /// In all.
     pub cores: u32,
     /// SMT threads per core.
     pub threads: u32,
@@ -218,9 +230,14 @@ impl Machine {
         self.cores * self.threads
     }
 
-    /// `2x1`: cores x threads.
+    /// `2x1` (cores x threads), `2x1n2` with two nodes.
     pub fn name(self) -> String {
-        format!("{}x{}", self.cores, self.threads)
+        let nodes = if self.nodes == 1 {
+            String::new()
+        } else {
+            format!("n{}", self.nodes)
+        };
+        format!("{}x{}{nodes}", self.cores, self.threads)
     }
 }
 
@@ -233,6 +250,13 @@ pub struct Span {
     pub to: (Op, Label),
     pub at_least: u64,
     pub at_most: u64,
+    /// The time must be a multiple of this, give or take [`Span::GRAIN`]; 0 = any.
+    pub multiple_of: u64,
+}
+
+impl Span {
+    /// Machines are busy for a moment before they log something; 0.2 ms.
+    pub const GRAIN: u64 = 200_000;
 }
 
 /// One case of the checklist.
@@ -261,4 +285,8 @@ pub struct Row {
     pub hide: Vec<Op>,
     /// Times that must hold in both worlds.
     pub spans: Vec<Span>,
+    /// Two CPUs that the row cannot tell apart: which of them comes first depends on the machine's past.
+    pub twins: Option<(u16, u16)>,
+    /// Counters of the kernel's events file whose growth during the row is compared.
+    pub counts: Vec<&'static str>,
 }

@@ -54,6 +54,9 @@ pub fn record_here(object: &Path, machine: &str, wanted: &[String]) -> Result<()
     // SAFETY: plain flags. Page faults in the middle of a row would be noise; without the right to lock
     // memory there is some.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
+    // Else the kernel moves an exiting thread to another task group, a change that no VM's thread sees.
+    // A kernel without automatic groups has no such file, and nothing to switch off.
+    let _ = std::fs::write("/proc/sys/kernel/sched_autogroup_enabled", "0");
     let speed = Speed::measure();
     for row in select(wanted)
         .iter()
@@ -66,7 +69,8 @@ pub fn record_here(object: &Path, machine: &str, wanted: &[String]) -> Result<()
                     row.name
                 );
             }
-            Err(e) => print!("!!! {}\n{e}\n", row.name),
+            // The verifier's words have many lines; a row's reason has one.
+            Err(e) => print!("!!! {}\n{}\n", row.name, e.to_string().replace('\n', " | ")),
         }
     }
     Ok(())
@@ -108,10 +112,10 @@ fn parse(text: &str, kernel: &str) -> Recorded {
 
 fn host(machine: Machine) -> Host {
     Host {
-        nodes: 1,
-        packages: 1,
+        nodes: machine.nodes,
+        packages: machine.nodes,
         llcs: 1,
-        cores: machine.cores,
+        cores: machine.cores / machine.nodes,
         threads: machine.threads,
         hz: Hz::Ticks(250),
         tasks: Vec::new(),
@@ -121,17 +125,19 @@ fn host(machine: Machine) -> Host {
     }
 }
 
-/// Records rows on a kernel of this line (`7.2`), one boot after the other, and stores them; `say` hears what
-/// happens.
+/// Records rows on a kernel of this line (`7.2`), one boot after the other. `program` is this crate's binary,
+/// which becomes the machine's first process; `say` hears what happens; `keep` gets each boot's rows at once.
 ///
 /// # Errors
-/// No such kernel, no emulator, a boot that fails, a file that cannot be written. A row that cannot be
-/// recorded is in the result.
+/// No such kernel, no emulator, a boot that fails, whatever `keep` says. A row that cannot be recorded is in
+/// the result.
 pub fn record(
     line: &str,
     object: &[u8],
     wanted: &[String],
+    program: &Path,
     say: &(dyn Fn(String) + Sync),
+    keep: &mut dyn FnMut(&Recorded) -> Result<(), VmError>,
 ) -> Result<Recorded, VmError> {
     let stop = AtomicBool::new(false);
     let listener = |progress: Progress| {
@@ -140,9 +146,7 @@ pub fn record(
         }
     };
     let assets: Assets = assets::ensure(&KernelRule::parse(line)?, false, &listener, &stop)?;
-    let program =
-        std::env::current_exe().map_err(|e| VmError::Answer(format!("this program: {e}")))?;
-    let base = base_archive(&program, &assets)?;
+    let base = base_archive(program, &assets)?;
     let machines: BTreeSet<Machine> = select(wanted).iter().map(|r| r.machine).collect();
     let mut recorded = Recorded::new();
     for machine in machines {
@@ -179,13 +183,17 @@ pub fn record(
             return Err(VmError::Answer(error));
         }
         let rows = parse(&boot.answer.output, &boot.answer.kernel);
-        store(line, &rows, say)?;
+        keep(&rows)?;
         recorded.extend(rows);
     }
     Ok(recorded)
 }
 
-fn store(line: &str, recorded: &Recorded, say: &(dyn Fn(String) + Sync)) -> Result<(), VmError> {
+/// Stores what was recorded, and says what was not.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn store(line: &str, recorded: &Recorded, say: &dyn Fn(String)) -> Result<(), VmError> {
     for row in rows() {
         match recorded.get(row.name) {
             Some(Ok((golden, agreement))) => {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The simulator against the recordings of real kernels.
+use berth_conformance::recorder;
+use berth_conformance::report::{self, Caught, KNOWN, MODEL_LINE, OUT_OF_REACH, Report, Verdict};
+use berth_policy::policy::{LoadOptions, Policy};
+use std::sync::LazyLock;
+
+static REPORT: LazyLock<Report> = LazyLock::new(|| {
+    let object = recorder::object().unwrap();
+    let policy = Policy::from_object(&object, &LoadOptions::default()).unwrap();
+    report::report(&policy).unwrap()
+});
+
+#[test]
+fn every_row_agrees_with_every_kernel_line_or_its_difference_is_explained() {
+    let mut wrong = Vec::new();
+    for (row, verdicts) in &REPORT.rows {
+        for (line, verdict) in verdicts {
+            let known = KNOWN.iter().any(|(l, r, _)| (l, r) == (line, row));
+            match verdict {
+                Verdict::Same if known => wrong.push(format!(
+                    "{row} agrees with {line} now: take it off the list"
+                )),
+                Verdict::Differs(why) if !known => wrong.push(format!("{row} on {line}: {why}")),
+                Verdict::NotRecorded => wrong.push(format!("{row} is not recorded on {line}")),
+                _ => (),
+            }
+        }
+    }
+    assert!(
+        !KNOWN.iter().any(|(line, _, _)| *line == MODEL_LINE),
+        "the model must agree with its own line"
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_wrong_model_is_rejected() {
+    let survivors: Vec<String> = REPORT
+        .mutations
+        .iter()
+        .filter(|(_, caught)| !matches!(caught, Caught::By(_)))
+        .filter(|(m, _)| !OUT_OF_REACH.iter().any(|(number, _)| *number == m.row()))
+        .map(|(m, _)| format!("{} (row {}): {}", m.name(), m.row(), m.wrong().trim()))
+        .collect();
+    assert!(
+        survivors.is_empty(),
+        "not rejected:\n{}",
+        survivors.join("\n")
+    );
+}
+
+#[test]
+fn the_docs_show_this_report() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    let current = page == report::markdown(&REPORT);
+    assert!(
+        current,
+        "docs/conformance.md is old: cargo run -p berth-conformance -- table > docs/conformance.md"
+    );
+}

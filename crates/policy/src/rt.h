@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What translated policies are written in: the C side of abi.rs, and the functions that are worth inlining.
- * The emitter puts this text at the head of every translation.
+ * What translated policies are written in: the C side of abi.rs, and the functions that are worth
+ * inlining. The emitter puts this text at the head of every translation.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -62,27 +62,27 @@ typedef s8 __attribute__((may_alias)) s8_mem;
 typedef s16 __attribute__((may_alias, aligned(1))) s16_mem;
 typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 
-#define POLICY_CODE __attribute__((section("berth_text")))
-#define RT static inline __attribute__((always_inline, unused))
-#define unlikely(x) __builtin_expect(!!(x), 0)
+#define POLICY_CODE   __attribute__((section("berth_text")))
+#define RT	      static inline __attribute__((always_inline, unused))
+#define unlikely(x)   __builtin_expect(!!(x), 0)
 
 #define STORAGE_CHUNK 16
-#define FUNC_TAG 0xfbf0000000000000ull
-#define TRAP_BUDGET 1
-#define MAX_LOOPS (1u << 23)
-#define E2BIG_ ((u64)-7)
-#define EINVAL_ ((u64)-22)
+#define FUNC_TAG      0xfbf0000000000000ull
+#define TRAP_BUDGET   1
+#define MAX_LOOPS     (1u << 23)
+#define E2BIG_	      ((u64) - 7)
+#define EINVAL_	      ((u64) - 22)
 
 /* The instruction count is kept in a local and written back wherever somebody else can see it. */
-#define COUNT(n) (count += (n))
-#define FLUSH() (I->insns = count)
-#define RELOAD() (count = I->insns)
-#define CHECK_BUDGET()                                                                                         \
-	do {                                                                                                   \
-		if (unlikely(count > I->insns_limit)) {                                                        \
-			FLUSH();                                                                               \
-			I->fns[0](I, TRAP_BUDGET, count, 0, 0, 0);                                             \
-		}                                                                                              \
+#define COUNT(n)      (count += (n))
+#define FLUSH()	      (I->insns = count)
+#define RELOAD()      (count = I->insns)
+#define CHECK_BUDGET()                                                                             \
+	do {                                                                                       \
+		if (unlikely(count > I->insns_limit)) {                                            \
+			FLUSH();                                                                   \
+			I->fns[0](I, TRAP_BUDGET, count, 0, 0, 0);                                 \
+		}                                                                                  \
 	} while (0)
 
 RT u64 rt_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
@@ -102,7 +102,8 @@ RT u64 rt_percpu_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 }
 
 /* The element of a task or cgroup storage if it exists; creating is the runtime's. */
-RT u64 rt_storage_get(struct inst *I, u32 fn, u32 map, u64 object, u64 index_offset, u64 init, u64 flags, u64 stride)
+RT u64 rt_storage_get(struct inst *I, u32 fn, u32 map, u64 object, u64 index_offset, u64 init,
+		      u64 flags, u64 stride)
 {
 	struct map *m = I->map[map];
 	u32 i;
@@ -114,7 +115,8 @@ RT u64 rt_storage_get(struct inst *I, u32 fn, u32 map, u64 object, u64 index_off
 		u8 *present = ((u8 **)m->present)[i / STORAGE_CHUNK];
 
 		if (present && present[i % STORAGE_CHUNK])
-			return (u64)((u8 **)m->data)[i / STORAGE_CHUNK] + i % STORAGE_CHUNK * stride;
+			return (u64)((u8 **)m->data)[i / STORAGE_CHUNK] +
+			       i % STORAGE_CHUNK * stride;
 	}
 	return flags & 1 ? I->fns[fn](I, (u64)m, object, init, flags, 0) : 0;
 }
@@ -185,9 +187,9 @@ RT u64 rt_swap(u64 place, u64 value)
 
 RT u64 rt_bswap(u64 value, int bits)
 {
-	return bits == 16 ? __builtin_bswap16((u16)value) :
-	       bits == 32 ? __builtin_bswap32((u32)value) :
-			    __builtin_bswap64(value);
+	return bits == 16   ? __builtin_bswap16((u16)value)
+	       : bits == 32 ? __builtin_bswap32((u32)value)
+			    : __builtin_bswap64(value);
 }
 
 RT u64 rt_sdiv64(s64 a, s64 b)

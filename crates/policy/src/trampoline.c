@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Entering translated policy code and leaving it early. A policy that touches memory it must not touch,
- * or that does not return, is left by a long jump to the innermost entry of this thread: between the two
- * there are only frames of policy code, so nothing is skipped that would have to be undone.
+ * Entering translated policy code and leaving it early. A policy that touches memory it must not
+ * touch, or that does not return, is left by a long jump to the innermost entry of this thread:
+ * between the two there are only frames of policy code, so nothing is skipped that would have to be
+ * undone.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -38,7 +39,8 @@ static _Atomic(struct range *) ranges;
 static struct sigaction old_segv, old_bus;
 
 /* Runs fn; 0 = returned, 1 = trapped. */
-__attribute__((noinline)) int berth_enter(native_fn fn, void *inst, const u64 *args, struct outcome *outcome)
+__attribute__((noinline)) int berth_enter(native_fn fn, void *inst, const u64 *args,
+					  struct outcome *outcome)
 {
 	struct frame f;
 
@@ -105,7 +107,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 			if (pc < r->start || pc >= r->end)
 				continue;
 			/* A non-canonical address is not reported by the processor. */
-			leave(TRAP_ACCESS, info->si_code == SI_KERNEL ? ~0ull : (u64)info->si_addr, was_store(context), pc);
+			leave(TRAP_ACCESS, info->si_code == SI_KERNEL ? ~0ull : (u64)info->si_addr,
+			      was_store(context), pc);
 		}
 	}
 	if (old->sa_flags & SA_SIGINFO) {

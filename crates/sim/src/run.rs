@@ -9,6 +9,7 @@ use crate::scx::kfunc;
 use crate::scx::mutation::Mutation;
 use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Machine;
+use crate::stats::bounds;
 use crate::trace;
 use crate::workload::api::{Nanos, Workload};
 use crate::workload::scenario::ScenarioWorkload;
@@ -358,32 +359,16 @@ fn machine_metrics(
         }
         let mut pairs: Vec<u32> = members.iter().map(|v| k.stats.pair_index(*v)).collect();
         pairs.dedup();
-        let mut wakeup: Option<Histogram<u64>> = None;
-        let mut delay: Option<Histogram<u64>> = None;
+        let (mut wakeup, mut delay) = (bounds(), bounds());
         for p in pairs {
             let pair = &k.stats.pairs[p as usize];
-            merge(&mut wakeup, &pair.wakeup);
-            merge(&mut delay, &pair.run_delay);
+            pair.wakeup.add_to(&mut wakeup);
+            pair.run_delay.add_to(&mut delay);
         }
         let all = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
-        if let Some(h) = wakeup {
-            quantiles(out, &format!("{name}.wakeup"), &h, &all);
-        }
-        if let Some(h) = delay {
-            quantiles(
-                out,
-                &format!("{name}.run_delay"),
-                &h,
-                &[("p50", 0.5), ("p99", 0.99)],
-            );
-        }
-    }
-}
-
-fn merge(into: &mut Option<Histogram<u64>>, h: &Histogram<u64>) {
-    match into {
-        Some(sum) => sum.add(h).expect("equal bounds"),
-        None => *into = Some(h.clone()),
+        quantiles(out, &format!("{name}.wakeup"), &wakeup, &all);
+        let some = [("p50", 0.5), ("p99", 0.99)];
+        quantiles(out, &format!("{name}.run_delay"), &delay, &some);
     }
 }
 

@@ -192,14 +192,7 @@ impl<W: Workload> Machine<W> {
         let k = self.kernel;
         k.irq_work();
         loop {
-            if !k.born.is_empty() || !k.gone.is_empty() {
-                self.announce();
-            }
-            if k.failed.is_some() {
-                break;
-            }
-            if k.exit.claimed() && !k.exit.done {
-                k.disable_policy();
+            if k.attention && self.attend() {
                 break;
             }
             let c = &k.cpus[cpu as usize];
@@ -214,16 +207,21 @@ impl<W: Workload> Machine<W> {
         k.arm(cpu);
     }
 
-    /// Tell the workload of births and deaths.
+    /// Tell the workload of births and deaths, let the policy go; `true`: the run is over.
     #[cold]
-    fn announce(&mut self) {
+    fn attend(&mut self) -> bool {
         let mut k = self.kernel;
+        k.attention = false;
         for (token, task) in std::mem::take(&mut k.born) {
             self.workload.born(token, task);
         }
         for (token, task) in std::mem::take(&mut k.gone) {
             self.workload.died(token, task);
         }
+        if k.failed.is_none() && k.exit.claimed() && !k.exit.done {
+            k.disable_policy();
+        }
+        k.failed.is_some() || k.exit.done
     }
 
     /// The running task has done what it asked for.

@@ -130,6 +130,29 @@ pub fn next_and_wrap(a: &[u64], b: &[u64], from: u32) -> Option<u32> {
     None
 }
 
+/// First CPU in `a` and in all of `sets` at or after `from`, then from the beginning.
+#[inline]
+pub fn next_in_all(a: &[u64], sets: [&[u64]; 3], from: u32) -> Option<u32> {
+    let [b, c, d] = sets;
+    let words = a.len().min(b.len()).min(c.len()).min(d.len());
+    let start = from as usize / 64;
+    let at = |w: usize| a[w] & b[w] & c[w] & d[w];
+    let found = |w: usize, bits: u64| Some(w as u32 * 64 + bits.trailing_zeros());
+    if start < words {
+        let bits = at(start) & (!0 << (from % 64));
+        if bits != 0 {
+            return found(start, bits);
+        }
+    }
+    for w in (start + 1..words).chain(0..words.min(start + 1)) {
+        let bits = at(w);
+        if bits != 0 {
+            return found(w, bits);
+        }
+    }
+    None
+}
+
 /// The masks of one machine, by number. Entry 0 is every CPU.
 #[derive(Debug)]
 pub struct MaskTable {
@@ -170,6 +193,12 @@ impl MaskTable {
         &self.masks[id.0 as usize]
     }
 
+    /// Is the CPU in the mask?
+    #[inline(always)]
+    pub fn allows(&self, id: MaskId, cpu: u32) -> bool {
+        id == MaskId::ALL || self.get(id).has(cpu)
+    }
+
     #[inline]
     pub fn count(&self, id: MaskId) -> u32 {
         self.counts[id.0 as usize]
@@ -203,6 +232,10 @@ mod tests {
         assert_eq!(find(130), Some(3));
         assert_eq!(find(500), Some(3));
         assert_eq!(next_and_wrap(&[0, 0, 0], b.words(), 9), None);
+        let all = [a.words(), b.words(), b.words()];
+        for from in [0, 3, 4, 70, 71, 129, 130, 500] {
+            assert_eq!(next_in_all(b.words(), all, from), find(from));
+        }
         assert_eq!(a.iter().collect::<Vec<_>>(), [3, 70, 129]);
         assert_eq!(a.first(), Some(3));
         assert_eq!(a.count(), 3);

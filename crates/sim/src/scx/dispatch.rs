@@ -103,7 +103,7 @@ impl Handle {
             return false;
         }
         let mask = self.tasks.hot[task as usize].mask;
-        if !self.masks.get(mask).has(cpu) {
+        if !self.masks.allows(mask, cpu) {
             if enforce && !self.wrong(Mutation::RepairAffinity) {
                 let name = self.name_of(task);
                 self.scx_error(format!(

@@ -51,6 +51,8 @@ pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vm
     };
     for (name, value) in [
         ("berth_nr_cpus", cpus),
+        // What the loaders of the kernel's example schedulers set.
+        ("nr_cpu_ids", cpus),
         ("berth_nr_llcs", llcs),
         ("berth_nr_nodes", nodes),
     ] {

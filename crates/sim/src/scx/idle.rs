@@ -3,7 +3,7 @@
 use super::consts::*;
 use super::kernel::Handle;
 use super::mutation::Mutation;
-use crate::machine::mask::next_and_wrap;
+use crate::machine::mask::next_in_all;
 use crate::machine::{CpuMask, Topology};
 use crate::workload::api::CpuId;
 use berth_policy::abi::Op;
@@ -119,10 +119,10 @@ impl Handle {
         was
     }
 
-    /// An idle CPU of these masks among `allowed`, claimed. "Any" goes on where this CPU's last search ended.
+    /// An idle CPU of these masks in all of `allowed`, claimed. "Any" goes on where this CPU's last search ended.
     pub fn pick_idle_in_node(
         mut self,
-        allowed: &[u64],
+        allowed: [&[u64]; 3],
         node: Option<u32>,
         flags: u64,
     ) -> Option<CpuId> {
@@ -135,13 +135,13 @@ impl Handle {
             let pair = self.idle.pair(node);
             let mut found = None;
             if self.idle.smt {
-                found = next_and_wrap(pair.smt.words(), allowed, from);
+                found = next_in_all(pair.smt.words(), allowed, from);
                 if found.is_none() && flags & PICK_IDLE_CORE != 0 {
                     return None;
                 }
             }
             if found.is_none() {
-                found = next_and_wrap(pair.cpu.words(), allowed, from);
+                found = next_in_all(pair.cpu.words(), allowed, from);
             }
             let cpu = found?;
             let exec = self.exec as usize;
@@ -155,8 +155,8 @@ impl Handle {
         }
     }
 
-    /// An idle CPU among `allowed`, beginning with `node`, claimed.
-    pub fn pick_idle(self, allowed: &[u64], node: Option<u32>, flags: u64) -> Option<CpuId> {
+    /// An idle CPU in all of `allowed`, beginning with `node`, claimed.
+    pub fn pick_idle(self, allowed: [&[u64]; 3], node: Option<u32>, flags: u64) -> Option<CpuId> {
         if let Some(cpu) = self.pick_idle_in_node(allowed, node, flags) {
             return Some(cpu);
         }

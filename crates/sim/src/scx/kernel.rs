@@ -12,6 +12,7 @@ use super::kick::Kicks;
 use super::lifecycle::Exit;
 use super::mutation::Mutation;
 use super::ops::Policy;
+use super::tick::Grid;
 use crate::engine::hash::TraceHash;
 use crate::engine::queue::{EventQueue, NEVER, Slot};
 use crate::error::SimError;
@@ -99,6 +100,8 @@ pub struct Kernel {
     pub topo: Topology,
     pub cost: HostCost,
     pub hz: Hz,
+    /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
+    pub grid: Grid,
     pub cpus: Vec<Cpu>,
     pub tasks: TaskTable,
     pub masks: MaskTable,
@@ -131,6 +134,8 @@ pub struct Kernel {
     pub gone: Vec<(u32, TaskId)>,
     /// Ticks must be simulated one by one.
     pub real_ticks: bool,
+    /// Births, deaths, an exit or an error wait for the end of the event.
+    pub attention: bool,
     /// Something that ends the run.
     pub failed: Option<SimError>,
     /// Argument structures of operations in progress: address and size.
@@ -200,6 +205,10 @@ impl Kernel {
             sources,
             cost: spec.cost.clone(),
             hz: spec.hz,
+            grid: Grid::new(match spec.hz {
+                Hz::Ticks(hz) => hz,
+                Hz::Exact => 1000,
+            }),
             idle: IdleMasks::new(&topo),
             dsqs: DsqTable::new(nr, topo.nr_nodes()),
             kicks: Kicks::new(nr),
@@ -220,6 +229,7 @@ impl Kernel {
             born: Vec::new(),
             gone: Vec::new(),
             real_ticks: false,
+            attention: false,
             failed: None,
             args: Vec::new(),
             exited: 0,
@@ -296,6 +306,7 @@ impl Kernel {
     /// The error that ends the run; the first one stays.
     #[cold]
     pub fn fail(&mut self, e: SimError) {
+        self.attention = true;
         if self.failed.is_none() {
             self.failed = Some(e);
         }

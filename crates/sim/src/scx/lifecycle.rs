@@ -80,6 +80,7 @@ impl Handle {
     /// Claim the exit; what it entails follows when the present event is over.
     #[cold]
     pub fn scx_exit(mut self, kind: ExitKind, code: i64, message: String) {
+        self.attention = true;
         if self.exit.claim.is_none() {
             let at_ns = self.now;
             self.exit.claim = Some(Claim {

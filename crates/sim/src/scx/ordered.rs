@@ -11,7 +11,7 @@ const CHUNK: usize = 64;
 
 /// Entries in order. Most are taken from the front and come in near the back: the front moves instead of
 /// everybody behind it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chunk {
     entries: Vec<Entry>,
     /// Entries before this are gone.

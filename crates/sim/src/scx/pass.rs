@@ -363,7 +363,7 @@ impl Handle {
             return;
         }
         let t = &mut k.tasks.hot[next as usize];
-        if t.cpu != cpu || t.life != Life::Runnable || !k.masks.get(t.mask).has(cpu) {
+        if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
             return self.broken_switch(cpu, next);
         }
         let wait = now - t.queued_at;

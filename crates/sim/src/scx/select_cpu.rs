@@ -4,17 +4,17 @@ use super::consts::*;
 use super::dispatch::Direct;
 use super::kernel::Handle;
 use super::mutation::Mutation;
-use crate::machine::mask::CpuMask;
+use crate::machine::MaskId;
 use crate::workload::api::{CpuId, TaskId};
 use berth_policy::abi::Op;
 
-impl Handle {
-    /// May the task use every CPU?
-    #[inline]
-    fn affinity_all(self, task: TaskId) -> bool {
-        self.masks.count(self.tasks.hot[task as usize].mask) >= self.topo.nr_cpus()
-    }
+/// Is the CPU in a mask of these words?
+#[inline]
+pub fn bit(words: &[u64], cpu: CpuId) -> bool {
+    words[cpu as usize / 64] >> (cpu % 64) & 1 != 0
+}
 
+impl Handle {
     /// scx_select_cpu_dfl: an idle CPU for the task, claimed. `cpus_allowed`: a further restriction, words.
     pub fn select_cpu_dfl(
         self,
@@ -25,46 +25,22 @@ impl Handle {
         flags: u64,
     ) -> Option<CpuId> {
         let node = self.idle_node(prev);
-        let own = self.masks.get(self.tasks.hot[task as usize].mask);
-        let all = self.affinity_all(task);
-        let mut scratch: Option<CpuMask> = None;
-        if let Some(extra) = cpus_allowed
-            && extra.as_ptr() != own.words().as_ptr()
-        {
-            let mut m = CpuMask::new(self.topo.nr_cpus());
-            for (w, (a, b)) in m.words_mut().iter_mut().zip(extra.iter().zip(own.words())) {
-                *w = a & b;
-            }
-            if m.is_empty() {
-                return None;
-            }
-            scratch = Some(m);
+        let own = self.masks.get(self.tasks.hot[task as usize].mask).words();
+        let every = self.masks.get(MaskId::ALL).words();
+        let extra = cpus_allowed.unwrap_or(every);
+        if own.iter().zip(extra).all(|(a, b)| a & b == 0) {
+            return None;
         }
-        let prev_in_extra =
-            cpus_allowed.is_none_or(|m| m[prev as usize / 64] >> (prev % 64) & 1 != 0);
-        let allowed: &[u64] = scratch.as_ref().unwrap_or(own).words();
-        let prev_ok = prev_in_extra && (cpus_allowed.is_some() || own.has(prev));
-        let free = scratch.is_none() && all;
-        let part = |group: &CpuMask| -> Option<CpuMask> {
-            if free {
-                return Some(group.clone());
-            }
-            let mut m = group.clone();
-            for (w, a) in m.words_mut().iter_mut().zip(allowed) {
-                *w &= a;
-            }
-            (!m.is_empty()).then_some(m)
-        };
+        let prev_ok = bit(cpus_allowed.unwrap_or(own), prev);
+        let allowed = [own, extra, every];
         let by_node = self
             .idle
             .by_node
-            .then(|| part(&self.topo.nodes[self.topo.node_of(prev) as usize]))
-            .flatten();
+            .then(|| self.topo.nodes[self.topo.node_of(prev) as usize].words());
         let by_llc = self
             .idle
             .by_llc
-            .then(|| part(&self.topo.llcs[self.topo.llc_of(prev) as usize]))
-            .flatten();
+            .then(|| self.topo.llcs[self.topo.llc_of(prev) as usize].words());
 
         if wake_flags & WAKE_SYNC != 0 {
             let waker = self.exec;
@@ -80,7 +56,8 @@ impl Handle {
                 && self.dsqs.get(self.dsqs.local(waker)).nr == 0
                 && (flags & PICK_IDLE_IN_NODE == 0 || waker_node == node)
                 && !self.idle.pair(waker_node).cpu.is_empty()
-                && allowed[waker as usize / 64] >> (waker % 64) & 1 != 0
+                && bit(own, waker)
+                && bit(extra, waker)
             {
                 return Some(waker);
             }
@@ -89,8 +66,9 @@ impl Handle {
             if prev_ok && self.idle.pair(node).smt.has(prev) && self.test_and_clear_idle(prev) {
                 return Some(prev);
             }
-            for group in [&by_llc, &by_node].into_iter().flatten() {
-                if let Some(cpu) = self.pick_idle_in_node(group.words(), node, PICK_IDLE_CORE) {
+            for group in [by_llc, by_node].into_iter().flatten() {
+                if let Some(cpu) = self.pick_idle_in_node([own, extra, group], node, PICK_IDLE_CORE)
+                {
                     return Some(cpu);
                 }
             }
@@ -107,14 +85,14 @@ impl Handle {
         if self.topo.smt() {
             let siblings = self.topo.siblings(prev);
             for cpu in siblings.iter() {
-                let may = allowed[cpu as usize / 64] >> (cpu % 64) & 1 != 0;
+                let may = bit(own, cpu) && bit(extra, cpu);
                 if cpu != prev && may && self.test_and_clear_idle(cpu) {
                     return Some(cpu);
                 }
             }
         }
-        for group in [&by_llc, &by_node].into_iter().flatten() {
-            if let Some(cpu) = self.pick_idle_in_node(group.words(), node, 0) {
+        for group in [by_llc, by_node].into_iter().flatten() {
+            if let Some(cpu) = self.pick_idle_in_node([own, extra, group], node, 0) {
                 return Some(cpu);
             }
         }
@@ -133,7 +111,7 @@ impl Handle {
         } else if ts.migration_disabled == 0 {
             cpu = self.masks.get(mask).first().unwrap_or(prev);
         }
-        let allowed = |c: CpuId| self.masks.get(mask).has(c) && self.cpus[c as usize].online;
+        let allowed = |c: CpuId| self.masks.allows(mask, c) && self.cpus[c as usize].online;
         if !allowed(cpu) && ts.migration_disabled == 0 {
             cpu = self.fallback_rq(task);
         }

@@ -13,13 +13,38 @@ use berth_scenario::model::Hz;
 /// How long a task of the fair class runs while others of it wait, ns.
 const FAIR_SLICE: Nanos = 2_800_000;
 
-/// First tick at or after `t` of a grid of `hz` ticks a second that begins at 0.
-pub fn grid_at_or_after(t: Nanos, hz: u32) -> Nanos {
-    let hz = hz as u64;
-    if 1_000_000_000 % hz == 0 {
-        let period = 1_000_000_000 / hz;
-        return t.div_ceil(period).saturating_mul(period);
+/// Ticks on a grid that begins at 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    hz: u32,
+    /// ns between ticks if that is a whole number, else 0.
+    period: Nanos,
+}
+
+impl Grid {
+    /// `hz` ticks a second, at least 1.
+    pub fn new(hz: u32) -> Self {
+        let hz = hz.max(1);
+        let whole = 1_000_000_000 % hz == 0;
+        Grid {
+            hz,
+            period: if whole { 1_000_000_000 / hz as u64 } else { 0 },
+        }
     }
+
+    /// First tick at or after `t`.
+    #[inline]
+    pub fn at_or_after(self, t: Nanos) -> Nanos {
+        match self.period {
+            0 => uneven(t, self.hz),
+            period => t.div_ceil(period).saturating_mul(period),
+        }
+    }
+}
+
+/// First tick at or after `t` where a second has no whole number of ns per tick.
+fn uneven(t: Nanos, hz: u32) -> Nanos {
+    let hz = hz as u64;
     // Tick n is at floor(n / hz).
     let n = (t as u128 * hz as u128).div_ceil(1_000_000_000);
     let at = |n: u128| (n * 1_000_000_000 / hz as u128) as Nanos;
@@ -60,24 +85,23 @@ impl Handle {
             return NEVER;
         };
         let c = &self.cpus[cpu as usize];
-        let hz = match self.hz {
-            Hz::Ticks(hz) if !self.wrong(Mutation::ExactSlices) => hz,
-            _ if class == SchedClass::Ext => {
-                let slice = self.tasks.ts(c.curr).scx.slice;
-                return c.exec_start.saturating_add(slice).max(self.now);
-            }
-            _ => 1000,
-        };
+        let exact = self.hz == Hz::Exact || self.wrong(Mutation::ExactSlices);
+        if exact && class == SchedClass::Ext {
+            let slice = self.tasks.ts(c.curr).scx.slice;
+            return c.exec_start.saturating_add(slice).max(self.now);
+        }
         if self.wrong(Mutation::TickRelative) {
-            let period = 1_000_000_000 / hz as u64;
+            let period = 1_000_000_000 / self.grid.hz as u64;
             return c.since + ((self.now - c.since) / period + 1) * period;
         }
         if self.real_ticks || class != SchedClass::Ext || self.bypass {
-            return grid_at_or_after(self.now + 1, hz);
+            return self.grid.at_or_after(self.now + 1);
         }
         match self.tasks.ts(c.curr).scx.slice {
             SLICE_INF => NEVER,
-            slice => grid_at_or_after(c.exec_start.saturating_add(slice).max(self.now + 1), hz),
+            slice => self
+                .grid
+                .at_or_after(c.exec_start.saturating_add(slice).max(self.now + 1)),
         }
     }
 
@@ -122,9 +146,9 @@ impl Handle {
         if self.real_ticks || self.cpus[cpu as usize].is_idle() {
             return;
         }
-        let next = grid_at_or_after(self.now + 1, hz);
+        let next = self.grid.at_or_after(self.now + 1);
         let last = next.saturating_sub(1_000_000_000 / hz as u64 + 1);
-        let last = grid_at_or_after(last, hz).min(self.now);
+        let last = self.grid.at_or_after(last).min(self.now);
         let c = &self.cpus[cpu as usize];
         if last > c.exec_start && last < self.now {
             let now = self.now;
@@ -141,14 +165,14 @@ mod tests {
 
     #[test]
     fn grids() {
-        assert_eq!(grid_at_or_after(0, 250), 0);
-        assert_eq!(grid_at_or_after(1, 250), 4_000_000);
-        assert_eq!(grid_at_or_after(4_000_000, 250), 4_000_000);
+        assert_eq!(Grid::new(250).at_or_after(0), 0);
+        assert_eq!(Grid::new(250).at_or_after(1), 4_000_000);
+        assert_eq!(Grid::new(250).at_or_after(4_000_000), 4_000_000);
         // 300 Hz: 0, 3333333, 6666666, 10000000.
-        assert_eq!(grid_at_or_after(1, 300), 3_333_333);
-        assert_eq!(grid_at_or_after(3_333_333, 300), 3_333_333);
-        assert_eq!(grid_at_or_after(3_333_334, 300), 6_666_666);
-        assert_eq!(grid_at_or_after(6_666_667, 300), 10_000_000);
-        assert_eq!(grid_at_or_after(10_000_000, 300), 10_000_000);
+        assert_eq!(Grid::new(300).at_or_after(1), 3_333_333);
+        assert_eq!(Grid::new(300).at_or_after(3_333_333), 3_333_333);
+        assert_eq!(Grid::new(300).at_or_after(3_333_334), 6_666_666);
+        assert_eq!(Grid::new(300).at_or_after(6_666_667), 10_000_000);
+        assert_eq!(Grid::new(300).at_or_after(10_000_000), 10_000_000);
     }
 }

@@ -189,6 +189,7 @@ impl Handle {
         if self.tasks.hot[task as usize].class == SchedClass::Ext {
             self.enable_task(task);
         }
+        self.attention = true;
         self.born.push((token, task));
         self.activate(task, WAKE_FORK, ENQ_INITIAL | ENQ_NOCLOCK, false);
     }
@@ -297,6 +298,7 @@ impl Handle {
             i.task_gone(task);
         }
         self.exited += 1;
+        self.attention = true;
         self.gone.push((token, task));
         self.tasks.release(task);
     }

@@ -4,6 +4,7 @@ use super::{ANY, SELECT, kernel_fns};
 use crate::machine::mask::next_and_wrap;
 use crate::scx::consts::*;
 use crate::scx::kernel::Handle;
+use crate::scx::select_cpu::bit;
 use berth_policy::kview::ScxBpfSelectCpuAndArgs;
 
 /// The words of a mask that a policy gave us; `None` if the address is null.
@@ -76,8 +77,7 @@ impl Handle {
         if ts.nr_cpus_allowed == 1 || ts.migration_disabled != 0 {
             let own = self.masks.get(self.tasks.hot[task as usize].mask).words();
             let set = allowed.unwrap_or(own);
-            let ok = set[prev as usize / 64] >> (prev % 64) & 1 != 0;
-            return if ok && self.test_and_clear_idle(prev) {
+            return if bit(set, prev) && self.test_and_clear_idle(prev) {
                 prev as i64
             } else {
                 -EBUSY
@@ -165,7 +165,7 @@ kernel_fns! {
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
         match k.node_arg(node as i32) {
-            Ok(n) => k.pick_idle(allowed, Some(n), flags).map_or(-EBUSY, i64::from) as u64,
+            Ok(n) => k.pick_idle([allowed; 3], Some(n), flags).map_or(-EBUSY, i64::from) as u64,
             Err(e) => e as u64,
         }
     }
@@ -175,13 +175,13 @@ kernel_fns! {
         }
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
-        k.pick_idle(allowed, None, flags).map_or(-EBUSY, i64::from) as u64
+        k.pick_idle([allowed; 3], None, flags).map_or(-EBUSY, i64::from) as u64
     }
     fn scx_bpf_pick_any_cpu_node in ANY (k, allowed, node, flags) {
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
         match k.node_arg(node as i32) {
-            Ok(n) => match k.pick_idle(allowed, Some(n), flags) {
+            Ok(n) => match k.pick_idle([allowed; 3], Some(n), flags) {
                 Some(cpu) => cpu as u64,
                 None => k.any_cpu(allowed) as u64,
             },
@@ -194,7 +194,7 @@ kernel_fns! {
         }
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
-        if k.idle.enabled && let Some(cpu) = k.pick_idle(allowed, None, flags) {
+        if k.idle.enabled && let Some(cpu) = k.pick_idle([allowed; 3], None, flags) {
             return cpu as u64;
         }
         k.any_cpu(allowed) as u64

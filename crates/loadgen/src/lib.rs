@@ -119,18 +119,19 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     note_what_is_missing(&shared, options.cgroup_root.is_none());
 
     // Nobody starts before everybody is set up and announced.
-    let failed = Arc::new(Mutex::new(None));
+    let failed = Arc::new(Mutex::new(BTreeMap::new()));
     let mut handles = Vec::new();
     let mut setup = Ok(());
     for thread in threads {
         let slot = shared.add_slot(thread);
         let (gate, failed) = (Arc::clone(&shared), Arc::clone(&failed));
+        let ordinal = slot.ordinal;
         let before = move |result: Result<(), LoadError>| {
             if let Err(e) = result {
                 failed
                     .lock()
                     .unwrap_or_else(|e| e.into_inner())
-                    .get_or_insert(e);
+                    .insert(ordinal, e);
             }
             gate.pass();
         };
@@ -143,7 +144,9 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         }
     }
     shared.wait_at_gate(handles.len() as u32);
-    if let Some(e) = failed.lock().unwrap_or_else(|e| e.into_inner()).take() {
+    // Of several failures the first thread's, whichever came first.
+    let first = failed.lock().unwrap_or_else(|e| e.into_inner()).pop_first();
+    if let Some((_, e)) = first {
         setup = Err(e);
     }
     if let (Ok(()), Some(announce)) = (&setup, &mut options.on_threads) {

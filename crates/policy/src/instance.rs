@@ -391,6 +391,7 @@ impl Instance {
     }
 
     /// An operation: one pointer to the arguments.
+    #[inline(always)] // as `call`
     unsafe fn enter_op(
         &self,
         func: FuncId,
@@ -402,7 +403,7 @@ impl Instance {
         unsafe { self.enter(func, op, &args, arguments(context, false)) }
     }
 
-    #[inline]
+    #[inline(always)] // as `call`
     unsafe fn enter(
         &self,
         func: FuncId,
@@ -423,16 +424,28 @@ impl Instance {
                         self.policy.program().funcs[i].name.clone()
                     })
                 }
-                Mode::Checked => self
-                    .policy
-                    .prepared()
-                    .run(self.policy.program(), raw, func, *args, arguments, self)
-                    .map_err(Box::new),
+                Mode::Checked => self.interpret(func, args, arguments),
             };
             (*raw).op = outer_op;
             (*raw).insns_limit = outer_limit.wrapping_add((*raw).insns - start);
             result
         }
+    }
+
+    #[cold]
+    unsafe fn interpret(
+        &self,
+        func: FuncId,
+        args: &[u64; 5],
+        arguments: Arguments,
+    ) -> std::result::Result<u64, Box<Trap>> {
+        let (program, raw) = (self.policy.program(), self.raw.get());
+        // SAFETY: the caller's promise.
+        let result = unsafe {
+            let prepared = self.policy.prepared();
+            prepared.run(program, raw, func, *args, arguments, self)
+        };
+        result.map_err(Box::new)
     }
 
     /// Address and size of the global variable `name`.

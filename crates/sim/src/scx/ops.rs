@@ -129,7 +129,7 @@ impl Policy {
 
 impl Handle {
     /// Call an operation the policy has. 0 if it trapped (which ends the run).
-    #[inline]
+    #[inline(always)]
     pub fn call(mut self, op: Op, args: &[u64]) -> u64 {
         debug_assert!(self.policy.has(op));
         self.policy.calls += 1;
@@ -177,25 +177,28 @@ impl Handle {
     }
 
     /// Call an operation about a task with one more argument, if the policy has it.
-    #[inline]
-    pub fn op_task(mut self, op: Op, task: TaskId, arg: u64) {
+    #[inline(always)]
+    pub fn op_task(self, op: Op, task: TaskId, arg: u64) {
         if self.policy.has(op) {
             let rq = self.tasks.hot[task as usize].cpu;
-            let p = self.tasks.ptr(task) as u64;
-            let outer = self.policy.locked_rq.replace(rq);
-            self.call(op, &[p, arg]);
-            self.policy.locked_rq = outer;
+            self.call_locked(op, rq, self.tasks.ptr(task) as u64, arg);
         }
     }
 
     /// Call an operation about a CPU with one more argument, if the policy has it.
-    #[inline]
-    pub fn op_cpu(mut self, op: Op, cpu: CpuId, arg: u64) {
+    #[inline(always)]
+    pub fn op_cpu(self, op: Op, cpu: CpuId, arg: u64) {
         if self.policy.has(op) {
-            let outer = self.policy.locked_rq.replace(cpu);
-            self.call(op, &[cpu as u64, arg]);
-            self.policy.locked_rq = outer;
+            self.call_locked(op, cpu, cpu as u64, arg);
         }
+    }
+
+    /// Call an operation the policy has, with this CPU's run queue locked.
+    #[inline(never)] // one copy of the way into the policy, all of it in one function
+    fn call_locked(mut self, op: Op, rq: CpuId, first: u64, second: u64) {
+        let outer = self.policy.locked_rq.replace(rq);
+        self.call(op, &[first, second]);
+        self.policy.locked_rq = outer;
     }
 
     /// Call an operation without a run queue locked, if the policy has it; 0 if not.

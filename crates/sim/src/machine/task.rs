@@ -34,8 +34,9 @@ pub enum OpsState {
     Queued,
 }
 
-/// What only the simulator knows of a task.
+/// What only the simulator knows of a task: two cache lines.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub struct TaskHot {
     /// Links in a FIFO queue, in a higher class's queue or in the list of deferred inserts.
     pub next: u32,
@@ -64,7 +65,7 @@ pub struct TaskHot {
     /// Destination of an internal migration.
     pub sticky_cpu: i32,
     pub mask: MaskId,
-    pub nice: i32,
+    pub nice: i8,
     /// CPU time still asked for by the workload.
     pub remaining: Nanos,
     /// Since when it waits in a queue, and whether this wait began with a wake-up.
@@ -88,6 +89,8 @@ pub struct TaskHot {
     /// CPU time it has had.
     pub runtime: Nanos,
 }
+
+const _: () = assert!(size_of::<TaskHot>() == 128);
 
 /// All tasks of a machine.
 #[derive(Debug, Default)]

@@ -76,12 +76,12 @@ impl Handle {
     pub fn set_nice(mut self, task: TaskId, nice: i32) {
         let nice = nice.clamp(-20, 19);
         let hot = &self.tasks.hot[task as usize];
-        if hot.life == Life::Free || hot.nice == nice {
+        if hot.life == Life::Free || i32::from(hot.nice) == nice {
             return;
         }
         let ext = hot.class == SchedClass::Ext;
         let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
-        self.tasks.hot[task as usize].nice = nice;
+        self.tasks.hot[task as usize].nice = nice as i8;
         let weight = nice_to_weight(nice);
         let ts = self.tasks.ts(task);
         ts.static_prio = 120 + nice;

@@ -172,7 +172,7 @@ impl Handle {
         hot.class = spec.class;
         hot.cpu = home;
         hot.mask = spec.affinity;
-        hot.nice = nice;
+        hot.nice = nice as i8;
         hot.stats = stats;
         hot.token = spec.token;
         hot.cgroup = cgroup;
@@ -224,7 +224,7 @@ impl Handle {
 
     /// Row 33: the task comes under the policy: enable, set_weight.
     pub fn enable_task(mut self, task: TaskId) {
-        let nice = self.tasks.hot[task as usize].nice;
+        let nice = self.tasks.hot[task as usize].nice.into();
         let weight = nice_to_weight(nice);
         self.tasks.ts(task).scx.weight = weight;
         if self.wrong(Mutation::WeightBeforeEnable) {

@@ -113,15 +113,16 @@ kview! {
 
     "load_weight" => LoadWeight { weight: u64, inv_weight: u32 }
     "sched_entity" => SchedEntity {
-        load: LoadWeight, on_rq: u8, exec_start: u64, sum_exec_runtime: u64, prev_sum_exec_runtime: u64, vruntime: u64, slice: u64, nr_migrations: u64,
+        exec_start: u64, sum_exec_runtime: u64, nr_migrations: u64,
+        load: LoadWeight, on_rq: u8, prev_sum_exec_runtime: u64, vruntime: u64, slice: u64,
     }
     "sched_info" => SchedInfo { pcount: u64, run_delay: u64, last_arrival: u64, last_queued: u64 }
     "scx_dispatch_q" => ScxDispatchQ { nr: u32, seq: u32, id: u64 }
     "sched_ext_entity" => SchedExtEntity {
         dsq: *mut ScxDispatchQ,
-        sticky_cpu: i32, holding_cpu: i32, selected_cpu: i32, weight: u32, flags: u32, kf_mask: u32,
-        ops_state: u64, runnable_at: u64, core_sched_at: u64, ddsp_dsq_id: u64, ddsp_enq_flags: u64,
-        slice: u64, dsq_vtime: u64, disallow: u8,
+        flags: u32, weight: u32, sticky_cpu: i32, selected_cpu: i32,
+        slice: u64, dsq_vtime: u64, ddsp_dsq_id: u64, ddsp_enq_flags: u64, runnable_at: u64,
+        ops_state: u64, core_sched_at: u64, holding_cpu: i32, kf_mask: u32, disallow: u8,
     }
     "thread_info" => ThreadInfo { flags: u64, cpu: u32 }
     "mm_struct" => MmStruct { task_size: u64 }
@@ -135,26 +136,32 @@ kview! {
     "css_set" => CssSet { dfl_cgrp: *mut Cgroup }
     "task_group" => TaskGroup { css: CgroupSubsysState, idle: i32 }
     "signal_struct" => SignalStruct { nr_threads: i32, oom_score_adj: i16 }
+    /// The order of the fields (and of those of `scx` and `se`) is the simulator's: what wake-ups and switches
+    /// touch is in the first three cache lines. Policies find fields by relocation.
+    #[repr(align(64))]
     "task_struct" => TaskStruct {
+        utime: u64, nvcsw: u64, nivcsw: u64,
         thread_info: ThreadInfo,
         __state: u32, flags: u32,
-        on_cpu: i32, on_rq: i32, wake_cpu: i32, recent_used_cpu: i32,
-        prio: i32, static_prio: i32, normal_prio: i32, rt_priority: u32, policy: u32,
-        nr_cpus_allowed: i32,
-        migration_disabled: u16, exit_state: i32,
-        cpus_ptr: *const Cpumask, user_cpus_ptr: *mut Cpumask,
+        on_cpu: i32, on_rq: i32, wake_cpu: i32, nr_cpus_allowed: i32,
+        migration_disabled: u16,
         /// Dense number of the task in its machine: index of task storages. Reused after exit.
         berth_index: u32,
-        pid: i32, tgid: i32,
-        se: SchedEntity,
+        cpus_ptr: *const Cpumask,
         scx: SchedExtEntity,
+        se: SchedEntity,
+        recent_used_cpu: i32,
+        prio: i32, static_prio: i32, normal_prio: i32, rt_priority: u32, policy: u32,
+        exit_state: i32,
+        user_cpus_ptr: *mut Cpumask,
+        pid: i32, tgid: i32,
         sched_info: SchedInfo,
         sched_task_group: *mut TaskGroup,
         mm: *mut MmStruct,
         real_parent: *mut TaskStruct, parent: *mut TaskStruct, group_leader: *mut TaskStruct,
         signal: *mut SignalStruct,
         cgroups: *mut CssSet,
-        utime: u64, stime: u64, nvcsw: u64, nivcsw: u64, start_time: u64, start_boottime: u64,
+        stime: u64, start_time: u64, start_boottime: u64,
         comm: [u8; 16],
     }
     "rq" => Rq { curr: *mut TaskStruct, idle: *mut TaskStruct, nr_running: u32, cpu: i32, clock: u64, clock_task: u64 }

@@ -34,6 +34,12 @@ static bool victim(const struct task_struct *p)
 	return p->comm[0] == 'v' && p->comm[1] == 'i' && p->comm[2] == 'c';
 }
 
+/* Every wake-up shall pass enqueue, also on an idle machine. */
+s32 BPF_STRUCT_OPS(fifo_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	return prev_cpu;
+}
+
 void BPF_STRUCT_OPS(fifo_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	count(0);
@@ -66,5 +72,6 @@ int bump(u64 *context)
 	return 7;
 }
 
-SCX_OPS_DEFINE(fifo_ops, .enqueue = (void *)fifo_enqueue, .running = (void *)fifo_running,
-	       .init = (void *)fifo_init, .exit = (void *)fifo_exit, .name = "fifo");
+SCX_OPS_DEFINE(fifo_ops, .select_cpu = (void *)fifo_select_cpu, .enqueue = (void *)fifo_enqueue,
+	       .running = (void *)fifo_running, .init = (void *)fifo_init,
+	       .exit = (void *)fifo_exit, .name = "fifo");

@@ -49,7 +49,7 @@ pub struct Args {
     verify: bool,
 
     /// Longest time for one VM, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
 
     /// Keep the VMs' console output in this folder
@@ -86,6 +86,9 @@ pub fn run(args: &Args) -> Done {
         ));
     }
     let arms = arms(&mut plan)?;
+    for arm in &arms {
+        berth_lab::run::check_scenario(&arm.scenario).map_err(failed)?;
+    }
     for warning in &plan.warnings {
         eprintln!("note: {warning}");
     }
@@ -117,9 +120,9 @@ pub fn run(args: &Args) -> Done {
     };
     let assets = assets::ensure(&rule, args.refresh, &listener, stop).map_err(failed)?;
     bar.line(&format!(
-        "kernel {}, {} runs, each in a VM of its own",
+        "kernel {}, {}, each in a VM of its own",
         assets.kernel.release,
-        plan.runs()
+        output::runs(plan.runs())
     ));
     let options = options(args);
     let outcome = berth_lab::run::run(&arms, &plan.seeds, &options, &assets, &listener, stop);

@@ -8,7 +8,8 @@ use berth_results::write;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Prints to standard output; a reader that has gone away (`| head`) is no error.
+/// Prints to standard output; a reader that has gone away (`| head`) is no error. Anything else (a full disk) ends the
+/// program with status 3: whoever reads the output must not take a part for the whole. Results are on disk by then.
 pub fn print(text: &str) {
     if cfg!(test) {
         // Goes where the test harness can hold it back.
@@ -16,7 +17,12 @@ pub fn print(text: &str) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        && e.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        eprintln!("error: cannot write to standard output: {e}");
+        std::process::exit(3);
+    }
 }
 
 /// What standard output can show. Not a terminal, or NO_COLOR set: no colour, 100 columns.
@@ -99,6 +105,11 @@ pub fn next_steps(saved: &Path, lines: &[(&str, String)]) {
         text.push_str(&format!("  {word:<8} {line}\n"));
     }
     print(&text);
+}
+
+/// A number of runs, in words.
+pub fn runs(n: usize) -> String {
+    format!("{n} run{}", if n == 1 { "" } else { "s" })
 }
 
 /// Some expectation does not hold.

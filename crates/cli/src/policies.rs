@@ -71,7 +71,7 @@ pub fn options(kernel: &str) -> Result<LoadOptions, Failure> {
             ..LoadOptions::default()
         }),
         None => Err(Failure::Input(format!(
-            "host.kernel is {kernel}; the simulator has: {}",
+            "kernel {kernel} has no model here; the simulator has: {}",
             KernelProfile::NAMES.join(", ")
         ))),
     }

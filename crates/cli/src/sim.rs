@@ -149,7 +149,10 @@ fn next(
     let speed = berth_report::text::number(simulated / took.max(1e-3));
     let mut lines = vec![(
         "Took",
-        format!("{took:.1} s for {finished} runs: {speed} × real time"),
+        format!(
+            "{took:.1} s for {}: {speed} × real time",
+            output::runs(finished)
+        ),
     )];
     let one_arm = plan
         .variants

@@ -165,6 +165,10 @@ fn wrong_input_is_status_2_and_runs_nothing() {
             "there is no policy `short.toml` (for the file, write ./short.toml)",
         ),
         (
+            &["policy", "check", "./short.toml"],
+            "neither C source (.bpf.c) nor a compiled object (.bpf.o)",
+        ),
+        (
             &["scenario", "check", "nothere.toml"],
             "there is no such file",
         ),
@@ -352,6 +356,70 @@ fn an_unwritable_folder_is_told_and_the_table_shown_all_the_same() {
             .unwrap()
             .contains("cannot write")
     );
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_status_3() {
+    let place = Place::new(SHORT);
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let out = place
+        .command(&["sim", "short.toml", "--json"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(3));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("cannot write to standard output"), "{said}");
+    assert!(place.has_results());
+}
+
+#[test]
+fn a_cache_folder_that_cannot_be_used_is_told() {
+    let place = Place::new(SHORT);
+    // A file where the cache wants a folder: nothing can be unpacked.
+    std::fs::write(place.dir.path().join("cache"), "in the way").unwrap();
+    let file = policy("never");
+    let out = place
+        .command(&["policy", "check", &file])
+        .env("XDG_CACHE_HOME", place.dir.path().join("cache"))
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("set XDG_CACHE_HOME"), "{said}");
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn what_the_lab_cannot_do_is_refused_before_anything_is_fetched() {
+    let place = Place::new(SHORT);
+    let refused = |arguments: &[&str], why: &str| {
+        let out = place
+            .command(arguments)
+            .env("XDG_CACHE_HOME", place.dir.path().join("empty"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains(why) && !said.contains("kernel 7"), "{said}");
+        assert!(!place.dir.path().join("empty").exists());
+    };
+    refused(&["lab", "hotplug", "--arm", "vmfair"], "simulated only");
+    refused(
+        &[
+            "lab",
+            "short.toml",
+            "--set",
+            "host.cores=64",
+            "--arm",
+            "vmfair",
+        ],
+        "at most 4",
+    );
+    refused(&["lab", "short.toml", "--timeout", "0"], "--timeout");
 }
 
 #[test]

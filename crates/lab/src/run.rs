@@ -149,34 +149,37 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Refuses by name what a lab VM cannot do.
-fn check(arm: &LabArm, assets: &Assets) -> Result<(), LabError> {
-    let host = &arm.scenario.host;
+/// Refuses by name what a lab VM cannot do, with any kernel: before anything is downloaded.
+///
+/// # Errors
+/// [`LabError::Scenario`]: what it cannot do, and what to do about it.
+pub fn check_scenario(scenario: &Scenario) -> Result<(), LabError> {
+    let host = &scenario.host;
     vm::check_host(host)?;
-    let refuse = |why: String| Err(LabError::Scenario(why));
-    match (host.hz, assets.kernel.hz()) {
-        (Hz::Exact, _) => {
-            return refuse(
-                "host.hz = \"exact\" exists in the simulator only; a real kernel ticks (leave hz out)"
-                    .to_string(),
-            );
-        }
-        (Hz::Ticks(wanted), Some(has)) if wanted != has => {
-            return refuse(format!(
-                "host.hz is {wanted}, and the lab's kernel {} ticks at {has}; use --set host.hz={has}",
-                assets.kernel.release
-            ));
-        }
-        _ => {}
-    }
-    if !host.hotplug.is_empty() {
+    let refuse = |why: &str| Err(LabError::Scenario(why.to_string()));
+    if host.hz == Hz::Exact {
         return refuse(
-            "CPUs going off- and online (host.hotplug) are simulated only so far".to_string(),
+            "host.hz = \"exact\" exists in the simulator only; a real kernel ticks (leave hz out)",
         );
     }
-    berth_scenario::placement::threads(&arm.scenario)
+    if !host.hotplug.is_empty() {
+        return refuse("CPUs going off- and online (host.hotplug) are simulated only so far");
+    }
+    berth_scenario::placement::threads(scenario)
         .map(|_| ())
         .map_err(|e| LabError::Scenario(e.to_string()))
+}
+
+/// Refuses by name what a lab VM with this kernel cannot do.
+fn check(arm: &LabArm, assets: &Assets) -> Result<(), LabError> {
+    check_scenario(&arm.scenario)?;
+    match (arm.scenario.host.hz, assets.kernel.hz()) {
+        (Hz::Ticks(wanted), Some(has)) if wanted != has => Err(LabError::Scenario(format!(
+            "host.hz is {wanted}, and the lab's kernel {} ticks at {has}; use --set host.hz={has}",
+            assets.kernel.release
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What all boots share: the program as first process, its libraries, the kernel's configuration.

@@ -56,13 +56,20 @@ pub fn clang() -> Result<PathBuf> {
 /// Compile `source` to the object file `out`.
 ///
 /// # Errors
-/// No clang, or the compiler's message with file and line.
+/// No clang, not a file called `.c`, or the compiler's message with file and line.
 pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result<()> {
     if let Err(e) = source.metadata() {
         return Err(LoadError::Read {
             path: source.to_path_buf(),
             source: e,
         });
+    }
+    // Whatever else clang would take it for (a linker's input, another language).
+    if source.extension().is_none_or(|e| e != "c") {
+        return Err(LoadError::Setting(format!(
+            "{} is neither C source (.bpf.c) nor a compiled object (.bpf.o), by its name",
+            source.display()
+        )));
     }
     let dir = match &options.headers {
         Some(dir) => dir.clone(),

@@ -31,8 +31,13 @@ pub fn folder() -> Result<PathBuf> {
         path: path.to_path_buf(),
         source,
     };
-    cache::create(&temporary)?;
-    unpack(&temporary).map_err(|e| failed(&temporary, e))?;
+    let unpacked = cache::create(&temporary)
+        .and_then(|()| unpack(&temporary).map_err(|e| failed(&temporary, e)));
+    if unpacked.is_err() {
+        // A full disk, mostly: half of the headers would only take more of it.
+        let _ = std::fs::remove_dir_all(&temporary);
+    }
+    unpacked?;
     if let Err(e) = std::fs::rename(&temporary, &dir) {
         // Best effort: what was unpacked is of no use now.
         let _ = std::fs::remove_dir_all(&temporary);

@@ -82,6 +82,9 @@ impl<R, E> Outcome<R, E> {
     }
 }
 
+/// Most threads of one experiment: as many as a large machine has CPUs.
+const MOST_WORKERS: usize = 1024;
+
 /// How an experiment is run.
 pub struct Replicate<'a> {
     /// Runs at once; 0 = one per CPU of this machine.
@@ -127,6 +130,8 @@ impl Replicate<'_> {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
         };
+        // No thread without a run; and whatever was asked for, a number that a machine can bear.
+        let workers = workers.min(jobs.len()).clamp(1, MOST_WORKERS);
         match rayon::ThreadPoolBuilder::new().num_threads(workers).build() {
             Ok(pool) => pool.broadcast(|_| work()),
             // No threads to be had: the calling one does it all.

@@ -18,7 +18,7 @@ demo: ## the noisy neighbour, simulated and then on a real kernel in a throw-awa
 test: setup-sim setup-lab ## everything: unit, property and oracle tests, then real kernels in the lab
 	@tools/test full
 
-test-quick: setup-sim ## without the lab and the long suites; under 3 minutes when warm
+test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 minutes when warm
 	@tools/test quick
 
 lint: setup-sim setup-lab ## rustfmt, clippy, clang-format, SPDX lines
@@ -39,7 +39,7 @@ same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
 	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
 
-docs: setup-sim ## the book, with the generated pages, in target/book
+docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
 	@tools/docs
 
 setup-sim: ## what simulator and tests need (clang)

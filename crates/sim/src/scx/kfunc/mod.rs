@@ -112,7 +112,7 @@ macro_rules! kernel_fns {
                 inst: *mut berth_policy::abi::Inst, a1: u64, a2: u64, a3: u64, a4: u64, a5: u64,
             ) -> u64 {
                 // SAFETY: policy code calls with its own instance.
-                #[allow(unused_mut)]
+                #[allow(unused_mut)] // some kernel functions only read the machine
                 let mut $k = unsafe { crate::scx::kfunc::machine(inst) };
                 let mut _args = [a1, a2, a3, a4, a5].into_iter();
                 $( let $a = _args.next().unwrap_or(0); )*

@@ -433,8 +433,9 @@ fn ctrl_c_keeps_what_is_finished() {
         .unwrap();
     std::thread::sleep(Duration::from_secs(2));
     let asked = Instant::now();
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
+    // The shell's own `kill`: a bare machine has no program of that name.
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -INT {}", child.id())])
         .status()
         .unwrap();
     assert!(sent.success());

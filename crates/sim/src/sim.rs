@@ -264,6 +264,15 @@ impl<W: Workload> Machine<W> {
                 c.work_start = c.work_start.max(now);
                 c.run_end = NEVER - 1;
             }
+            Action::Spin => {
+                let hot = &mut k.tasks.hot[task as usize];
+                hot.remaining = ENDLESS;
+                hot.spinning = true;
+                hot.instant = 0;
+                let c = &mut k.cpus[cpu as usize];
+                c.work_start = c.work_start.max(now);
+                c.run_end = NEVER - 1;
+            }
             Action::Block => {
                 k.tasks.hot[task as usize].instant = 0;
                 k.schedule(cpu, Why::Sleep);
@@ -293,6 +302,7 @@ impl<W: Workload> Machine<W> {
             Action::Exit => k.exit_running(cpu),
             Action::Compute { .. }
             | Action::ComputeForever
+            | Action::Spin
             | Action::Block
             | Action::SleepUntil { .. } => (),
         }

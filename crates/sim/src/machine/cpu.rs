@@ -35,6 +35,9 @@ pub struct Cpu {
     pub tick_at: Nanos,
     /// Useful work of the running task counts from here (switch and migration costs come before).
     pub work_start: Nanos,
+    /// Until when an interrupt's handler has it, and the time all handlers have had.
+    pub irq_until: Nanos,
+    pub irq_ns: Nanos,
     /// The running task's time is charged up to here.
     pub exec_start: Nanos,
     /// Since when the present task (or idleness) has the CPU.
@@ -88,6 +91,8 @@ impl Cpu {
             run_end: NEVER,
             tick_at: NEVER,
             work_start: 0,
+            irq_until: 0,
+            irq_ns: 0,
             exec_start: 0,
             since: 0,
             idle_ns: 0,

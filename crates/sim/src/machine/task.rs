@@ -75,6 +75,8 @@ pub struct TaskHot {
     pub runnable_seq: u64,
     /// Killed: exits when it next runs.
     pub killed: bool,
+    /// It burns CPU time until it is released.
+    pub spinning: bool,
     /// The policy's init_task has been called, and its enable.
     pub inited: bool,
     pub enabled: bool,
@@ -230,6 +232,7 @@ fn blank() -> TaskHot {
         woken: false,
         runnable_seq: 0,
         killed: false,
+        spinning: false,
         inited: false,
         enabled: false,
         instant: 0,

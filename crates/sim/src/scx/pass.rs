@@ -10,7 +10,7 @@ use crate::error::SimError;
 use crate::machine::Distance;
 use crate::machine::task::{ENDLESS, Life, NONE};
 use crate::trace::Kind;
-use crate::workload::api::{CpuId, SchedClass, TaskId};
+use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxCpuReleaseArgs;
 
@@ -388,7 +388,7 @@ impl Handle {
         }
         let c = &mut k.cpus[cpu as usize];
         c.last_task = next;
-        c.work_start = now + cost;
+        c.work_start = now.max(c.irq_until) + cost;
         if c.waits_for.is_empty() {
             let remaining = k.tasks.hot[next as usize].remaining;
             c.run_end = match remaining {
@@ -430,8 +430,55 @@ impl Handle {
             if t.remaining != ENDLESS {
                 t.remaining = t.remaining.saturating_sub(done);
             }
-            k.stats.worked(t.stats, done);
+            if !t.spinning {
+                k.stats.worked(t.stats, done);
+            }
         }
+    }
+
+    /// [`crate::workload::api::Ctx::release`].
+    pub fn release_spinner(mut self, task: TaskId) -> bool {
+        let Some(hot) = self.tasks.hot.get(task as usize) else {
+            return false;
+        };
+        if !hot.spinning || hot.life != Life::Runnable {
+            return false;
+        }
+        let cpu = hot.cpu;
+        let running = self.cpus[cpu as usize].curr == task;
+        if running {
+            self.sync_work(cpu);
+        }
+        let hot = &mut self.tasks.hot[task as usize];
+        hot.spinning = false;
+        hot.remaining = 0;
+        if running && self.cpus[cpu as usize].run_end != NEVER {
+            let now = self.now;
+            let c = &mut self.cpus[cpu as usize];
+            c.run_end = now.max(c.work_start);
+            self.arm(cpu);
+        }
+        true
+    }
+
+    /// [`crate::workload::api::Ctx::interrupt`].
+    pub fn interrupt(mut self, cpu: CpuId, ns: Nanos) -> Nanos {
+        let now = self.now;
+        let idle = self.cpus[cpu as usize].is_idle();
+        if !idle {
+            self.sync_work(cpu);
+        }
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        c.irq_until = c.irq_until.max(now) + ns;
+        c.irq_ns += ns;
+        if !idle && ns > 0 {
+            c.work_start = c.work_start.max(now) + ns;
+            if c.run_end < NEVER - 1 {
+                c.run_end = c.work_start + k.tasks.hot[c.curr as usize].remaining;
+            }
+        }
+        c.irq_until
     }
 
     /// An invariant of every switch does not hold.

@@ -317,6 +317,7 @@ impl Handle {
             Life::Runnable => {
                 let cpu = hot.cpu;
                 hot.killed = true;
+                hot.spinning = false;
                 if self.cpus[cpu as usize].curr == task {
                     self.sync_work(cpu);
                     if self.cpus[cpu as usize].run_end != NEVER {

@@ -43,6 +43,9 @@ pub enum Action {
     },
     /// Burn CPU time without end (until killed).
     ComputeForever,
+    /// Burn CPU time until somebody calls [`Ctx::release`] for this task, wherever it is then: a spin lock's
+    /// waiter. The time does not count as work.
+    Spin,
     /// Sleep until somebody calls [`Ctx::wake`].
     Block,
     /// Sleep until this instant (a timer on the CPU the task runs on); an instant not in the future returns at once.
@@ -193,6 +196,24 @@ impl Ctx {
     /// As [`Ctx::wake`], telling that the waker is about to sleep (WF_SYNC, as pipes and sockets do).
     pub fn wake_sync(&mut self, task: TaskId) -> bool {
         self.k.wake_task(task, self.cpu, true)
+    }
+
+    /// End the [`Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
+    /// spinning, nothing happened.
+    pub fn release(&mut self, task: TaskId) -> bool {
+        self.k.release_spinner(task)
+    }
+
+    /// An interrupt's handler takes this much of the present CPU's time, ns: the running task's work is put off
+    /// by it (its slice pays, as without IRQ time accounting); on an idle CPU, that of the next task. Returns
+    /// the instant at which the handler is done: what it causes should be an event ([`Ctx::at`]) then.
+    pub fn interrupt(&mut self, ns: Nanos) -> Nanos {
+        self.k.interrupt(self.cpu, ns)
+    }
+
+    /// End the run with this error (the first one stays): the workload cannot go on (a deadlock, say).
+    pub fn fail(&mut self, error: crate::error::SimError) {
+        self.k.fail(error);
     }
 
     /// Call [`Workload::event`] with this token at this instant (not before now), as an interrupt on this CPU.

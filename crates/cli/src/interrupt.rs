@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Ctrl-C: the first stops after what is running, keeping what there is; the second stops at once.
+//! Ctrl-C: the first stops soon, keeping what is finished; the second stops at once.
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static ASKED: AtomicBool = AtomicBool::new(false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A plan's policies made ready for the simulator.
 use crate::exit::Failure;
+use crate::interrupt;
 use crate::plan::Plan;
 use crate::policies;
 use berth_policy::policy::Policy;
@@ -67,6 +68,7 @@ impl Simulator {
         }
         let options = Options {
             checked,
+            cancel: Some(interrupt::flag()),
             ..Options::default()
         };
         Ok(Simulator { cells, options })

@@ -516,3 +516,29 @@ fn words_about_scenarios_and_policies() {
     }
     assert!(place.works(&["--help"]).contains("Examples:"));
 }
+
+#[test]
+fn ctrl_c_ends_one_long_simulation_and_keeps_the_earlier_ones() {
+    let place = Place::new(SHORT);
+    // The second variant would take days.
+    let child = place
+        .command(&["sim", "short.toml", "--seeds", "1", "--workers", "1"])
+        .args(["--vary", "run.measure=20ms,3000000s"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let asked = Instant::now();
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -INT {}", child.id())])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(130), "{said}");
+    assert!(said.contains("2 of 4 runs are kept"), "{said}");
+    assert!(asked.elapsed() < Duration::from_secs(20));
+    assert_eq!(place.results()["complete"], false);
+}

@@ -38,6 +38,9 @@ pub enum SimError {
         actions: u32,
         at_ns: Nanos,
     },
+    /// Asked for from outside ([`crate::run::Options::cancel`]).
+    #[error("cancelled at {}", seconds(*at_ns))]
+    Cancelled { at_ns: Nanos },
     #[error("the run would last longer than {}, the most this machine's event queue can count: shorten it", seconds(*horizon_ns))]
     TooLong { horizon_ns: Nanos },
     #[error("{0}")]

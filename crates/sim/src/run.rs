@@ -24,6 +24,7 @@ use berth_scenario::placement::instances;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::sync::atomic::AtomicBool;
 
 /// How to run.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +37,8 @@ pub struct Options {
     pub ops_var: Option<String>,
     /// Keep the trace ([`run_traced`]).
     pub record: bool,
+    /// Set from outside (Ctrl-C) to end a run early, with [`SimError::Cancelled`].
+    pub cancel: Option<&'static AtomicBool>,
 }
 
 /// The machine of a scenario's host.
@@ -202,6 +205,9 @@ fn attempt(
     let mut m = Machine::new(&spec, &vms, workload);
     if opts.record {
         m.record();
+    }
+    if let Some(flag) = opts.cancel {
+        m.cancel_by(flag);
     }
     load_policy(&mut m, policy, params, &vms, opts)?;
     m.start();

@@ -17,6 +17,10 @@ use crate::stats::Stats;
 use crate::trace;
 use crate::workload::api::{Action, CpuId, Ctx, MAX_INSTANT_ACTIONS, Nanos, TaskId, Who, Workload};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Events between two looks at the flag that ends a run early (some hundred microseconds).
+const EVENTS_AT_ONCE: u32 = 4096;
 
 /// One machine and what its tasks do.
 pub struct Machine<W: Workload> {
@@ -54,6 +58,11 @@ impl<W: Workload> Machine<W> {
     /// The machine's state, to look at and (in tests) to act on between events.
     pub fn kernel(&self) -> Handle {
         self.kernel
+    }
+
+    /// End the run with [`SimError::Cancelled`] soon after this flag is set.
+    pub fn cancel_by(&mut self, flag: &'static AtomicBool) {
+        self.kernel.cancel = Some(flag);
     }
 
     /// Keep every event of the trace.
@@ -100,7 +109,7 @@ impl<W: Workload> Machine<W> {
     /// Handle all events up to this instant (inclusive), which is the present one afterwards.
     ///
     /// # Errors
-    /// Whatever ended the run before: the policy's exit or trap, a broken invariant, a livelock.
+    /// Whatever ended the run before: the policy's exit or trap, a broken invariant, a livelock, a cancellation.
     pub fn run_until(&mut self, end: Nanos) -> Result<(), SimError> {
         let mut k = self.kernel;
         if end > k.queue.horizon() {
@@ -108,12 +117,11 @@ impl<W: Workload> Machine<W> {
                 horizon_ns: k.queue.horizon(),
             });
         }
-        while k.failed.is_none() && !k.exit.done {
-            let (at, slot) = k.queue.peek();
-            if at > end {
-                break;
+        // A few thousand events at a time; between them somebody may have asked to stop.
+        while self.events(end) {
+            if k.cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                return Err(SimError::Cancelled { at_ns: k.now });
             }
-            self.event(at, slot);
         }
         if let Some(e) = k.failed.take() {
             return Err(e);
@@ -123,6 +131,23 @@ impl<W: Workload> Machine<W> {
             k.begin(end, exec);
         }
         Ok(())
+    }
+
+    /// Handle some thousand events up to this instant; `false`: there is nothing more to do.
+    #[inline]
+    fn events(&mut self, end: Nanos) -> bool {
+        let k = self.kernel;
+        for _ in 0..EVENTS_AT_ONCE {
+            if k.failed.is_some() || k.exit.done {
+                return false;
+            }
+            let (at, slot) = k.queue.peek();
+            if at > end {
+                return false;
+            }
+            self.event(at, slot);
+        }
+        true
     }
 
     #[inline]

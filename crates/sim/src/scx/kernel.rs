@@ -26,6 +26,7 @@ use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_scenario::model::{HostCost, Hz};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicBool;
 
 /// What an event queue slot stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +146,8 @@ pub struct Kernel {
     pub record: Option<Vec<crate::trace::Event>>,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
     pub seed: u64,
+    /// Set from outside to end the run early.
+    pub cancel: Option<&'static AtomicBool>,
 }
 
 /// A machine, to act on. Copies are free; see the module's comment.
@@ -236,6 +239,7 @@ impl Kernel {
             record: None,
             hotplug: spec.hotplug.clone(),
             seed: spec.seed,
+            cancel: None,
             topo,
             cpus,
             tasks,

@@ -7,4 +7,7 @@ mod clients;
 mod flow;
 mod mail;
 mod program;
+mod requests;
 pub mod scenario;
+mod steps;
+mod threads;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Requests and messages on their way through queues to threads, and their ends.
+use super::api::{Ctx, Nanos, Who};
+use super::flow::Responses;
+use super::mail::Message;
+use super::scenario::ScenarioWorkload;
+
+/// What an event token says; the number is a thread group, VM or asker.
+pub(super) const KIND_SHIFT: u32 = 56;
+pub(super) const KIND_REQUEST: u64 = 0;
+/// A request that already moved to the CPU of the thread it is for.
+pub(super) const KIND_REQUEST_HERE: u64 = 1;
+pub(super) const KIND_VM_START: u64 = 2;
+pub(super) const KIND_VM_STOP: u64 = 3;
+
+pub(super) fn token(kind: u64, number: u32) -> u64 {
+    kind << KIND_SHIFT | u64::from(number)
+}
+
+impl ScenarioWorkload {
+    /// Puts a message into a queue and wakes a thread for it.
+    pub(super) fn send(&mut self, home: u32, queue: u16, message: Message, ctx: &mut Ctx) {
+        self.mail.put(home, queue, message);
+        if let Some(thread) = self.waiter(home, queue) {
+            self.mail.leave(thread);
+            ctx.wake(self.threads[thread as usize].task);
+        }
+    }
+
+    pub(super) fn waiter(&self, home: u32, queue: u16) -> Option<u32> {
+        let serves = |thread: u32| {
+            let (first, n) = self.threads[thread as usize].serves;
+            let serves = &self.serves[first as usize..][..usize::from(n)];
+            serves.iter().any(|s| s.queue == queue)
+        };
+        self.mail.longest_waiting(home, serves)
+    }
+
+    pub(super) fn request(&mut self, asker: u32, moved: bool, now: Nanos, ctx: &mut Ctx) {
+        let from = self.clients.askers[asker as usize];
+        let (home, queue) = self.targets[from.stream as usize];
+        if !moved {
+            // Where the interrupt goes: the CPU of the thread it wakes.
+            let waiter = self.waiter(home, queue);
+            let cpu = waiter.map_or(ctx.cpu(), |t| self.threads[t as usize].cpu);
+            if cpu != ctx.cpu() {
+                ctx.at_on(cpu, now, token(KIND_REQUEST_HERE, asker));
+                return;
+            }
+        }
+        self.flow.enter(now);
+        let message = Message {
+            sent: now,
+            from: Some(from),
+        };
+        self.send(home, queue, message, ctx);
+        let stream = &mut self.clients.streams[from.stream as usize];
+        if stream.is_open()
+            && let Some(at) = stream.next(from.user, now)
+        {
+            let cpu = self.irq_cpu[home as usize];
+            ctx.at_on(cpu, at, token(KIND_REQUEST, asker));
+        }
+    }
+
+    /// The request in hand is over; `answered` or given up.
+    pub(super) fn finish(
+        &mut self,
+        thread: u32,
+        now: Nanos,
+        answered: bool,
+        ctx: Option<&mut Ctx>,
+    ) {
+        let t = &mut self.threads[thread as usize];
+        let home = t.home;
+        let Some(message) = t.in_hand.take() else {
+            return;
+        };
+        let Some(from) = message.from else { return };
+        self.flow.leave(message.sent, now, answered);
+        if !answered {
+            return;
+        }
+        let response = now - message.sent;
+        if let Some(record) = &mut self.record {
+            record.push(response);
+        }
+        if now >= self.measure_from && home < self.nr_vms {
+            let group = self.groups[home as usize] as usize;
+            self.by_group[group].record(response);
+            if self.scenario.vms[group].count > 1 {
+                let vm = &mut self.by_vm[home as usize];
+                vm.get_or_insert_with(|| Responses::new(2)).record(response);
+            }
+        }
+        let stream = &mut self.clients.streams[from.stream as usize];
+        if let Some(ctx) = ctx
+            && !stream.is_open()
+            && let Some(at) = stream.next(from.user, now)
+        {
+            let asker = stream.asker(from.user);
+            ctx.at(at, token(KIND_REQUEST, asker));
+        }
+    }
+
+    /// Gives a pool thread the oldest message in its queues; if there is none, it waits from now on.
+    pub(super) fn take_message(&mut self, who: Who) -> bool {
+        let t = &mut self.threads[who.token as usize];
+        let (first, n) = t.serves;
+        let serves = &self.serves[first as usize..][..usize::from(n)];
+        let oldest = self.mail.take(t.home, serves.iter().map(|s| s.queue));
+        let Some((queue, message)) = oldest else {
+            self.mail.wait(t.home, who.token);
+            return false;
+        };
+        self.irq_cpu[t.home as usize] = who.cpu;
+        t.in_hand = Some(message);
+        t.step = 0;
+        if let Some(served) = serves.iter().find(|s| s.queue == queue) {
+            t.program = served.program;
+        }
+        true
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Threads of a scenario: from their description to a task of the machine, forks, VMs that start and stop.
+use super::api::{CpuId, Ctx, Nanos, Role, TaskId, TaskSpec};
+use super::mail::Message;
+use super::scenario::ScenarioWorkload;
+use berth_scenario::dist::{Rng, Stream};
+use berth_scenario::model::Class;
+use berth_scenario::placement::{self, HostThread};
+
+/// A pool thread between two messages has this as its next step.
+pub(super) const IDLE: u32 = u32::MAX;
+
+/// One thread: what [`Workload::next`] touches.
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    pub rng: Rng,
+    /// Times its steps began anew: position in lists of values.
+    pub round: u64,
+    pub task: TaskId,
+    pub program: u32,
+    /// Next step; past the end, the thread begins anew, a pool thread with the next message.
+    pub step: u32,
+    /// VM ordinal, or the number of VMs for the host.
+    pub home: u32,
+    pub phases: Box<[Phase]>,
+    /// First and number of the queues it serves, in [`ScenarioWorkload::serves`]; 0 = not a pool.
+    pub serves: (u32, u16),
+    pub alive: bool,
+    pub in_hand: Option<Message>,
+    /// CPU it was last seen on: where interrupts for it arrive.
+    pub cpu: CpuId,
+    /// Position in [`ScenarioWorkload::hosts`].
+    pub host: u32,
+}
+
+/// Phase of the timer grid of one period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phase {
+    pub period: Nanos,
+    pub at: Nanos,
+}
+
+/// A queue that a pool thread serves, and the program that does it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub queue: u16,
+    pub program: u32,
+}
+
+/// What a thread was started as; not touched while it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    pub spec: HostThread,
+    pub program: u32,
+    pub serves: (u32, u16),
+    /// The thread of the start it descends from.
+    pub root: u32,
+}
+
+impl ScenarioWorkload {
+    /// A slot for one more thread as described by `hosts[host]`, and what the machine wants to know of it.
+    /// `ordinal`: number of its random stream.
+    pub(super) fn prepare(&mut self, host: u32, ordinal: u32, ctx: &mut Ctx) -> TaskSpec {
+        let Host {
+            spec,
+            program,
+            serves,
+            ..
+        } = &self.hosts[host as usize];
+        let mut phase_rng = Rng::new(self.seed, Stream::Phase(ordinal));
+        // One phase per period, drawn in the order of the steps; pools one after the other.
+        let served = &self.serves[serves.0 as usize..][..usize::from(serves.1)];
+        let mut phases: Vec<Phase> = Vec::new();
+        let own = (served.is_empty()).then_some(*program);
+        for program in served.iter().map(|s| s.program).chain(own) {
+            for &period in &self.programs.all[program as usize].periods {
+                if !phases.iter().any(|p| p.period == period) {
+                    let at = phase_rng.below(period);
+                    phases.push(Phase { period, at });
+                }
+            }
+        }
+        let thread = Thread {
+            rng: Rng::new(self.seed, Stream::Thread(ordinal)),
+            round: 0,
+            task: TaskId::MAX,
+            program: *program,
+            step: if served.is_empty() { 0 } else { IDLE },
+            home: spec.vm.as_ref().map_or(self.nr_vms, |vm| vm.ordinal),
+            phases: phases.into_boxed_slice(),
+            serves: *serves,
+            alive: true,
+            in_hand: None,
+            cpu: ctx.cpu(),
+            host,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.threads[slot as usize] = thread;
+                slot
+            }
+            None => {
+                self.threads.push(thread);
+                self.threads.len() as u32 - 1
+            }
+        };
+        let vm = spec.vm.as_ref().map(|vm| &self.scenario.vms[vm.group]);
+        TaskSpec {
+            token: slot,
+            name: spec.name.clone(),
+            vm: spec.vm.as_ref().map(|vm| vm.ordinal),
+            vcpu: spec.vcpu.unwrap_or(0),
+            role: match spec.role {
+                placement::Role::Vcpu => Role::Vcpu,
+                placement::Role::Other => Role::Other,
+            },
+            io: vm.is_some_and(|vm| {
+                vm.class == Class::Mixed && spec.vcpu.is_some_and(|v| v < vm.reserved_vcpus)
+            }),
+            nice: spec.nice,
+            affinity: ctx.mask(&spec.affinity),
+            ..TaskSpec::default()
+        }
+    }
+
+    /// One more thread of a task in the VM of `parent`.
+    pub(super) fn fork(&mut self, parent: u32, program: u32, ctx: &mut Ctx) -> Option<TaskSpec> {
+        // What a child inherits is the same for all descendants of one thread.
+        let root = self.hosts[parent as usize].root;
+        let host = match self.children.get(&(root, program)) {
+            Some(&host) => host,
+            None => {
+                let task = &self.programs.all[program as usize].task;
+                let spec = &self.hosts[root as usize].spec;
+                let child = placement::forked(&self.scenario, spec, task).ok()?;
+                let host = self.describe(child, root);
+                self.children.insert((root, program), host);
+                host
+            }
+        };
+        let ordinal = self.ordinals;
+        self.ordinals += 1;
+        Some(self.prepare(host, ordinal, ctx))
+    }
+
+    pub(super) fn home_of(&self, host: u32) -> u32 {
+        let vm = self.hosts[host as usize].spec.vm.as_ref();
+        vm.map_or(self.nr_vms, |vm| vm.ordinal)
+    }
+
+    pub(super) fn start_thread(&mut self, host: u32, ctx: &mut Ctx) {
+        let spec = self.prepare(host, host, ctx);
+        ctx.spawn(&spec);
+    }
+
+    pub(super) fn start_vm(&mut self, home: u32, ctx: &mut Ctx) {
+        for host in 0..self.initial {
+            if self.home_of(host) == home {
+                self.start_thread(host, ctx);
+            }
+        }
+    }
+
+    pub(super) fn stop_vm(&mut self, home: u32, now: Nanos, ctx: &mut Ctx) {
+        for thread in 0..self.threads.len() as u32 {
+            let t = &self.threads[thread as usize];
+            if t.alive && t.home == home {
+                let task = t.task;
+                self.finish(thread, now, false, None);
+                self.mail.leave(thread);
+                ctx.kill(task);
+            }
+        }
+        let all = self.programs.queues.len() as u16;
+        while let Some((_, message)) = self.mail.take(home, 0..all) {
+            if message.from.is_some() {
+                self.flow.leave(message.sent, now, false);
+            }
+        }
+    }
+}

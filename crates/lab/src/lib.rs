@@ -8,6 +8,7 @@ mod error;
 pub mod guest;
 pub mod initramfs;
 pub mod job;
+mod observe;
 mod progress;
 pub mod run;
 mod scenario;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scenario's work inside the VM, by the load generator, with the policy told who its threads are.
 use crate::job::Answer;
-use berth_loadgen::Options;
+use crate::observe::{self, Observer};
+use berth_loadgen::{NO_STAYS, Options};
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
 use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmRecord};
@@ -29,9 +30,29 @@ pub(crate) fn perform(
     if let Some(policy) = policy.filter(|p| p.wants_identity()) {
         options.on_threads = Some(Box::new(|threads| introduce(scenario, threads, policy)));
     }
+    let observer = Observer::start();
     let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
     answer.metrics.extend(outcome.metrics);
-    answer.notes.extend(outcome.notes);
+    match observer.and_then(Observer::finish) {
+        Ok((records, lost)) => {
+            let group = |g: usize| scenario.vms[g].name.clone();
+            let seen = observe::metrics(&records, &outcome.threads, &group, outcome.window_ns);
+            answer.metrics.extend(seen);
+            let known = outcome.notes.into_iter().filter(|n| n != NO_STAYS);
+            answer.notes.extend(known);
+            if lost > 0 {
+                answer.notes.push(format!(
+                    "the observer's memory was full: the last {lost} switches and wake-ups are missing; use a shorter run.measure"
+                ));
+            }
+        }
+        Err(e) => {
+            answer.notes.extend(outcome.notes);
+            answer.notes.push(format!(
+                "switches of VMs are not known and wake-ups are seen from inside the thread only: {e}"
+            ));
+        }
+    }
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod worker;
 use berth_scenario::model::{Nanos, Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError};
 use mailbox::Mailbox;
+pub use metrics::NO_STAYS;
 use metrics::{Latencies, Snapshot};
 use shared::{Shared, Slot};
 use std::collections::BTreeMap;
@@ -57,6 +58,10 @@ pub struct Outcome {
     pub metrics: BTreeMap<String, f64>,
     /// What a reader must know: what could not be measured or done.
     pub notes: Vec<String>,
+    /// The measured window, as times of `CLOCK_MONOTONIC` in nanoseconds.
+    pub window_ns: (Nanos, Nanos),
+    /// Every thread of the run and its id, forked ones included.
+    pub threads: Vec<(HostThread, i32)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -150,12 +155,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         setup = Err(e);
     }
     if let (Ok(()), Some(announce)) = (&setup, &mut options.on_threads) {
-        let list: Vec<_> = shared
-            .slots()
-            .iter()
-            .map(|s| (s.thread.clone(), s.tid.load(Ordering::Acquire)))
-            .collect();
-        setup = announce(&list).map_err(LoadError::Announce);
+        setup = announce(&thread_ids(&shared)).map_err(LoadError::Announce);
     }
     if setup.is_err() {
         shared.stop.store(1, Ordering::Release);
@@ -178,7 +178,17 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
             .iter()
             .cloned(),
     );
-    Ok(Outcome { metrics, notes })
+    Ok(Outcome {
+        metrics,
+        notes,
+        window_ns: (begin.at_ns, end.at_ns),
+        threads: thread_ids(&shared),
+    })
+}
+
+fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
+    let id = |s: &Arc<Slot>| (s.thread.clone(), s.tid.load(Ordering::Acquire));
+    shared.slots().iter().map(id).collect()
 }
 
 /// Runs the generator and takes the snapshots at both ends of the measured window.

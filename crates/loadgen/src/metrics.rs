@@ -44,7 +44,7 @@ impl Latencies {
 /// Everything the kernel and the threads have counted until one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    at_ns: u64,
+    pub at_ns: u64,
     machine: Option<MachineCounters>,
     /// By thread ordinal: counters, useful work.
     threads: Vec<(Option<ThreadCounters>, u64)>,
@@ -67,6 +67,10 @@ impl Snapshot {
         }
     }
 }
+
+/// True of what the kernel counts by itself; whoever watches each switch takes it back.
+pub const NO_STAYS: &str =
+    "run_delay percentiles: the kernel counts only the sum of all stays in a run queue";
 
 #[derive(Default)]
 struct Sum {
@@ -103,10 +107,7 @@ pub fn metrics(
     latencies: &BTreeMap<u32, Latencies>,
 ) -> (BTreeMap<String, f64>, Vec<String>) {
     let mut out = BTreeMap::new();
-    let mut notes = vec![
-        "run_delay percentiles: the kernel counts only the sum of all stays in a run queue"
-            .to_string(),
-    ];
+    let mut notes = vec![NO_STAYS.to_string()];
     let window_ns = (end.at_ns - begin.at_ns).max(1) as f64;
     let seconds = window_ns / 1e9;
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();

@@ -10,6 +10,8 @@
 //! | `web.wakeup.{mean,p50,p90,p99,p999,max}` | ns | runnable after sleep, to running |
 //! | `web.run_delay.{mean,p50,p99,max}` | ns | each stay in a run queue |
 //! | `web.run_delay.share` | 1 | waiting / (waiting + running) |
+//! | `web.{wakeup,run_delay}.count` | 1 | how many of them ended in the measured window |
+//! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |

@@ -11,20 +11,20 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 9] = [
     ),
     (
         "wakeup",
-        &["mean", "p50", "p90", "p99", "p999", "max"],
+        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
         "from runnable after sleep to running",
     ),
     (
         "run_delay",
-        &["mean", "p50", "p99", "max", "share"],
+        &["mean", "p50", "p99", "max", "share", "count"],
         "ns",
         "each stay in a run queue",
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
     ("migrations", &[], "1/s", "changes of CPU"),
-    ("switches", &[], "1/s", "switches between threads (host)"),
+    ("switches", &[], "1/s", "threads switched in (a VM), switches of all CPUs (host)"),
     ("switches_per_cpu", &[], "1/s", "the same per CPU (host)"),
     ("idle", &[], "1", "idle share of all CPUs (host)"),
 ];

@@ -35,6 +35,7 @@ mod machine;
 mod prepare;
 mod sysfs;
 mod value;
+mod watch;
 
 pub use error::ScxError;
 pub use exit::ExitRecord;
@@ -42,3 +43,4 @@ pub use identity::{Role, ThreadRecord, VmClass, VmRecord};
 pub use load::{LoadOptions, Loaded};
 pub use sysfs::{State, Status, status, supported};
 pub use value::Value;
+pub use watch::Watcher;

@@ -435,7 +435,7 @@ impl Loaded {
     }
 }
 
-fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
+pub(crate) fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
     match e.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if capture.text().is_empty() => {
             ScxError::NotPermitted

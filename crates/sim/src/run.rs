@@ -212,11 +212,12 @@ fn attempt(
     load_policy(&mut m, policy, params, &vms, opts)?;
     m.start();
     let mut k = m.kernel();
+    // Before the warm-up: replies during it are not measured.
+    m.workload.measure_from(scenario.run.warmup_ns);
     m.run_until(scenario.run.warmup_ns)?;
     let before = Totals::of(k);
     settle(k);
     k.stats.reset();
-    m.workload.measure_from(scenario.run.warmup_ns);
     let end = scenario.run.warmup_ns + scenario.run.measure_ns;
     m.run_until(end)?;
     settle(k);
@@ -286,6 +287,7 @@ fn quantiles(
     h: &Histogram<u64>,
     list: &[(&str, f64)],
 ) {
+    out.insert(format!("{prefix}.count"), h.len() as f64);
     if h.is_empty() {
         return;
     }
@@ -353,6 +355,10 @@ fn machine_metrics(
         }
         out.insert(format!("{name}.cpu"), ran / span_ns);
         out.insert(format!("{name}.work"), sum(&|c| c.work_ns));
+        // `host.switches` are those of all CPUs.
+        if name != "host" {
+            out.insert(format!("{name}.switches"), sum(&|c| c.waits) / span_s);
+        }
         out.insert(
             format!("{name}.migrations"),
             sum(&|c| c.migrations) / span_s,

@@ -86,6 +86,7 @@ pub fn run(args: &Args) -> Done {
         ));
     }
     let arms = arms(&mut plan)?;
+    plan.check(berth_scenario::support::Place::Lab)?;
     for arm in &arms {
         berth_lab::run::check_scenario(&arm.scenario).map_err(failed)?;
     }

@@ -8,7 +8,9 @@ use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Res
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::diag::nearest;
 use berth_scenario::model::{self, Arm, Class, Scenario};
-use berth_scenario::{Edit, Loaded, edit, read, shipped, show};
+use berth_scenario::section::Fact;
+use berth_scenario::support::{self, Place as Where};
+use berth_scenario::{Edit, Loaded, edit, place_of, read, shipped, show};
 
 /// All that is to be run.
 pub struct Plan {
@@ -22,6 +24,8 @@ pub struct Plan {
 pub struct Variant {
     pub set: Vec<String>,
     pub scenario: Scenario,
+    /// Everything that was read or defaulted, and where it stands.
+    pub facts: Vec<Fact>,
     /// The scenario with all defaults, as text.
     pub full: String,
     pub arms: Vec<PlannedArm>,
@@ -113,6 +117,7 @@ pub fn plan(
             full: show::full(&facts),
             arms,
             scenario,
+            facts,
         });
     }
     let seeds = match (options.seed, variants.first()) {
@@ -183,6 +188,31 @@ fn chosen(scenario: &Scenario, options: &RunOptions) -> Vec<PlannedArm> {
 }
 
 impl Plan {
+    /// Refuses by name and line what a place cannot do, before anything starts.
+    ///
+    /// # Errors
+    /// The first thing that an arm that is to run here needs and the place does not have.
+    pub fn check(&self, place: Where) -> Result<(), Failure> {
+        for variant in &self.variants {
+            for PlannedArm { arm, .. } in variant.arms.iter().filter(|a| a.absent.is_none()) {
+                let scenario = variant.scenario.for_arm(arm);
+                let changes = format!("arm.{}.set", arm.name);
+                // What an arm changes stands in the arm.
+                let at = |address: &str| {
+                    let changed = arm.set.keys().any(|key| {
+                        key == address
+                            || address
+                                .strip_prefix(&**key)
+                                .is_some_and(|r| r.starts_with('.'))
+                    });
+                    place_of(&variant.facts, if changed { &changes } else { address })
+                };
+                support::check(scenario, place, &at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs in all: variants x arms that can run x seeds.
     pub fn runs(&self) -> usize {
         self.seeds.len()

@@ -45,7 +45,7 @@ enum Verb {
     },
     /// The reference: tables, keys, steps, units, metrics
     Help {
-        /// E.g. vm, task, steps, sends, metrics
+        /// E.g. vm, task, steps, sends, metrics, places
         #[arg(default_value = "scenario")]
         word: String,
         /// Everything, as a page of the book

@@ -39,6 +39,7 @@ Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a 
 pub fn run(args: &Args) -> Done {
     let mut plan = plan(&args.run, &policies::shipped(), None)?;
     let simulator = Simulator::prepare(&mut plan, args.checked)?;
+    plan.check(berth_scenario::support::Place::Sim)?;
     let cancel = interrupt::flag();
     execute(
         &args.run,

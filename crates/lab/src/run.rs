@@ -7,6 +7,7 @@ use crate::vm::{self, Boot, Mode, Vm};
 use crate::{LabError, Listener, Progress};
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{Host, Hz, Scenario};
+use berth_scenario::support;
 use berth_scx::LoadOptions;
 use std::collections::BTreeMap;
 use std::fs;
@@ -156,17 +157,7 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub fn check_scenario(scenario: &Scenario) -> Result<(), LabError> {
     let host = &scenario.host;
     vm::check_host(host)?;
-    let refuse = |why: &str| Err(LabError::Scenario(why.to_string()));
-    if host.hz == Hz::Exact {
-        return refuse(
-            "host.hz = \"exact\" exists in the simulator only; a real kernel ticks (leave hz out)",
-        );
-    }
-    if !host.hotplug.is_empty() {
-        return refuse("CPUs going off- and online (host.hotplug) are simulated only so far");
-    }
-    berth_scenario::placement::threads(scenario)
-        .map(|_| ())
+    support::check(scenario, support::Place::Lab, &|_| None)
         .map_err(|e| LabError::Scenario(e.to_string()))
 }
 

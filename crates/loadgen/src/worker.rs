@@ -190,6 +190,21 @@ impl Worker {
             Step::SetAffinity(cpus) => sys::set_affinity(cpus)?,
             Step::Fork(task) => crate::fork(&self.shared, &self.me, task)?,
             Step::Exit => return Ok(Next::End),
+            Step::Lock { .. }
+            | Step::Spin { .. }
+            | Step::Unlock { .. }
+            | Step::Barrier { .. }
+            | Step::Wait { .. }
+            | Step::Signal { .. }
+            | Step::Broadcast { .. }
+            | Step::Chunks { .. }
+            | Step::Read { .. }
+            | Step::Write { .. } => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("the load generator has no step `{}`", step.word()),
+                ));
+            }
         }
         Ok(if self.is_over() {
             Next::End

@@ -13,7 +13,7 @@ fn task(name: &str, threads: Option<u32>, steps: Vec<Step>) -> (String, Task) {
         nice: 0,
         affinity: vec![],
         steps,
-        model: None,
+        ..Task::default()
     };
     (name.into(), task)
 }
@@ -30,8 +30,7 @@ fn vm(name: &str, count: u32, vcpus: u32, task: &str) -> Vm {
         affinity: vec![],
         nice: 0,
         tasks: vec![task.into()],
-        start_ns: 0,
-        stop_ns: None,
+        ..Vm::default()
     }
 }
 
@@ -42,6 +41,7 @@ fn client(name: &str, to: &str, sends: Sends) -> Client {
         sends,
         request_bytes: 64,
         reply_bytes: 64,
+        window_bytes: None,
     }
 }
 
@@ -128,9 +128,7 @@ fn scenario() -> Scenario {
                 },
             ),
         ],
-        arms: vec![],
-        baseline: None,
-        expects: vec![],
+        ..Scenario::default()
     }
 }
 

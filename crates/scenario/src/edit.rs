@@ -383,6 +383,20 @@ fn set_in(table: &mut Table, parts: &[&str], address: &str, at: &At, value: Node
     {
         entry.node.value = Value::Table(Table::default());
     }
+    // `guest = "linux"` is short for a table with that policy.
+    if key == "guest"
+        && let Some(entry) = table.get_mut(key)
+        && matches!(entry.node.value, Value::Str(_))
+    {
+        let policy = Entry {
+            key: "policy".into(),
+            key_at: entry.key_at.clone(),
+            node: entry.node.clone(),
+        };
+        entry.node.value = Value::Table(Table {
+            entries: vec![policy],
+        });
+    }
     match table_in(table, key, at) {
         Some(inner) => set_in(inner, rest, address, at, value),
         None => Err(Error::at(

@@ -4,8 +4,18 @@ use crate::diag::nearest;
 use crate::keys::{Default, KINDS, Kind};
 use crate::metrics;
 use crate::phrase::{DISTRIBUTIONS, SENDS, STEPS};
+use crate::read::MODELS;
+use crate::support;
 
-const PHRASES: [&str; 5] = ["steps", "durations", "sends", "metrics", "units"];
+const PHRASES: [&str; 7] = [
+    "steps",
+    "models",
+    "durations",
+    "sends",
+    "metrics",
+    "places",
+    "units",
+];
 
 /// All words that have a page.
 pub fn topics() -> Vec<&'static str> {
@@ -39,7 +49,9 @@ pub fn page(word: &str) -> Result<String, String> {
             "When a client sends, to each VM of its group.",
             &SENDS,
         )),
+        "models" => Ok(models_page()),
         "metrics" => Ok(metrics_page()),
+        "places" => Ok(support::page()),
         "units" => Ok(UNITS.to_string()),
         _ => {
             let topics = topics();
@@ -112,6 +124,7 @@ const UNITS: &str = "A quantity is a string with a unit; a count is a bare numbe
   rate        /s /min /ms                \"400/s\"
   share       %                          \"50%\"
   processors  CPUs                       \"1.5 CPUs\"
+  bandwidth   bit/s Gbit/s MB/s          \"10Gbit/s\"
 ";
 
 fn kind_page(kind: &Kind) -> String {
@@ -140,6 +153,16 @@ fn kind_page(kind: &Kind) -> String {
         .collect();
     if !later.is_empty() {
         out.push_str(&format!("\n  For later releases: {}\n", later.join(", ")));
+    }
+    out
+}
+
+fn models_page() -> String {
+    let mut out = String::from(
+        "Models of tasks, instead of a loop of steps, and the keys that each takes.\n\n",
+    );
+    for (name, keys, says) in MODELS {
+        out.push_str(&format!("  {name:<10} {:<18} {says}\n", keys.join(", ")));
     }
     out
 }

@@ -122,10 +122,25 @@ pub static FILE: Kind = Kind {
             Said("none"),
             "bounds; a broken one is exit status 1",
         ),
-        later("net", "a model of network cards and vhost threads"),
+        key(
+            "net",
+            "table",
+            Said("all defaults"),
+            "between clients and VMs",
+        ),
+        key(
+            "calibrate",
+            "table",
+            Said("none"),
+            "free parameters, fitted before anything is compared",
+        ),
+        key(
+            "reproduces",
+            "table",
+            Said("none"),
+            "the experiment of a paper that this is",
+        ),
         later("disk", "disks"),
-        later("calibrate", "calibration of free parameters"),
-        later("reproduces", "claims of papers"),
     ],
 };
 
@@ -241,14 +256,20 @@ pub static MIGRATE: Kind = Kind {
         key(
             "same_llc",
             "duration",
-            Is("3us"),
+            Said("as same_package, if that is set, else 3us"),
             "to another core below the same last-level cache",
+        ),
+        key(
+            "same_package",
+            "duration",
+            Said("as same_node"),
+            "to another last-level cache of the same package",
         ),
         key(
             "same_node",
             "duration",
             Is("20us"),
-            "to another cache of the same NUMA node",
+            "to another package of the same NUMA node",
         ),
         key("other_node", "duration", Is("50us"), "to another NUMA node"),
     ],
@@ -323,13 +344,167 @@ pub static VM: Kind = Kind {
             "when it starts, after the start of the run",
         ),
         key("stop", "duration", Said("it stays"), "when it stops"),
-        later("guest", "guests with a scheduler of their own"),
-        later("guest_policy", "guests with a scheduler of their own"),
-        later("role", "driver domains and other roles of VMs"),
+        key(
+            "role",
+            "guest or driver",
+            Is("guest"),
+            "driver: the driver domain, see net.path",
+        ),
+        key(
+            "turbo_vcpus",
+            "count",
+            Is("0"),
+            "extra vCPUs that only take interrupts",
+        ),
+        key(
+            "guest",
+            "policy or table",
+            Said("linux, all defaults"),
+            "the machine inside; \"none\": its tasks are folded onto vCPU threads",
+        ),
         later("memory", "memory and its placement"),
-        later("net", "a model of network cards and vhost threads"),
+        later("net", "network cards of single VMs"),
         later("disk", "disks"),
-        later("turbo_vcpus", "turbo vCPUs"),
+    ],
+};
+
+pub static GUEST: Kind = Kind {
+    label: "A guest",
+    header: "[vm.NAME.guest]",
+    help: "guest",
+    says: "The machine that a VM is for its tasks: its vCPUs are the CPUs of a kernel with a scheduler of its own.",
+    keys: &[
+        key(
+            "policy",
+            "name or file",
+            Is("linux"),
+            "linux, a policy, or none: no scheduler inside",
+        ),
+        key("preset", "name", Said("none"), "a named set of parameters"),
+        key("set", "table", Is("{}"), "parameters of the policy"),
+        key(
+            "hz",
+            "count or \"exact\"",
+            Is("250"),
+            "scheduler ticks a second",
+        ),
+        key(
+            "ple",
+            "true or false",
+            Is("true"),
+            "pause-loop exits: the host hears of vCPUs that spin",
+        ),
+        key(
+            "ple_window",
+            "duration",
+            Is("2us"),
+            "how long a vCPU may spin before it exits",
+        ),
+        key(
+            "halt_poll",
+            "duration",
+            Is("0us"),
+            "how long an idle vCPU polls before it halts",
+        ),
+    ],
+};
+
+pub static NET: Kind = Kind {
+    label: "A network",
+    header: "[net]",
+    help: "net",
+    says: "How requests come from clients to tasks, and answers back.",
+    keys: &[
+        key(
+            "path",
+            "a path",
+            Is(crate::support::DEFAULT_NET_PATH),
+            "none (a request is an interrupt), vhost, emulator, direct, driver-domain",
+        ),
+        key("link", "bandwidth", Is("10Gbit/s"), "of the link, each way"),
+        key("latency", "duration", Is("25us"), "of the link, one way"),
+        key(
+            "coalesce",
+            "duration",
+            Is("0us"),
+            "how long the card holds an interrupt back for more packets",
+        ),
+        key(
+            "irq",
+            "duration",
+            Is("1us"),
+            "of an interrupt, on the CPU that takes it",
+        ),
+        key(
+            "per_packet_host",
+            "duration",
+            Is("1us"),
+            "work of the host's side of the path",
+        ),
+        key(
+            "per_packet_guest",
+            "duration",
+            Is("1us"),
+            "work of the guest",
+        ),
+        key("mtu", "size", Is("1500B"), "of a packet"),
+    ],
+};
+
+pub static CALIBRATE: Kind = Kind {
+    label: "A calibration",
+    header: "[calibrate]",
+    help: "calibrate",
+    says: "Free parameters, fitted on the baseline alone before any other arm runs: all else is a prediction.",
+    keys: &[
+        key(
+            "arm",
+            "arm",
+            Required,
+            "the baseline; never an arm under test",
+        ),
+        key(
+            "claim",
+            "name",
+            Said("none"),
+            "whose value is to be met, from claims.toml beside the scenario",
+        ),
+        key(
+            "metric",
+            "name",
+            Said("reproduces.metric"),
+            "what is measured",
+        ),
+        key(
+            "target",
+            "bound",
+            Said("the claim's value"),
+            "the value to be met, e.g. \"16.9ms\"",
+        ),
+        key(
+            "search",
+            "table",
+            Required,
+            "values to try, e.g. { \"host.cores\" = [4, 8] }, in all combinations",
+        ),
+    ],
+};
+
+pub static REPRODUCES: Kind = Kind {
+    label: "A reproduction",
+    header: "[reproduces]",
+    help: "reproduces",
+    says: "Which experiment of which paper this scenario is, and what the paper found.",
+    keys: &[
+        key("paper", "name", Required, "short name, e.g. flms"),
+        key("experiment", "name", Required, "number or name in it"),
+        key("metric", "name", Required, "what the paper reports"),
+        key(
+            "claims",
+            "list of names",
+            Is("[]"),
+            "from claims.toml beside the scenario; * stands for any end",
+        ),
     ],
 };
 
@@ -353,7 +528,7 @@ pub static TASK: Kind = Kind {
         ),
         key(
             "model",
-            "busy, lookbusy, periodic or echo",
+            "see `berth scenario help models`",
             Said("none"),
             "instead of a loop",
         ),
@@ -372,14 +547,38 @@ pub static TASK: Kind = Kind {
         key(
             "compute",
             "duration or distribution",
-            Said("of models periodic, echo: 1ms, 50us"),
-            "models periodic, echo",
+            Said("of the model"),
+            "models periodic, batch, echo, web, stream, parallel",
+        ),
+        key(
+            "sleep",
+            "duration or distribution",
+            Said("of model batch: 10ms"),
+            "model batch: pause between two computations",
+        ),
+        key(
+            "chunks",
+            "count",
+            Said("of model parallel: 64"),
+            "model parallel: pieces of work of a round",
         ),
         key(
             "from",
             "client",
             Said("the one client of its VMs"),
-            "model echo: whose requests it answers",
+            "models echo, web, stream: whose requests it answers",
+        ),
+        key(
+            "first",
+            "list of steps",
+            Is("[]"),
+            "steps before the loop, done once",
+        ),
+        key(
+            "working_set",
+            "size",
+            Said("the host's default"),
+            "what it works on over and over, and a migration must bring along",
         ),
         key(
             "nice",
@@ -394,7 +593,6 @@ pub static TASK: Kind = Kind {
             "host CPUs its threads may use",
         ),
         later("memory", "memory and its placement"),
-        later("working_set", "cache warmth"),
     ],
 };
 
@@ -500,6 +698,21 @@ pub static EXPECT: Kind = Kind {
 };
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 12] = [
-    &FILE, &RUN, &HOST, &COST, &MIGRATE, &HOTPLUG, &VM, &TASK, &CLIENT, &ARM, &COMPARE, &EXPECT,
+pub static KINDS: [&Kind; 16] = [
+    &FILE,
+    &RUN,
+    &HOST,
+    &COST,
+    &MIGRATE,
+    &HOTPLUG,
+    &VM,
+    &GUEST,
+    &TASK,
+    &CLIENT,
+    &NET,
+    &ARM,
+    &COMPARE,
+    &EXPECT,
+    &CALIBRATE,
+    &REPRODUCES,
 ];

@@ -3,7 +3,8 @@
 //!
 //! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to
 //! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies
-//! changes of the command line, [`read`] walks and checks, [`show`] prints what came out.
+//! changes of the command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
+pub mod claims;
 pub mod diag;
 pub mod dist;
 pub mod edit;
@@ -18,8 +19,9 @@ mod read;
 pub mod section;
 pub mod shipped;
 pub mod show;
+pub mod support;
 pub mod tree;
 
 pub use diag::Error;
 pub use edit::Edit;
-pub use read::{Input, Loaded, read};
+pub use read::{Input, Loaded, place_of, read};

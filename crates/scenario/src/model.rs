@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub type Nanos = u64;
 
 /// One scenario file, complete.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
     /// File stem, e.g. `noisy-neighbour`; names the output folder.
     pub name: String,
@@ -17,10 +17,15 @@ pub struct Scenario {
     pub vms: Vec<Vm>,
     pub tasks: BTreeMap<String, Task>,
     pub clients: Vec<Client>,
+    pub net: Net,
     pub arms: Vec<Arm>,
     /// Name of the arm that the others are compared with.
     pub baseline: Option<String>,
     pub expects: Vec<Expect>,
+    /// Free parameters, fitted on one arm before any other runs.
+    pub calibrate: Option<Calibrate>,
+    /// The experiment of a paper that this scenario is.
+    pub reproduces: Option<Reproduces>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +57,34 @@ pub struct Host {
     pub hotplug: Vec<Hotplug>,
 }
 
+impl Default for Run {
+    fn default() -> Run {
+        Run {
+            warmup_ns: 2_000_000_000,
+            measure_ns: 10_000_000_000,
+            seeds: 10,
+        }
+    }
+}
+
+impl Default for Host {
+    /// Four CPUs, no costs.
+    fn default() -> Host {
+        Host {
+            nodes: 1,
+            packages: 1,
+            llcs: 1,
+            cores: 4,
+            threads: 1,
+            hz: Hz::Ticks(250),
+            tasks: Vec::new(),
+            kernel: "7.2".into(),
+            cost: HostCost::default(),
+            hotplug: Vec::new(),
+        }
+    }
+}
+
 impl Host {
     pub fn nr_cpus(&self) -> u32 {
         self.packages * self.cores * self.threads
@@ -72,6 +105,9 @@ pub struct HostCost {
     pub switch_ns: Nanos,
     pub migrate_same_core_ns: Nanos,
     pub migrate_same_llc_ns: Nanos,
+    /// To another last-level cache of the same package.
+    pub migrate_same_package_ns: Nanos,
+    /// To another package of the same NUMA node.
     pub migrate_same_node_ns: Nanos,
     pub migrate_other_node_ns: Nanos,
     /// From the wake-up's kick of an idle or preempted CPU until that CPU enters its scheduler.
@@ -85,10 +121,11 @@ pub struct Hotplug {
     pub online: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     Latency,
+    #[default]
     Batch,
     Mixed,
 }
@@ -115,10 +152,86 @@ pub struct Vm {
     /// When it starts, after the run's start, and when it stops, if it does.
     pub start_ns: Nanos,
     pub stop_ns: Option<Nanos>,
+    /// The machine inside.
+    pub guest: Guest,
+    pub role: VmRole,
+    /// Extra vCPUs that only take interrupts (vTurbo); 0 almost everywhere.
+    pub turbo_vcpus: u32,
+}
+
+impl Default for Vm {
+    fn default() -> Vm {
+        Vm {
+            name: String::new(),
+            count: 1,
+            vcpus: 1,
+            class: Class::default(),
+            reserved_vcpus: 0,
+            weight: 100,
+            cap_milli: None,
+            affinity: Vec::new(),
+            nice: 0,
+            tasks: Vec::new(),
+            start_ns: 0,
+            stop_ns: None,
+            guest: Guest::default(),
+            role: VmRole::default(),
+            turbo_vcpus: 0,
+        }
+    }
+}
+
+/// What a VM is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VmRole {
+    /// It runs its tasks.
+    #[default]
+    Guest,
+    /// The driver domain: with `net.path = "driver-domain"`, every packet passes through its vCPUs.
+    Driver,
+}
+
+/// `vm.NAME.guest`: the machine that a VM is for its tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// `linux`, `none`, a shipped policy's name, or a path to a `.bpf.c` or `.bpf.o`. `none`: there is no scheduler
+    /// inside; tasks are folded onto vCPU threads ([`crate::placement`]).
+    pub policy: String,
+    pub preset: Option<String>,
+    /// Policy parameters, by name.
+    pub params: BTreeMap<String, String>,
+    pub hz: Hz,
+    /// Pause-loop exiting: a vCPU that spins longer than `ple_window_ns` exits, and the host hears of it.
+    pub ple: bool,
+    pub ple_window_ns: Nanos,
+    /// How long an idle vCPU polls before it halts.
+    pub halt_poll_ns: Nanos,
+}
+
+impl Guest {
+    /// Tasks are folded onto vCPU threads: nothing schedules inside.
+    pub fn is_none(&self) -> bool {
+        self.policy == "none"
+    }
+}
+
+impl Default for Guest {
+    fn default() -> Guest {
+        Guest {
+            policy: "linux".into(),
+            preset: None,
+            params: BTreeMap::new(),
+            hz: Hz::Ticks(250),
+            ple: true,
+            ple_window_ns: 2_000,
+            halt_poll_ns: 0,
+        }
+    }
 }
 
 /// `[task.NAME]`: what one thread does, over and over.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub name: String,
     /// Threads per VM; none = one per vCPU.
@@ -129,6 +242,10 @@ pub struct Task {
     /// Executed in order, then again from the start, until the run ends (or `Exit`).
     /// A named model (`busy`, `lookbusy`, ...) is expanded into steps when the file is read.
     pub steps: Vec<Step>,
+    /// Executed once, before `steps`.
+    pub first: Vec<Step>,
+    /// Bytes it works on over and over: what a migration has to bring along. None: the host's default.
+    pub working_set: Option<u64>,
     /// The model it came from, for the printed scenario.
     pub model: Option<String>,
 }
@@ -161,6 +278,80 @@ pub enum Step {
     /// Start one more thread of the named task, in the same VM.
     Fork(String),
     Exit,
+    /// Take the VM's lock of this name; sleep while another holds it (futex). Released by `Unlock`.
+    Lock {
+        name: String,
+    },
+    /// The same, burning CPU while another holds it (spin lock; pause-loop exits apply). Released by `Unlock`.
+    Spin {
+        name: String,
+    },
+    Unlock {
+        name: String,
+    },
+    /// Sleep until every thread in the VM whose task has this barrier has come to it.
+    Barrier {
+        name: String,
+    },
+    /// Sleep until the next `Signal` or `Broadcast` of this name in the VM.
+    Wait {
+        name: String,
+    },
+    /// Wake the thread that has waited longest; without one, nothing (it is not kept).
+    Signal {
+        name: String,
+    },
+    /// Wake all that wait.
+    Broadcast {
+        name: String,
+    },
+    /// Work stealing: the threads in the VM that come to the pool `name` share `chunks` chunks of work, dealt evenly
+    /// among those with this step when the first of them comes; who has none left takes one from the thread that has
+    /// most, and goes on to the next step when there is none anywhere. A `Barrier` behind it ends the round.
+    Chunks {
+        name: String,
+        chunks: u32,
+        each: Dist,
+    },
+    /// Disk: `bytes` from, or to, the disk of this name.
+    Read {
+        name: String,
+        bytes: u64,
+    },
+    Write {
+        name: String,
+        bytes: u64,
+    },
+}
+
+impl Step {
+    /// The word that begins it in a file.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Step::Compute(_) => "compute",
+            Step::Busy => "busy",
+            Step::Sleep(_) => "sleep",
+            Step::Timer { .. } => "timer",
+            Step::Receive(_) => "receive",
+            Step::Reply => "reply",
+            Step::Send { .. } => "send",
+            Step::Yield => "yield",
+            Step::SetNice(_) => "nice",
+            Step::SetAffinity(_) => "affinity",
+            Step::Fork(_) => "fork",
+            Step::Exit => "exit",
+            Step::Lock { .. } => "lock",
+            Step::Spin { .. } => "spin",
+            Step::Unlock { .. } => "unlock",
+            Step::Barrier { .. } => "barrier",
+            Step::Wait { .. } => "wait",
+            Step::Signal { .. } => "signal",
+            Step::Broadcast { .. } => "broadcast",
+            Step::Chunks { .. } => "chunks",
+            Step::Read { .. } => "read",
+            Step::Write { .. } => "write",
+        }
+    }
 }
 
 /// A distribution of durations in nanoseconds, or of gaps between arrivals.
@@ -202,6 +393,86 @@ pub struct Client {
     pub sends: Sends,
     pub request_bytes: u64,
     pub reply_bytes: u64,
+    /// A stream (`window 256KiB`): it sends requests without pause as long as no more than this many bytes are
+    /// unanswered. `sends` then is the closed loop of as many users, without thinking, as requests fit the window.
+    pub window_bytes: Option<u64>,
+}
+
+/// `[net]`: how packets come from clients to tasks, and answers back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Net {
+    pub path: NetPath,
+    /// Of the link, bits per second, each way.
+    pub link_bit_s: u64,
+    /// One way, from client to NIC.
+    pub latency_ns: Nanos,
+    /// The NIC holds an interrupt back for so long, for more packets to share it.
+    pub coalesce_ns: Nanos,
+    /// Time of one interrupt on the CPU that takes it.
+    pub irq_ns: Nanos,
+    /// Work per packet of the host's thread on the path (vhost, emulator, driver domain).
+    pub per_packet_host_ns: Nanos,
+    /// Work per packet of the guest.
+    pub per_packet_guest_ns: Nanos,
+    /// Bytes of a packet.
+    pub mtu: u32,
+}
+
+/// Who moves packets between NIC and guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetPath {
+    /// Nobody, and no time passes: a request is an interrupt on the CPU of the thread that takes it.
+    None,
+    /// The vCPUs of the VM whose role is `driver`.
+    DriverDomain,
+    /// A vhost thread per VM.
+    Vhost,
+    /// The VM's emulator thread.
+    Emulator,
+    /// The guest itself: the NIC, or a part of it, is its own.
+    Direct,
+}
+
+impl Default for Net {
+    fn default() -> Net {
+        Net {
+            path: NetPath::None,
+            link_bit_s: 10_000_000_000,
+            latency_ns: 25_000,
+            coalesce_ns: 0,
+            irq_ns: 1_000,
+            per_packet_host_ns: 1_000,
+            per_packet_guest_ns: 1_000,
+            mtu: 1500,
+        }
+    }
+}
+
+/// `[calibrate]`: free parameters fitted on one arm, which is not under test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibrate {
+    /// The baseline.
+    pub arm: String,
+    /// Claim of a paper whose value is to be met, in the file `claims.toml` beside the scenario.
+    pub claim: Option<String>,
+    /// What is measured; of a claim, that of [`Reproduces::metric`].
+    pub metric: String,
+    /// The value to be met, in the metric's unit.
+    pub target: f64,
+    /// Address -> values to try, as in the file. All combinations are tried, the last address varying fastest.
+    pub search: BTreeMap<String, Vec<String>>,
+}
+
+/// `[reproduces]`: which experiment of which paper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reproduces {
+    pub paper: String,
+    pub experiment: String,
+    /// The metric that the paper reports.
+    pub metric: String,
+    /// Claims, `*` standing for any end of a name.
+    pub claims: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

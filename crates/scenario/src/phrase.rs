@@ -14,6 +14,14 @@ pub struct Phrase<'a> {
     pub folder: Option<&'a Path>,
 }
 
+/// What `sends` says; a window needs the size of requests to become a loop.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    Sends(Sends),
+    /// Bytes.
+    Window(u64),
+}
+
 /// Largest file of values.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -41,7 +49,7 @@ pub const DISTRIBUTIONS: [(&str, &str, &str); 7] = [
 ];
 
 /// Ways a client sends.
-pub const SENDS: [(&str, &str, &str); 4] = [
+pub const SENDS: [(&str, &str, &str); 5] = [
     (
         "poisson",
         "poisson(400/s)",
@@ -62,10 +70,15 @@ pub const SENDS: [(&str, &str, &str); 4] = [
         "closed(10 users, think exp(1s))",
         "each user thinks, asks, waits for the answer",
     ),
+    (
+        "window",
+        "window 256KiB",
+        "a stream: without pause, with no more than so many bytes unanswered",
+    ),
 ];
 
 /// Steps of a task's loop.
-pub const STEPS: [(&str, &str, &str); 12] = [
+pub const STEPS: [(&str, &str, &str); 22] = [
     ("compute", "compute exp(300us)", "burn CPU time"),
     ("busy", "busy", "burn CPU time without end"),
     ("sleep", "sleep 5ms", "wait that long"),
@@ -94,16 +107,44 @@ pub const STEPS: [(&str, &str, &str); 12] = [
     ),
     ("fork", "fork NAME", "start one more thread of task NAME"),
     ("exit", "exit", "end"),
+    (
+        "lock",
+        "lock NAME",
+        "take the VM's lock NAME, asleep while another thread has it",
+    ),
+    (
+        "spin",
+        "spin NAME",
+        "take the VM's lock NAME, burning CPU time while another thread has it",
+    ),
+    ("unlock", "unlock NAME", "give it back"),
+    (
+        "barrier",
+        "barrier NAME",
+        "wait until all threads of the VM that have this step are here",
+    ),
+    (
+        "wait",
+        "wait NAME",
+        "sleep until the next `signal NAME` or `broadcast NAME` in the VM",
+    ),
+    (
+        "signal",
+        "signal NAME",
+        "wake the thread that waits longest; without one, nothing",
+    ),
+    ("broadcast", "broadcast NAME", "wake all that wait"),
+    (
+        "chunks",
+        "chunks NAME 64 exp(1ms)",
+        "take chunks of work from a pool that all threads share, and from each other",
+    ),
+    ("read", "read NAME 4KiB", "from the disk NAME"),
+    ("write", "write NAME 4KiB", "to the disk NAME"),
 ];
 
-/// Steps of the grammar that this release cannot run, and the feature they belong to.
-const LATER_STEPS: [(&str, &str); 5] = [
-    ("lock", "locks and barriers inside guests"),
-    ("unlock", "locks and barriers inside guests"),
-    ("barrier", "locks and barriers inside guests"),
-    ("read", "disks"),
-    ("write", "disks"),
-];
+/// The most chunks of a pool.
+const MOST_CHUNKS: u32 = 1_000_000;
 
 impl Phrase<'_> {
     fn error(&self, part: &str, message: impl Into<String>) -> Error {
@@ -269,7 +310,7 @@ impl Phrase<'_> {
     ///
     /// # Errors
     /// Not one of [`SENDS`], or impossible parameters.
-    pub fn sends(&self) -> Result<Sends> {
+    pub fn sends(&self) -> Result<Asked> {
         let text = self.whole.trim();
         if let Some(rest) = word(text, "every") {
             let (period, jitter) = match rest.split_once("+-").or_else(|| rest.split_once('±')) {
@@ -289,10 +330,10 @@ impl Phrase<'_> {
                     )
                     .label("at most +- 100%"));
             }
-            return Ok(Sends::Every {
+            return Ok(Asked::Sends(Sends::Every {
                 period_ns,
                 jitter_ppm,
-            });
+            }));
         }
         if let Some(rest) = word(text, "gap") {
             let gap = self.dist(rest)?;
@@ -302,18 +343,21 @@ impl Phrase<'_> {
                     "gaps of zero would send without end at the first moment",
                 ));
             }
-            return Ok(Sends::Open { gap });
+            return Ok(Asked::Sends(Sends::Open { gap }));
+        }
+        if let Some(rest) = word(text, "window") {
+            return Ok(Asked::Window(self.quantity(rest, quantity::bytes)?));
         }
         match call(text) {
             Some(("poisson", inside)) => {
                 let rate = self.quantity(inside, quantity::per_second)?;
-                Ok(Sends::Open {
+                Ok(Asked::Sends(Sends::Open {
                     gap: Dist::Exp {
                         mean_ns: 1e9 / rate,
                     },
-                })
+                }))
             }
-            Some(("closed", inside)) => self.closed(inside),
+            Some(("closed", inside)) => Ok(Asked::Sends(self.closed(inside)?)),
             other => {
                 let name = other.map_or_else(
                     || text.split_whitespace().next().unwrap_or(""),
@@ -365,6 +409,38 @@ impl Phrase<'_> {
         Ok(Sends::Closed {
             users: count,
             think: self.dist(think)?,
+        })
+    }
+
+    /// The rest of `chunks NAME COUNT D`.
+    fn chunks(&self, rest: &str) -> Result<Step> {
+        let wrong = || {
+            self.error(
+                self.whole,
+                "`chunks` takes a name, how many chunks, and the work in each",
+            )
+            .label("chunks rows 64 exp(1ms)")
+        };
+        let (name, rest) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
+        let (count, each) = rest
+            .trim()
+            .split_once(char::is_whitespace)
+            .ok_or_else(wrong)?;
+        let chunks = count.parse::<u32>().map_err(|_| wrong())?;
+        if !crate::tree::is_name(name) {
+            return Err(wrong());
+        }
+        if !(1..=MOST_CHUNKS).contains(&chunks) {
+            return Err(self.error(count, format!("there should be 1 to {MOST_CHUNKS} chunks")));
+        }
+        let each = self.dist(each)?;
+        if never_positive(&each) {
+            return Err(self.error(rest, "chunks without any work"));
+        }
+        Ok(Step::Chunks {
+            name: name.to_string(),
+            chunks,
+            each,
         })
     }
 
@@ -435,21 +511,36 @@ impl Phrase<'_> {
                 ))
             }
             "fork" => Ok(Step::Fork(queue()?)),
-            "exit" => bare(Step::Exit),
-            _ => {
-                if let Some((_, feature)) = LATER_STEPS.iter().find(|(step, _)| *step == name) {
-                    return Err(self
-                        .error(text, format!("this release does not have {feature}"))
-                        .label(format!("the step `{name}` is for a later one")));
+            "lock" => Ok(Step::Lock { name: queue()? }),
+            "spin" => Ok(Step::Spin { name: queue()? }),
+            "unlock" => Ok(Step::Unlock { name: queue()? }),
+            "barrier" => Ok(Step::Barrier { name: queue()? }),
+            "wait" => Ok(Step::Wait { name: queue()? }),
+            "signal" => Ok(Step::Signal { name: queue()? }),
+            "broadcast" => Ok(Step::Broadcast { name: queue()? }),
+            "chunks" => self.chunks(rest),
+            "read" | "write" => match rest.split_once(char::is_whitespace) {
+                Some((disk, size)) if crate::tree::is_name(disk) => {
+                    let bytes = self.quantity(size.trim(), quantity::bytes)?;
+                    let disk = disk.to_string();
+                    Ok(if name == "read" {
+                        Step::Read { name: disk, bytes }
+                    } else {
+                        Step::Write { name: disk, bytes }
+                    })
                 }
-                Err(self
-                    .error(
-                        if name.is_empty() { self.whole } else { name },
-                        format!("there is no step `{name}`"),
-                    )
-                    .nearest(name, STEPS.iter().map(|s| s.0))
-                    .note(one_of(&STEPS)))
-            }
+                _ => Err(self
+                    .error(text, format!("`{name}` takes a disk and a size"))
+                    .label(format!("{name} disk 4KiB"))),
+            },
+            "exit" => bare(Step::Exit),
+            _ => Err(self
+                .error(
+                    if name.is_empty() { self.whole } else { name },
+                    format!("there is no step `{name}`"),
+                )
+                .nearest(name, STEPS.iter().map(|s| s.0))
+                .note(one_of(&STEPS))),
         }
     }
 }
@@ -597,7 +688,16 @@ mod tests {
 
     #[test]
     fn sends() {
-        let sends = |text: &str| with(text, |p| p.sends());
+        let sends = |text: &str| {
+            with(text, |p| p.sends()).map(|asked| match asked {
+                Asked::Sends(sends) => sends,
+                Asked::Window(bytes) => panic!("a window of {bytes}"),
+            })
+        };
+        assert_eq!(
+            with("window 256KiB", |p| p.sends()),
+            Ok(Asked::Window(256 << 10))
+        );
         assert_eq!(
             sends("poisson(400/s)"),
             Ok(Sends::Open {
@@ -675,10 +775,24 @@ mod tests {
         assert!(step("nice 20").is_err());
         assert!(step("affinity 8").unwrap_err().contains("no CPU 8"));
         assert!(step("affinity []").unwrap_err().contains("empty"));
-        assert!(
-            step("lock big")
-                .unwrap_err()
-                .contains("this release does not have locks")
+        assert_eq!(step("lock big"), Ok(Step::Lock { name: "big".into() }));
+        assert_eq!(
+            step("chunks rows 64 1ms"),
+            Ok(Step::Chunks {
+                name: "rows".into(),
+                chunks: 64,
+                each: Dist::Const(1_000_000)
+            })
+        );
+        assert!(step("chunks rows 1ms").unwrap_err().contains("how many"));
+        assert!(step("chunks rows 0 1ms").unwrap_err().contains("1 to"));
+        assert!(step("lock").unwrap_err().contains("takes one name"));
+        assert_eq!(
+            step("read disk 4KiB"),
+            Ok(Step::Read {
+                name: "disk".into(),
+                bytes: 4096
+            })
         );
         assert!(
             step("compite 1ms")

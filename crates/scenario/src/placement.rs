@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which host threads a scenario has: the one rule that the simulator and the load generator share.
 //!
-//! While there is no guest level (a vCPU is not yet the CPU of a guest machine with a scheduler of its
-//! own), a VM's task threads are folded onto its vCPU threads:
+//! Where there is no guest level (a vCPU is not the CPU of a guest machine with a scheduler of its own: a place that
+//! has none, or a VM with `guest = "none"`), a VM's task threads are folded onto its vCPU threads:
 //!
 //! 1. A task that waits for messages (its first step is `receive`) is a *pool*. Its threads serve one
 //!    FIFO queue per VM and queue name; each vCPU thread that serves pools takes the message that has
@@ -121,6 +121,12 @@ pub enum PlacementError {
         "task `{from}` sends to `{to}`, which no task receives: name a task or queue that some task receives on"
     )]
     NobodyReceives { from: String, to: String },
+    #[error(
+        "task `{task}` begins with `first` steps and then serves requests with other tasks' vCPUs; that needs the guest level: leave `guest = \"none\"` out"
+    )]
+    FirstOfPool { task: String },
+    #[error("task `{task}` has the step `{step}`, which cannot be done here")]
+    NoSuchStep { task: String, step: &'static str },
     #[error("client `{client}` sends to vm.{vm}, where no task has the step `receive {client}`")]
     ClientUnheard { client: String, vm: String },
 }
@@ -154,22 +160,28 @@ pub fn instances(scenario: &Scenario) -> Vec<VmInstance> {
     all
 }
 
-/// The host threads of a scenario: VMs in file order, vCPUs ascending, then the host's own tasks.
-/// The position in this list is the thread's ordinal (see [`crate::dist::Stream`]).
-pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
-    let mut all = Vec::new();
-    for task in scenario.tasks.values() {
-        let receives = task
-            .steps
-            .iter()
-            .filter(|s| matches!(s, Step::Receive(_)))
-            .count();
-        if receives > usize::from(pool_queue(task).is_some()) {
-            return Err(PlacementError::ReceiveInside {
-                task: task.name.clone(),
-            });
+/// Checks everything that names something, and that every VM without a guest (`guest = "none"`) can be folded.
+///
+/// # Errors
+/// What does not fit together.
+pub fn check(scenario: &Scenario) -> Result<(), PlacementError> {
+    names(scenario)?;
+    for vm in scenario.vms.iter().filter(|vm| vm.guest.is_none()) {
+        for name in &vm.tasks {
+            foldable(find(scenario, &format!("vm.{}", vm.name), name)?)?;
         }
-        for step in &task.steps {
+        fold(scenario, vm)?;
+    }
+    for name in &scenario.host.tasks {
+        foldable(find(scenario, "host.tasks", name)?)?;
+    }
+    Ok(())
+}
+
+/// Forks, messages and clients lead somewhere.
+fn names(scenario: &Scenario) -> Result<(), PlacementError> {
+    for task in scenario.tasks.values() {
+        for step in task.first.iter().chain(&task.steps) {
             match step {
                 Step::Fork(name) => {
                     find(scenario, &format!("`fork` in task.{}", task.name), name)?;
@@ -186,12 +198,50 @@ pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
     }
     for client in &scenario.clients {
         let vm = scenario.vms.iter().find(|vm| vm.name == client.to);
-        let hears =
-            |name: &String| scenario.tasks.get(name).and_then(pool_queue) == Some(&client.name);
+        let hears = |name: &String| {
+            scenario
+                .tasks
+                .get(name)
+                .is_some_and(|task| receives(task, &client.name))
+        };
         if !vm.is_some_and(|vm| vm.tasks.iter().any(hears)) {
             let (client, vm) = (client.name.clone(), client.to.clone());
             return Err(PlacementError::ClientUnheard { client, vm });
         }
+    }
+    Ok(())
+}
+
+/// What no folded task may have: a second wait for messages, or steps before those of a pool.
+fn foldable(task: &Task) -> Result<(), PlacementError> {
+    let waits = task.steps.iter().filter(|s| matches!(s, Step::Receive(_)));
+    let pool = pool_queue(task).is_some();
+    if waits.count() > usize::from(pool) {
+        return Err(PlacementError::ReceiveInside {
+            task: task.name.clone(),
+        });
+    }
+    if pool && !task.first.is_empty() {
+        return Err(PlacementError::FirstOfPool {
+            task: task.name.clone(),
+        });
+    }
+    Ok(())
+}
+
+/// The task waits for messages on this queue, at whichever of its steps.
+pub fn receives(task: &Task, queue: &str) -> bool {
+    let on = |step: &Step| matches!(step, Step::Receive(name) if name == queue);
+    task.steps.iter().any(on)
+}
+
+/// The host threads of a scenario, all VMs folded: VMs in file order, vCPUs ascending, then the host's own tasks.
+/// The position in this list is the thread's ordinal (see [`crate::dist::Stream`]).
+pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
+    let mut all = Vec::new();
+    names(scenario)?;
+    for task in scenario.tasks.values() {
+        foldable(task)?;
     }
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];
@@ -266,13 +316,19 @@ pub fn forked(
 /// The queue that `send TO` and a client named `TO` mean: of the task of that name, else the queue
 /// itself. `None` if no task receives on it.
 pub fn queue_of<'a>(scenario: &'a Scenario, to: &str) -> Option<&'a str> {
-    let named = scenario.tasks.get(to).and_then(pool_queue);
+    let first = |task: &'a Task| {
+        task.steps.iter().find_map(|step| match step {
+            Step::Receive(queue) => Some(queue.as_str()),
+            _ => None,
+        })
+    };
+    let named = scenario.tasks.get(to).and_then(first);
     named.or_else(|| {
-        scenario
-            .tasks
-            .values()
-            .filter_map(pool_queue)
-            .find(|q| *q == to)
+        let mut steps = scenario.tasks.values().flat_map(|task| &task.steps);
+        steps.find_map(|step| match step {
+            Step::Receive(queue) if queue == to => Some(queue.as_str()),
+            _ => None,
+        })
     })
 }
 
@@ -287,7 +343,7 @@ pub fn receiver(
     let serves = |names: &[String]| {
         names
             .iter()
-            .any(|n| scenario.tasks.get(n).and_then(pool_queue) == Some(queue))
+            .any(|n| scenario.tasks.get(n).is_some_and(|t| receives(t, queue)))
     };
     match from {
         Some(vm) if serves(&scenario.vms[vm.group].tasks) => return Some(Some(vm.ordinal)),
@@ -360,10 +416,12 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
                 vcpus,
             });
         }
-        let sleeps = pool
-            .steps
-            .iter()
-            .any(|s| matches!(s, Step::Sleep(_) | Step::Timer { .. }));
+        let sleeps = pool.steps.iter().any(|s| match s {
+            Step::Sleep(_) | Step::Timer { .. } => true,
+            Step::Lock { .. } | Step::Barrier { .. } | Step::Wait { .. } => true,
+            Step::Read { .. } | Step::Write { .. } => true,
+            _ => false,
+        });
         if sleeps && threads as usize > free.len() {
             let (vm, free) = (vm.name.clone(), free.len() as u32);
             return Err(PlacementError::SleepingPool {
@@ -408,7 +466,7 @@ mod tests {
             nice: 0,
             affinity: vec![],
             steps,
-            model: None,
+            ..Task::default()
         }
     }
 
@@ -424,8 +482,7 @@ mod tests {
             affinity: vec![],
             nice: 0,
             tasks: tasks.iter().map(|t| t.to_string()).collect(),
-            start_ns: 0,
-            stop_ns: None,
+            ..Vm::default()
         }
     }
 
@@ -477,9 +534,7 @@ mod tests {
                 .map(|t| (t.name.clone(), t))
                 .collect::<BTreeMap<_, _>>(),
             clients: vec![],
-            arms: vec![],
-            baseline: None,
-            expects: vec![],
+            ..Scenario::default()
         }
     }
 
@@ -618,6 +673,7 @@ mod tests {
             sends: sends.clone(),
             request_bytes: 0,
             reply_bytes: 0,
+            window_bytes: None,
         };
         s.clients = vec![client("users")];
         assert!(threads(&s).is_ok());

@@ -18,6 +18,8 @@ pub enum Fact {
         key: String,
         toml: String,
         origin: String,
+        /// Where it stands; none for a default.
+        at: Option<At>,
     },
     /// A key that is not set, and what that means.
     Absent { key: String, means: String },
@@ -113,13 +115,18 @@ impl<'a> Section<'a> {
     pub fn node(&self, key: &str) -> Result<Option<Node>> {
         if let Some(entry) = self.table.get(key) {
             let node = entry.node.clone();
-            self.record(key, &node.value, node.at.short());
+            self.record(
+                key,
+                &node.value,
+                node.at.short(),
+                Some(entry.key_at.clone()),
+            );
             return Ok(Some(node));
         }
         match self.kind.key(key).map(|k| k.default) {
             Some(Default::Is(text)) => {
                 let node = default_node(text);
-                self.record(key, &node.value, "default".into());
+                self.record(key, &node.value, "default".into(), None);
                 Ok(Some(node))
             }
             Some(Default::Required) => {
@@ -145,11 +152,15 @@ impl<'a> Section<'a> {
 
     /// The value of a key whose default depends on other keys.
     pub fn node_or(&self, key: &str, default: &str) -> Node {
-        let (node, origin) = match self.table.get(key) {
-            Some(entry) => (entry.node.clone(), entry.node.at.short()),
-            None => (default_node(default), "default".into()),
+        let (node, origin, at) = match self.table.get(key) {
+            Some(entry) => (
+                entry.node.clone(),
+                entry.node.at.short(),
+                Some(entry.key_at.clone()),
+            ),
+            None => (default_node(default), "default".into(), None),
         };
-        self.record(key, &node.value, origin);
+        self.record(key, &node.value, origin, at);
         node
     }
 
@@ -266,11 +277,12 @@ impl<'a> Section<'a> {
         )
     }
 
-    fn record(&self, key: &str, value: &Value, origin: String) {
+    fn record(&self, key: &str, value: &Value, origin: String, at: Option<At>) {
         self.facts.push(Fact::Value {
             key: key.to_string(),
             toml: value.to_toml(),
             origin,
+            at,
         });
     }
 

@@ -19,7 +19,9 @@ pub fn full(facts: &[Fact]) -> String {
                 out.push_str(header);
                 out.push('\n');
             }
-            Fact::Value { key, toml, origin } => {
+            Fact::Value {
+                key, toml, origin, ..
+            } => {
                 let text = format!("{key} = {toml}");
                 out.push_str(&format!("{text:<COLUMN$} # {origin}\n"));
             }

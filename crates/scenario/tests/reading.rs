@@ -248,8 +248,41 @@ fn mistakes() {
             &["named twice"],
         ),
         (
-            "[vm.web]\nguest = { policy = \"mrsf\" }",
-            &["does not have guests with a scheduler of their own"],
+            "[vm.web]\nguest = { polcy = \"mrsf\" }",
+            &[
+                "unknown key `polcy` in [vm.web.guest]",
+                "did you mean `policy`?",
+            ],
+        ),
+        (
+            "[vm.web]\nguest = 4",
+            &["`vm.web.guest` takes policy or table"],
+        ),
+        ("[vm.web]\nguest = \"a b\"", &["is not a policy"]),
+        (
+            "[vm.web.guest]\nhz = 5",
+            &["`vm.web.guest.hz` is 5", "10 to 10000"],
+        ),
+        ("[vm.web]\nrole = \"drivr\"", &["did you mean `driver`?"]),
+        ("[net]\npath = \"vhots\"", &["did you mean `vhost`?"]),
+        ("[net]\nlink = \"0bit/s\"", &["outside 1bit/s"]),
+        ("[net]\nlink = 10", &["`net.link` takes bandwidth"]),
+        ("[net]\nmtu = \"1B\"", &["64 B to 64 KiB"]),
+        (
+            "[task.t]\nmodel = \"batch\"\ncompute = \"0s\"\nsleep = \"0s\"",
+            &["takes no time"],
+        ),
+        (
+            "[task.t]\nmodel = \"batch\"\nchunks = 4",
+            &["model batch does not take `chunks`", "model parallel"],
+        ),
+        (
+            "[task.t]\nmodel = \"parallel\"\nchunks = 0",
+            &["`task.t.chunks` is 0"],
+        ),
+        (
+            "[task.t]\nfirst = [\"exit\"]\nmodel = \"busy\"",
+            &["belongs in the loop"],
         ),
         (
             "[vm.web]\nstart = \"2s\"\nstop = \"1s\"",
@@ -294,13 +327,10 @@ fn mistakes() {
             "[task.t]\nloop = [\"fork you\", \"exit\"]",
             &["no task `you`"],
         ),
+        ("[task.t]\nloop = [\"barrier b\"]", &["takes no time"]),
         (
-            "[task.t]\nloop = [\"barrier b\"]",
-            &["does not have locks and barriers"],
-        ),
-        (
-            "[task.t]\nloop = [\"read disk 4KiB\"]",
-            &["does not have disks"],
+            "[task.t]\nloop = [\"read disk\"]",
+            &["takes a disk and a size"],
         ),
         (
             "[task.t]\nthreads = 0\nmodel = \"busy\"",
@@ -330,15 +360,31 @@ fn mistakes() {
                 "receive c",
             ],
         ),
-        (
-            "[net]\nlink = \"10Gbit/s\"",
-            &["does not have a model of network cards"],
-        ),
         ("[disk.a]", &["does not have disks"]),
-        ("[calibrate]", &["does not have calibration"]),
+        ("[calibrate]", &["[calibrate] needs `arm`"]),
+        (
+            "[vm.w]\n[arm.a]\n[arm.b]\n[calibrate]\narm = \"b\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"host.cores\" = [1, 2] }",
+            &["`b` is an arm under test", "arm = \"a\"", "t.toml:5"],
+        ),
+        (
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"policy.slice\" = [1, 2] }",
+            &["cannot be fitted", "what is tested"],
+        ),
+        (
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"vm.x.count\" = [1, 2] }",
+            &["there is no vm `x`"],
+        ),
+        (
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"host.cores\" = [] }",
+            &["nothing to try"],
+        ),
+        (
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\nclaim = \"X\"\nsearch = { \"host.cores\" = [1] }",
+            &["claims.toml beside the scenario"],
+        ),
         (
             "[reproduces]\npaper = \"flms\"",
-            &["does not have claims of papers"],
+            &["[reproduces] needs `experiment`"],
         ),
         ("[arm.a]\npolicy = \"\"", &["no name"]),
         ("[arm.a]\npolicy = \"vm fair\"", &["not a policy"]),

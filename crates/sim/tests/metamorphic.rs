@@ -45,7 +45,7 @@ fn base(cpus: u32) -> Scenario {
             nice: 0,
             affinity: vec![],
             steps,
-            model: None,
+            ..Task::default()
         };
         (name.to_string(), task)
     };
@@ -78,6 +78,7 @@ fn base(cpus: u32) -> Scenario {
         },
         request_bytes: 1,
         reply_bytes: 1,
+        window_bytes: None,
     }];
     s
 }

@@ -134,6 +134,7 @@ fn spec() -> MachineSpec {
         switch_ns: 1500,
         migrate_same_core_ns: 200,
         migrate_same_llc_ns: 1000,
+        migrate_same_package_ns: 2000,
         migrate_same_node_ns: 3000,
         migrate_other_node_ns: 9000,
         wake_ipi_ns: 2000,

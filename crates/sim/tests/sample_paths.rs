@@ -87,6 +87,7 @@ fn served(vcpus: u32, service: &Dist, sends: Sends) -> Scenario {
         sends,
         request_bytes: 1,
         reply_bytes: 1,
+        window_bytes: None,
     }];
     s
 }

@@ -76,9 +76,9 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
                 continue;
             }
             let first = address.split('.').next().unwrap_or("");
-            if !matches!(first, "host" | "vm" | "task" | "client") {
+            if !matches!(first, "host" | "vm" | "task" | "client" | "net") {
                 return Err(Error::at(&at, format!("an arm cannot change `{address}`"))
-                    .label("only policy, host, vm, task and client: all else is the same for every arm"));
+                    .label("only policy, host, vm, task, client and net: all else is the same for every arm"));
             }
             let tree = changed.get_or_insert_with(|| root.clone());
             edit::set(tree, &address, &at, node)?;
@@ -109,7 +109,7 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
 }
 
 /// Leaves of a table with their addresses: `set.vm.web.count = 4` is the same as `set = { "vm.web.count" = 4 }`.
-fn flat(table: &Table, prefix: &str) -> Vec<Entry> {
+pub fn flat(table: &Table, prefix: &str) -> Vec<Entry> {
     let mut list = Vec::new();
     for entry in &table.entries {
         let address = if prefix.is_empty() {
@@ -130,7 +130,7 @@ fn flat(table: &Table, prefix: &str) -> Vec<Entry> {
 }
 
 /// A policy as the file names it: a name as it is, a file relative to the scenario's folder.
-fn policy_name(context: &Context<'_>, text: &str, at: &At) -> Result<String> {
+pub fn policy_name(context: &Context<'_>, text: &str, at: &At) -> Result<String> {
     let text = text.trim();
     if text.is_empty() {
         return Err(Error::at(at, "the policy has no name"));

@@ -36,7 +36,7 @@ pub fn expects(file: &Section<'_>, scenario: &Scenario) -> Result<Vec<Expect>> {
     })
 }
 
-fn check_metric(metric: &str, at: &At, scenario: &Scenario) -> Result<&'static str> {
+pub fn check_metric(metric: &str, at: &At, scenario: &Scenario) -> Result<&'static str> {
     let (object, unit) = metrics::parse(metric).map_err(|(part, possible)| {
         let error = Error::at(
             &at.narrow(metric, part),
@@ -126,7 +126,7 @@ fn times_baseline(text: &str) -> Option<std::result::Result<f64, String>> {
     })
 }
 
-fn absolute(text: &str, unit: &str) -> std::result::Result<f64, String> {
+pub fn absolute(text: &str, unit: &str) -> std::result::Result<f64, String> {
     match unit {
         "ns" => quantity::duration(text).map(|ns| ns as f64),
         "CPU" => quantity::milli_cpus(text).map(|milli| milli as f64 / 1e3),

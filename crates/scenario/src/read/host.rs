@@ -3,11 +3,15 @@
 use crate::diag::{At, Error, Result};
 use crate::keys;
 use crate::model::{Host, HostCost, Hotplug, Hz, Run};
+use crate::quantity;
 use crate::section::Section;
 use crate::tree::{Node, Value};
 
 /// The most CPUs of a host, and vCPUs of a VM.
 pub const MOST_CPUS: u32 = 4096;
+
+/// To another core below the same cache, unless the file says.
+const SAME_LLC_NS: u64 = 3_000;
 
 pub fn run(file: &Section<'_>) -> Result<Run> {
     let section = file.table("run", &keys::RUN)?;
@@ -95,14 +99,18 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     })
 }
 
-fn hz(section: &Section<'_>) -> Result<Hz> {
+/// `hz` of the host or of a guest.
+pub fn hz(section: &Section<'_>) -> Result<Hz> {
     match section.node("hz")? {
         None => Ok(Hz::Ticks(250)),
         Some(node) => match &node.value {
             Value::Int(hz @ 10..=10_000) => Ok(Hz::Ticks(u32::try_from(*hz).unwrap_or(250))),
             Value::Int(hz) => Err(Error::at(
                 &node.at,
-                format!("`host.hz` is {hz}, but should be 10 to 10000"),
+                format!(
+                    "`{}` is {hz}, but should be 10 to 10000",
+                    section.address("hz")
+                ),
             )),
             Value::Str(s) if s == "exact" => Ok(Hz::Exact),
             _ => Err(section.wrong_type("hz", &node)),
@@ -163,12 +171,23 @@ fn cost(host: &Section<'_>) -> Result<HostCost> {
     let switch_ns = section.duration("switch")?;
     let wake_ipi_ns = section.duration("wake_ipi")?;
     let migrate = section.table("migrate", &keys::MIGRATE)?;
+    let migrate_same_core_ns = migrate.duration("same_core")?;
+    // Caches of one package: who says what a package costs and nothing of its caches means both.
+    let package = migrate.text("same_package", quantity::duration)?;
+    let llc = migrate.text("same_llc", quantity::duration)?;
+    let migrate_same_node_ns = migrate.duration("same_node")?;
+    let migrate_same_package_ns = package.as_ref().map_or(migrate_same_node_ns, |(ns, _)| *ns);
+    let migrate_same_llc_ns = match (llc, package) {
+        (Some((ns, _)), _) | (None, Some((ns, _))) => ns,
+        (None, None) => SAME_LLC_NS,
+    };
     Ok(HostCost {
         switch_ns,
         wake_ipi_ns,
-        migrate_same_core_ns: migrate.duration("same_core")?,
-        migrate_same_llc_ns: migrate.duration("same_llc")?,
-        migrate_same_node_ns: migrate.duration("same_node")?,
+        migrate_same_core_ns,
+        migrate_same_llc_ns,
+        migrate_same_package_ns,
+        migrate_same_node_ns,
         migrate_other_node_ns: migrate.duration("other_node")?,
     })
 }

@@ -2,12 +2,16 @@
 //! From a file's text to the model: parse, edit, walk, check.
 mod arms;
 mod expect;
+mod guest;
 mod host;
+mod models;
+mod net;
+mod paper;
 mod queues;
 mod tasks;
 mod vms;
 
-use crate::diag::{Error, Result, Source};
+use crate::diag::{At, Error, Result, Source};
 use crate::edit::{self, Edit};
 use crate::keys;
 use crate::model::Scenario;
@@ -15,6 +19,8 @@ use crate::section::{Fact, Facts, Section};
 use crate::tree::{self, Node, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+pub use models::MODELS;
 
 /// A scenario's text and where it comes from.
 #[derive(Clone, Debug)]
@@ -36,6 +42,43 @@ pub struct Loaded {
     pub facts: Vec<Fact>,
     /// Legal, but probably not meant.
     pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Where the file or the command line says what stands at an address (`vm.dom0.role`, `task.t.loop`); none if that
+    /// is a default. A table counts as said where any of its keys is.
+    pub fn at(&self, address: &str) -> Option<At> {
+        place_of(&self.facts, address)
+    }
+}
+
+/// See [`Loaded::at`].
+pub fn place_of(facts: &[Fact], address: &str) -> Option<At> {
+    let mut header = "";
+    for fact in facts {
+        match fact {
+            Fact::Header(text) => header = text.trim_matches(|c| c == '[' || c == ']'),
+            Fact::Value {
+                key, at: Some(at), ..
+            } => {
+                let rest = if header.is_empty() {
+                    Some(address)
+                } else {
+                    address
+                        .strip_prefix(header)
+                        .and_then(|r| r.strip_prefix('.'))
+                };
+                let below = header
+                    .strip_prefix(address)
+                    .is_some_and(|r| r.is_empty() || r.starts_with('.'));
+                if below || rest == Some(key) {
+                    return Some(at.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The largest scenario file.
@@ -135,9 +178,10 @@ fn walk(
         .map_or_else(|| context.name.to_string(), |(t, _)| one_line(&t));
     let run = host::run(&file)?;
     let host = host::host(&file, root)?;
-    let vms = vms::vms(&file, root, &host)?;
+    let vms = vms::vms(context, &file, root, &host)?;
     let (tasks, places) = tasks::tasks(context, &file, root, &vms, host.nr_cpus())?;
     let clients = tasks::clients(context, &file, root)?;
+    let net = net::net(&file)?;
     let mut scenario = Scenario {
         name: context.name.to_string(),
         title,
@@ -146,9 +190,12 @@ fn walk(
         vms,
         tasks,
         clients,
+        net,
         arms: Vec::new(),
         baseline: None,
         expects: Vec::new(),
+        calibrate: None,
+        reproduces: None,
     };
     queues::check(&scenario, &places, warnings)?;
     if with_arms {
@@ -156,6 +203,8 @@ fn walk(
         scenario.arms = arms;
         scenario.baseline = baseline;
         scenario.expects = expect::expects(&file, &scenario)?;
+        scenario.reproduces = paper::reproduces(context, &file, &scenario)?;
+        scenario.calibrate = paper::calibrate(context, &file, root, &scenario)?;
         warn(&scenario, warnings);
     }
     Ok(scenario)

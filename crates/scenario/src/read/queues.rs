@@ -105,15 +105,17 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
     folded(scenario, places)
 }
 
-/// The vCPU threads that the scenario comes down to must be possible (see [`crate::placement`]).
+/// The vCPU threads that VMs without a guest come down to must be possible (see [`crate::placement`]).
 fn folded(scenario: &Scenario, places: &Places) -> Result<()> {
-    let Err(error) = placement::threads(scenario) else {
+    let Err(error) = placement::check(scenario) else {
         return Ok(());
     };
     let place = match &error {
         PlacementError::TooManyThreads { task, .. }
         | PlacementError::NoVcpuForPool { task, .. }
         | PlacementError::ReceiveInside { task }
+        | PlacementError::FirstOfPool { task }
+        | PlacementError::NoSuchStep { task, .. }
         | PlacementError::SleepingPool { task, .. }
         | PlacementError::MixedPools { first: task, .. } => places.headers.get(task),
         PlacementError::NobodyReceives { from, .. } => places.headers.get(from),

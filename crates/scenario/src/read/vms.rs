@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `[vm.NAME]`.
+use super::Context;
+use super::guest::guest;
 use super::host::{MOST_CPUS, task_names};
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Class, Host, Vm};
+use crate::model::{Class, Host, Vm, VmRole};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::Node;
@@ -15,7 +17,7 @@ const MOST_VCPUS: u64 = 1_000_000;
 /// Names that metrics use for other things.
 const TAKEN: [&str; 3] = ["host", "policy", "linux"];
 
-pub fn vms(file: &Section<'_>, root: &Node, host: &Host) -> Result<Vec<Vm>> {
+pub fn vms(context: &Context<'_>, file: &Section<'_>, root: &Node, host: &Host) -> Result<Vec<Vm>> {
     let mut vms: Vec<Vm> = Vec::new();
     let mut vcpus = 0;
     for (name, entry) in file.named("vm", &keys::VM)? {
@@ -26,7 +28,7 @@ pub fn vms(file: &Section<'_>, root: &Node, host: &Host) -> Result<Vec<Vm>> {
             );
         }
         let section = file.open_named("vm", &keys::VM, entry)?;
-        let vm = vm(&section, &name, root, host)?;
+        let vm = vm(context, &section, &name, root, host)?;
         vcpus += u64::from(vm.count) * u64::from(vm.vcpus);
         if vcpus > MOST_VCPUS {
             return Err(Error::at(
@@ -40,7 +42,13 @@ pub fn vms(file: &Section<'_>, root: &Node, host: &Host) -> Result<Vec<Vm>> {
     Ok(vms)
 }
 
-fn vm(section: &Section<'_>, name: &str, root: &Node, host: &Host) -> Result<Vm> {
+fn vm(
+    context: &Context<'_>,
+    section: &Section<'_>,
+    name: &str,
+    root: &Node,
+    host: &Host,
+) -> Result<Vm> {
     let count = section.count("count", 0, MOST_VMS, "")?;
     let vcpus = section.count("vcpus", 1, MOST_CPUS, "a VM needs at least one vCPU")?;
     let class = class(section)?;
@@ -63,6 +71,22 @@ fn vm(section: &Section<'_>, name: &str, root: &Node, host: &Host) -> Result<Vm>
     {
         return Err(Error::at(at, format!("vm.{name} stops before it starts")));
     }
+    let role = match section.string("role")? {
+        None => VmRole::Guest,
+        Some((word, at)) => match word.as_str() {
+            "guest" => VmRole::Guest,
+            "driver" => VmRole::Driver,
+            _ => {
+                return Err(
+                    Error::at(&at, format!("there is no role `{}`", word.escape_debug()))
+                        .nearest(&word, ["guest", "driver"])
+                        .note("A role is guest or driver"),
+                );
+            }
+        },
+    };
+    let turbo_vcpus = section.count("turbo_vcpus", 0, MOST_CPUS, "")?;
+    let guest = guest(context, section)?;
     Ok(Vm {
         name: name.to_string(),
         count,
@@ -76,6 +100,9 @@ fn vm(section: &Section<'_>, name: &str, root: &Node, host: &Host) -> Result<Vm>
         tasks,
         start_ns,
         stop_ns: stop.map(|(ns, _)| ns),
+        guest,
+        role,
+        turbo_vcpus,
     })
 }
 

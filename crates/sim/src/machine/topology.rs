@@ -36,6 +36,9 @@ pub enum Distance {
     Same,
     Core,
     Llc,
+    /// Another last-level cache of the same package.
+    Package,
+    /// Another package of the same node.
     Node,
     Far,
 }
@@ -45,6 +48,7 @@ pub enum Distance {
 struct Place {
     core: u32,
     llc: u32,
+    package: u32,
     node: u32,
 }
 
@@ -70,6 +74,7 @@ impl Topology {
                 core: cpu / shape.threads,
                 // Cores that do not divide evenly: the first caches get one more.
                 llc: package * llcs + core * llcs / shape.cores,
+                package,
                 node: package * shape.nodes.min(shape.packages) / shape.packages,
             }
         };
@@ -132,6 +137,8 @@ impl Topology {
             Distance::Core
         } else if pa.llc == pb.llc {
             Distance::Llc
+        } else if pa.package == pb.package {
+            Distance::Package
         } else if pa.node == pb.node {
             Distance::Node
         } else {
@@ -157,7 +164,7 @@ mod tests {
         assert_eq!(t.nr_nodes(), 2);
         assert_eq!(t.distance(0, 1), Distance::Core);
         assert_eq!(t.distance(0, 3), Distance::Llc);
-        assert_eq!(t.distance(0, 4), Distance::Node);
+        assert_eq!(t.distance(0, 4), Distance::Package);
         assert_eq!(t.distance(0, 8), Distance::Far);
         assert_eq!(t.siblings(5).iter().collect::<Vec<_>>(), [4, 5]);
         assert_eq!(t.llcs[1].iter().collect::<Vec<_>>(), [4, 5, 6, 7]);

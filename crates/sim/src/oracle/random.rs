@@ -60,8 +60,7 @@ pub fn scenario(policy: &str, choose: &mut dyn FnMut(u32) -> u32) -> Scenario {
             set: BTreeMap::new(),
             scenario: None,
         }],
-        baseline: None,
-        expects: Vec::new(),
+        ..Scenario::default()
     }
 }
 
@@ -85,6 +84,7 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
             switch_ns: u64::from(choose(3000)),
             migrate_same_core_ns: u64::from(choose(1000)),
             migrate_same_llc_ns: u64::from(choose(5000)),
+            migrate_same_package_ns: 0,
             migrate_same_node_ns: u64::from(choose(20_000)),
             migrate_other_node_ns: u64::from(choose(50_000)),
             wake_ipi_ns: u64::from(choose(5000)),
@@ -133,7 +133,7 @@ impl Maker {
             nice: [0, 5, -5, 19, -20][choose(5) as usize],
             tasks: Vec::new(),
             start_ns: [0, 0, end / 7, end / 2][choose(4) as usize],
-            stop_ns: None,
+            ..Vm::default()
         };
         if vm.class == Class::Mixed {
             vm.reserved_vcpus = choose(vm.vcpus + 1);
@@ -202,6 +202,7 @@ impl Maker {
             sends,
             request_bytes: 1024,
             reply_bytes: 1024,
+            window_bytes: None,
         });
     }
 
@@ -262,7 +263,7 @@ impl Maker {
             nice: [0, 0, 3, -3][choose(4) as usize],
             affinity: Vec::new(),
             steps,
-            model: None,
+            ..Task::default()
         };
         self.tasks.insert(name.into(), task);
     }

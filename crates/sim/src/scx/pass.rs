@@ -382,6 +382,7 @@ impl Handle {
                 Distance::Same => 0,
                 Distance::Core => k.cost.migrate_same_core_ns,
                 Distance::Llc => k.cost.migrate_same_llc_ns,
+                Distance::Package => k.cost.migrate_same_package_ns,
                 Distance::Node => k.cost.migrate_same_node_ns,
                 Distance::Far => k.cost.migrate_other_node_ns,
             };

@@ -129,6 +129,21 @@ impl Programs {
                 })? as u32)
             }
             Step::Exit => Op::Exit,
+            Step::Lock { .. }
+            | Step::Spin { .. }
+            | Step::Unlock { .. }
+            | Step::Barrier { .. }
+            | Step::Wait { .. }
+            | Step::Signal { .. }
+            | Step::Broadcast { .. }
+            | Step::Chunks { .. }
+            | Step::Read { .. }
+            | Step::Write { .. } => {
+                return Err(PlacementError::NoSuchStep {
+                    task: program.task.clone(),
+                    step: step.word(),
+                });
+            }
         })
     }
 }

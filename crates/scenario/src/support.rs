@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What each place can do with a scenario, in one table.
+//!
+//! The file format is the same everywhere; a simulator, a lab VM and a host differ in what they can make of it. A place that gains a
+//! feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
+//! `berth scenario help places` prints it.
+use crate::diag::{At, Error, Result};
+use crate::model::{Hz, NetPath, Scenario, Step, VmRole};
+use crate::placement::{self, PlacementError};
+
+/// How packets travel in a scenario that does not say (`net.path`).
+pub const DEFAULT_NET_PATH: &str = "none";
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Sim,
+    Lab,
+    Host,
+}
+
+impl Place {
+    /// In the middle of a sentence.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Sim => "the simulator",
+            Place::Lab => "the lab",
+            Place::Host => "a host",
+        }
+    }
+}
+
+/// What a place makes of a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Has {
+    Yes,
+    /// Refused by name wherever a scenario uses it.
+    No,
+    /// Has something else, said here. Refused only where the scenario asks for the feature by name; where it is merely
+    /// a default, the other thing is done.
+    Instead(&'static str),
+    /// Does it in its own way, said here; never refused.
+    Own(&'static str),
+}
+
+/// What a scenario can ask for that not every place has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    Guests,
+    DriverDomain,
+    Packets,
+    TurboVcpus,
+    Locks,
+    Spinning,
+    Barriers,
+    Events,
+    Stealing,
+    Disks,
+    FirstSteps,
+    WorkingSets,
+    Hotplug,
+    ExactSlices,
+    Costs,
+    KernelModel,
+    Fitting,
+}
+
+/// One feature and who has it.
+#[derive(Debug)]
+pub struct Row {
+    pub feature: Feature,
+    /// In the middle of a sentence: "the lab has no ...".
+    pub what: &'static str,
+    /// Keys and steps that ask for it.
+    pub keys: &'static str,
+    pub sim: Has,
+    pub lab: Has,
+    pub host: Has,
+}
+
+impl Row {
+    pub fn has(&self, place: Place) -> Has {
+        match place {
+            Place::Sim => self.sim,
+            Place::Lab => self.lab,
+            Place::Host => self.host,
+        }
+    }
+}
+
+/// No command runs scenarios on a host yet: nothing is there.
+const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has, lab: Has) -> Row {
+    Row {
+        feature,
+        what,
+        keys,
+        sim,
+        lab,
+        host: Has::No,
+    }
+}
+
+const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
+
+/// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
+pub static TABLE: [Row; 17] = {
+    use Feature::*;
+    use Has::{Instead, No, Own, Yes};
+    [
+        //   feature       "... has no"                 keys                           simulator  lab
+        row(Guests, "guest level", "vm.guest", FOLDED, FOLDED),
+        row(DriverDomain, "driver domain", "vm.role", No, No),
+        row(
+            Packets,
+            "network",
+            "net.path",
+            Instead("requests are interrupts"),
+            Instead("requests are interrupts"),
+        ),
+        row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", No, No),
+        row(Locks, "locks", "steps lock, unlock", No, No),
+        row(Spinning, "spin locks", "step spin", No, No),
+        row(Barriers, "barriers", "step barrier", No, No),
+        row(
+            Events,
+            "events to wait for",
+            "steps wait, signal, broadcast",
+            No,
+            No,
+        ),
+        row(
+            Stealing,
+            "work stealing",
+            "step chunks, model parallel",
+            No,
+            No,
+        ),
+        row(Disks, "disks", "steps read, write", No, No),
+        row(FirstSteps, "steps before a loop", "task.first", No, No),
+        row(
+            WorkingSets,
+            "cache warmth",
+            "task.working_set",
+            No,
+            Own("the machine's own caches"),
+        ),
+        row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
+        row(
+            ExactSlices,
+            "slices without ticks",
+            "host.hz = \"exact\"",
+            Yes,
+            No,
+        ),
+        row(
+            Costs,
+            "costs of its own",
+            "host.cost",
+            Yes,
+            Own("the kernel's own costs"),
+        ),
+        row(
+            KernelModel,
+            "choice of kernel here",
+            "host.kernel",
+            Yes,
+            Own("by --kernel"),
+        ),
+        row(
+            Fitting,
+            "calibration",
+            "calibrate",
+            Yes,
+            Own("not fitted: the file's values"),
+        ),
+    ]
+};
+
+/// The row of a feature.
+pub fn row_of(feature: Feature) -> &'static Row {
+    TABLE
+        .iter()
+        .find(|r| r.feature == feature)
+        .unwrap_or(&TABLE[0])
+}
+
+/// Whether the place has a guest level: if not, tasks are folded onto vCPU threads.
+pub fn has_guests(place: Place) -> bool {
+    row_of(Feature::Guests).has(place) == Has::Yes
+}
+
+/// A feature that a scenario uses, and the address of what uses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    pub feature: Feature,
+    pub address: String,
+}
+
+/// Everything in a scenario that not every place has.
+pub fn uses(scenario: &Scenario) -> Vec<Use> {
+    let mut all = Vec::new();
+    let mut add = |feature, address: String| all.push(Use { feature, address });
+    if scenario.host.hz == Hz::Exact {
+        add(Feature::ExactSlices, "host.hz".into());
+    }
+    if !scenario.host.hotplug.is_empty() {
+        add(Feature::Hotplug, "host.hotplug".into());
+    }
+    for vm in scenario.vms.iter().filter(|vm| vm.count > 0) {
+        let at = |key: &str| format!("vm.{}.{key}", vm.name);
+        if vm.role == VmRole::Driver {
+            add(Feature::DriverDomain, at("role"));
+        }
+        if vm.turbo_vcpus > 0 {
+            add(Feature::TurboVcpus, at("turbo_vcpus"));
+        }
+        if !vm.guest.is_none() {
+            add(Feature::Guests, at("guest"));
+        }
+    }
+    if scenario.net.path != NetPath::None && !scenario.clients.is_empty() {
+        add(Feature::Packets, "net.path".into());
+    }
+    for task in scenario.tasks.values() {
+        let at = |key: &str| format!("task.{}.{key}", task.name);
+        let key = if task.model.is_some() {
+            "model"
+        } else {
+            "loop"
+        };
+        if !task.first.is_empty() {
+            add(Feature::FirstSteps, at("first"));
+        }
+        if task.working_set.is_some() {
+            add(Feature::WorkingSets, at("working_set"));
+        }
+        for (key, step) in
+            (task.first.iter().map(|s| ("first", s))).chain(task.steps.iter().map(|s| (key, s)))
+        {
+            let feature = match step {
+                Step::Lock { .. } => Feature::Locks,
+                Step::Spin { .. } => Feature::Spinning,
+                Step::Barrier { .. } => Feature::Barriers,
+                Step::Wait { .. } | Step::Signal { .. } | Step::Broadcast { .. } => Feature::Events,
+                Step::Chunks { .. } => Feature::Stealing,
+                Step::Read { .. } | Step::Write { .. } => Feature::Disks,
+                _ => continue,
+            };
+            add(feature, at(key));
+        }
+    }
+    all
+}
+
+/// Refuses what a place cannot do, by name and line. `at`: where the file, the command line or an arm says what stands
+/// at an address; `None` if it is a default.
+///
+/// # Errors
+/// The first thing that the place does not have.
+pub fn check(scenario: &Scenario, place: Place, at: &dyn Fn(&str) -> Option<At>) -> Result<()> {
+    for Use { feature, address } in uses(scenario) {
+        let row = row_of(feature);
+        let asked = at(&address);
+        let instead = match row.has(place) {
+            Has::Yes | Has::Own(_) => continue,
+            Has::Instead(_) if asked.is_none() => continue,
+            Has::Instead(words) => Some(words),
+            Has::No => None,
+        };
+        return Err(refusal(place, row, &address, asked, instead));
+    }
+    if has_guests(place) {
+        return Ok(());
+    }
+    placement::threads(scenario).map(|_| ()).map_err(|error| {
+        let message = format!("{} folds tasks onto vCPU threads: {error}", place.name());
+        match error.address().and_then(|address| at(&address)) {
+            Some(at) => Error::at(&at, message),
+            None => Error::new(message),
+        }
+    })
+}
+
+fn refusal(
+    place: Place,
+    row: &Row,
+    address: &str,
+    asked: Option<At>,
+    instead: Option<&str>,
+) -> Error {
+    let others: Vec<&str> = [Place::Sim, Place::Lab]
+        .into_iter()
+        .filter(|other| row.has(*other) == Has::Yes)
+        .map(Place::name)
+        .collect();
+    let message = match &asked {
+        Some(at) => format!(
+            "{} has no {}: {address}, {}",
+            place.name(),
+            row.what,
+            at.short()
+        ),
+        None => format!("{} has no {}: {address}", place.name(), row.what),
+    };
+    let mut error = match &asked {
+        Some(at) => Error::at(at, message),
+        None => Error::new(message),
+    };
+    if let Some(words) = instead {
+        error = error.label(format!("here {words}"));
+    }
+    match &others[..] {
+        [] => error,
+        others => error.note(format!("It runs in {}", others.join(" and "))),
+    }
+}
+
+impl PlacementError {
+    /// The address of what cannot be placed.
+    pub fn address(&self) -> Option<String> {
+        match self {
+            PlacementError::TooManyThreads { vm, .. }
+            | PlacementError::NoVcpuForPool { vm, .. }
+            | PlacementError::SleepingPool { vm, .. }
+            | PlacementError::MixedPools { vm, .. } => Some(format!("vm.{vm}.tasks")),
+            PlacementError::ReceiveInside { task }
+            | PlacementError::NoSuchStep { task, .. }
+            | PlacementError::NobodyReceives { from: task, .. } => {
+                Some(format!("task.{task}.loop"))
+            }
+            PlacementError::FirstOfPool { task } => Some(format!("task.{task}.first")),
+            PlacementError::ClientUnheard { client, .. } => Some(format!("client.{client}.to")),
+            PlacementError::UnknownTask { .. } => None,
+        }
+    }
+}
+
+/// The table as text.
+pub fn page() -> String {
+    let mut out = String::from(
+        "What each place can do. What it cannot do is refused by name before anything starts; where it has something\n\
+         else, that is done unless the scenario asks for the thing by name. Commands for a host come with a later release.\n\n",
+    );
+    let cell = |has: Has| match has {
+        Has::Yes => "yes".to_string(),
+        Has::No => "-".to_string(),
+        Has::Instead(words) | Has::Own(words) => words.to_string(),
+    };
+    out.push_str(&format!("  {:<30} {:<37} {}\n", "", "simulator", "lab"));
+    for row in &TABLE {
+        out.push_str(&format!(
+            "  {:<30} {:<37} {}\n",
+            row.keys,
+            cell(row.sim),
+            cell(row.lab)
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_has_one_row() {
+        for (i, row) in TABLE.iter().enumerate() {
+            assert!(
+                TABLE[i + 1..]
+                    .iter()
+                    .all(|other| other.feature != row.feature),
+                "{:?} twice",
+                row.feature
+            );
+            assert!(page().contains(row.keys));
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_refused_and_defaults_are_not() {
+        let mut scenario = Scenario::default();
+        scenario.vms.push(crate::model::Vm {
+            name: "dom0".into(),
+            role: VmRole::Driver,
+            ..Default::default()
+        });
+        if row_of(Feature::DriverDomain).lab == Has::No {
+            let said = check(&scenario, Place::Lab, &|_| None)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                said.starts_with("the lab has no driver domain: vm.dom0.role"),
+                "{said}"
+            );
+        }
+        scenario.vms[0].role = VmRole::Guest;
+        check(&scenario, Place::Lab, &|_| None).unwrap();
+    }
+}

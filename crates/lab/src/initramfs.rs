@@ -218,8 +218,7 @@ mod tests {
         let trimmed = without_debug(whole.clone());
         assert!(trimmed.len() < whole.len());
         let to = d.path().join("t");
-        fs::copy(&me, &to).unwrap();
-        fs::write(&to, &trimmed).unwrap();
+        crate::testing::write_program(&to, &trimmed);
         let out = Command::new(&to).arg("--list").output().unwrap();
         assert!(out.status.success());
         assert_eq!(without_debug(b"#!/bin/sh\n".to_vec()), b"#!/bin/sh\n");

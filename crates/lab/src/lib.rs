@@ -12,6 +12,8 @@ mod observe;
 mod progress;
 pub mod run;
 mod scenario;
+#[cfg(test)]
+mod testing;
 pub mod vm;
 
 pub use error::LabError;

@@ -151,12 +151,8 @@ mod tests {
     fn versions_are_read_from_the_program() {
         let d = tempfile::tempdir().unwrap();
         let fake = d.path().join("q");
-        fs::write(
-            &fake,
-            "#!/bin/sh\necho 'QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)'\n",
-        )
-        .unwrap();
-        fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let script = b"#!/bin/sh\necho 'QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)'\n";
+        crate::testing::write_program(&fake, script);
         assert_eq!(version(&fake).unwrap(), "10.0.2");
         assert_eq!(major("10.0.2"), 10);
         assert_eq!(major("7.2.9"), 7);

@@ -24,7 +24,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 9] = [
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
     ("migrations", &[], "1/s", "changes of CPU"),
-    ("switches", &[], "1/s", "threads switched in (a VM), switches of all CPUs (host)"),
+    (
+        "switches",
+        &[],
+        "1/s",
+        "threads switched in (a VM), switches of all CPUs (host)",
+    ),
     ("switches_per_cpu", &[], "1/s", "the same per CPU (host)"),
     ("idle", &[], "1", "idle share of all CPUs (host)"),
 ];

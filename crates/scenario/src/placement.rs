@@ -416,12 +416,19 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
                 vcpus,
             });
         }
-        let sleeps = pool.steps.iter().any(|s| match s {
-            Step::Sleep(_) | Step::Timer { .. } => true,
-            Step::Lock { .. } | Step::Barrier { .. } | Step::Wait { .. } => true,
-            Step::Read { .. } | Step::Write { .. } => true,
-            _ => false,
-        });
+        let sleeps = |step: &Step| {
+            matches!(
+                step,
+                Step::Sleep(_)
+                    | Step::Timer { .. }
+                    | Step::Lock { .. }
+                    | Step::Barrier { .. }
+                    | Step::Wait { .. }
+                    | Step::Read { .. }
+                    | Step::Write { .. }
+            )
+        };
+        let sleeps = pool.steps.iter().any(sleeps);
         if sleeps && threads as usize > free.len() {
             let (vm, free) = (vm.name.clone(), free.len() as u32);
             return Err(PlacementError::SleepingPool {

@@ -43,6 +43,9 @@ pub enum SimError {
     Cancelled { at_ns: Nanos },
     #[error("the run would last longer than {}, the most this machine's event queue can count: shorten it", seconds(*horizon_ns))]
     TooLong { horizon_ns: Nanos },
+    /// Something inside a VM; policies named in it are the guest's.
+    #[error("VM {vm}: {error} (inside the guest)")]
+    Guest { vm: String, error: Box<SimError> },
     #[error("{0}")]
     Policy(Box<LoadError>),
     #[error("{0}")]

@@ -22,10 +22,10 @@ pub fn check(k: Handle) -> Result<(), SimError> {
     let mut busy = 0;
     for (i, c) in k.cpus.iter().enumerate() {
         let span = k.now - c.since;
-        if c.idle_ns + c.busy_ns + span != k.now {
+        if c.idle_ns + c.busy_ns + c.stolen_ns + span != k.now {
             return Err(broken(format!(
                 "CPU {i} accounts for {} ns of {} ns",
-                c.idle_ns + c.busy_ns + span,
+                c.idle_ns + c.busy_ns + c.stolen_ns + span,
                 k.now
             )));
         }

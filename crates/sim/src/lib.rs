@@ -6,6 +6,7 @@
 //! machine     topology, CPUs, tasks, cgroups: data only
 //! scx         the kernel: passes through the scheduler, queues, idle masks, kicks, the policy's calls
 //! workload    what tasks do
+//! guest       machines inside VMs: their CPUs are threads of the host; the one clock
 //! sim         a machine with its workload: the loop over events
 //! run         one simulation: scenario, policy and seed in, record out
 //! replicate   many runs at once
@@ -14,6 +15,7 @@
 //! ```
 pub mod engine;
 pub mod error;
+pub mod guest;
 pub mod invariants;
 pub mod machine;
 pub mod oracle;

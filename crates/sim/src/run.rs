@@ -11,7 +11,7 @@ use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Machine;
 use crate::stats::bounds;
 use crate::trace;
-use crate::workload::api::{Nanos, Workload};
+use crate::workload::api::{Nanos, VmId, Workload};
 use crate::workload::scenario::ScenarioWorkload;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::ir::{Operation, Program, Size, Src};
@@ -90,7 +90,7 @@ fn writes_slices(program: &Program) -> bool {
         .any(|f| f.insns.iter().any(|i| stores(&i.op)))
 }
 
-/// Make the policy's data for a machine and let it take over.
+/// Make the policy's data for the host and let it take over.
 ///
 /// # Errors
 /// A parameter, map or constant that does not fit.
@@ -101,7 +101,37 @@ pub fn load_policy<W: Workload>(
     vms: &[VmSpec],
     opts: &Options,
 ) -> Result<(), SimError> {
-    let mut k = machine.kernel();
+    let loaded = instance(machine.kernel(), policy, params, vms, opts)?;
+    machine.load(loaded);
+    Ok(())
+}
+
+/// As [`load_policy`], for the machine inside a VM (which has been given one).
+///
+/// # Errors
+/// As [`load_policy`].
+pub fn load_guest_policy<W: Workload>(
+    machine: &mut Machine<W>,
+    vm: VmId,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    opts: &Options,
+) -> Result<(), SimError> {
+    if let Some(k) = machine.guest(vm) {
+        let loaded = instance(k, policy, params, &[], opts)?;
+        machine.load_guest(vm, loaded);
+    }
+    Ok(())
+}
+
+/// A policy's data for one machine.
+fn instance(
+    mut k: Handle,
+    policy: &Policy,
+    params: &BTreeMap<String, String>,
+    vms: &[VmSpec],
+    opts: &Options,
+) -> Result<Loaded, SimError> {
     let mut config = InstanceConfig::new(k.topo.nr_cpus());
     config.seed = k.seed;
     config.params = params.clone();
@@ -125,22 +155,21 @@ pub fn load_policy<W: Workload>(
     let var = policy.ops_var(ops_var)?;
     let ops: Vec<_> = var.ops.iter().map(|(op, _)| *op).collect();
     k.real_ticks = ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());
-    let loaded = Loaded::new(
+    Ok(Loaded::new(
         Port::Instance(instance),
         &var.name,
         &ops,
         var.flags,
         var.timeout_ms,
         var.dispatch_max_batch,
-    );
-    machine.load(loaded);
-    Ok(())
+    ))
 }
 
 /// Is there a line of the policy to blame?
 fn has_a_place(error: &SimError) -> bool {
     match error {
         SimError::Trap { .. } => true,
+        SimError::Guest { error, .. } => has_a_place(error),
         SimError::PolicyExit { kind, .. } => *kind == EXIT_ERROR,
         _ => false,
     }
@@ -225,7 +254,7 @@ fn attempt(
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
     m.workload.metrics(end, &mut metrics);
     m.check()?;
-    let hash = format!("{:016x}", k.hash.finish());
+    let hash = format!("{:016x}", m.trace_hash());
     m.unload()?;
     let record = RunRecord {
         place: Place::Sim,
@@ -273,6 +302,10 @@ pub fn settle(mut k: Handle) {
         let c = &mut k.cpus[cpu as usize];
         let span = now - c.since;
         c.since = now;
+        if c.paused {
+            c.stolen_ns += span;
+            continue;
+        }
         c.busy_ns += span;
         let curr = c.curr as usize;
         k.tasks.hot[curr].runtime += span;

@@ -5,9 +5,10 @@
 //! arrival, a reschedule request. Whatever it causes on other CPUs is put into their slot of the queue.
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
+use crate::guest::world::{Call, World, WorldRef};
 use crate::invariants;
 use crate::machine::cgroup::PERIOD_US;
-use crate::machine::task::{ENDLESS, comm};
+use crate::machine::task::{ENDLESS, MARK_LATE, MARK_VCPU, SPINNING, comm};
 use crate::scx::identity::VmSpec;
 use crate::scx::kernel::{Handle, Kernel, MachineSpec, Source};
 use crate::scx::lifecycle::ExitKind;
@@ -20,11 +21,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Events between two looks at the flag that ends a run early (some hundred microseconds).
-const EVENTS_AT_ONCE: u32 = 4096;
+pub(crate) const EVENTS_AT_ONCE: u32 = 4096;
 
 /// One machine and what its tasks do.
 pub struct Machine<W: Workload> {
     kernel: Handle,
+    pub(crate) world: WorldRef,
     /// The workload.
     pub workload: W,
 }
@@ -34,8 +36,12 @@ unsafe impl<W: Workload + Send> Send for Machine<W> {}
 
 impl<W: Workload> Drop for Machine<W> {
     fn drop(&mut self) {
-        // SAFETY: made from a box in `new`, dropped once.
-        drop(unsafe { Box::from_raw(self.kernel.as_ptr()) });
+        for k in self.world.machines.iter().flatten() {
+            // SAFETY: made from a box in `new` or `add_guest`, dropped once.
+            drop(unsafe { Box::from_raw(k.as_ptr()) });
+        }
+        // SAFETY: made from a box in `new`, dropped once; its machines are gone.
+        drop(unsafe { Box::from_raw(self.world.as_ptr()) });
     }
 }
 
@@ -52,7 +58,20 @@ impl<W: Workload> Machine<W> {
         let kernel = NonNull::from(Box::leak(kernel));
         // SAFETY: owned by the machine, freed in `drop`; reached through handles only.
         let kernel = unsafe { Handle::new(kernel) };
-        Machine { kernel, workload }
+        let world = World {
+            machines: vec![Some(kernel)],
+            ..World::default()
+        };
+        let world = NonNull::from(Box::leak(Box::new(world)));
+        // SAFETY: owned by the machine, freed in `drop`; reached through copies only.
+        let world = unsafe { WorldRef::new(world) };
+        let mut k = kernel;
+        k.world = Some(world);
+        Machine {
+            kernel,
+            world,
+            workload,
+        }
     }
 
     /// The machine's state, to look at and (in tests) to act on between events.
@@ -77,7 +96,11 @@ impl<W: Workload> Machine<W> {
 
     /// Load a policy and let it take over.
     pub fn load(&mut self, policy: Policy) {
-        let mut k = self.kernel;
+        self.load_into(self.kernel, policy);
+    }
+
+    /// Load a policy into one of the machines.
+    pub(crate) fn load_into(&mut self, mut k: Handle, policy: Policy) {
         k.policy = policy;
         if let Some(i) = k.policy.instance() {
             i.set_machine(k.as_ptr().cast());
@@ -85,7 +108,7 @@ impl<W: Workload> Machine<W> {
         let now = k.now;
         k.begin(now, 0);
         k.enable_policy();
-        self.finish(0);
+        self.finish(k, 0);
     }
 
     /// Start the workload.
@@ -94,7 +117,7 @@ impl<W: Workload> Machine<W> {
         let cpu = k.online.first().unwrap_or(0);
         k.begin(k.now, cpu);
         self.workload.start(&mut Ctx { k, cpu });
-        self.finish(cpu);
+        self.finish(k, cpu);
     }
 
     /// Call into the workload's side from outside, on a CPU, at the present instant (tests' scripts).
@@ -102,7 +125,7 @@ impl<W: Workload> Machine<W> {
         let k = self.kernel;
         k.begin(k.now, cpu);
         let r = f(&mut self.workload, &mut Ctx { k, cpu });
-        self.finish(cpu);
+        self.finish(k, cpu);
         r
     }
 
@@ -111,7 +134,7 @@ impl<W: Workload> Machine<W> {
     /// # Errors
     /// Whatever ended the run before: the policy's exit or trap, a broken invariant, a livelock, a cancellation.
     pub fn run_until(&mut self, end: Nanos) -> Result<(), SimError> {
-        let mut k = self.kernel;
+        let k = self.kernel;
         if end > k.queue.horizon() {
             return Err(SimError::TooLong {
                 horizon_ns: k.queue.horizon(),
@@ -123,12 +146,12 @@ impl<W: Workload> Machine<W> {
                 return Err(SimError::Cancelled { at_ns: k.now });
             }
         }
-        if let Some(e) = k.failed.take() {
-            return Err(e);
-        }
-        if k.now < end {
-            let exec = k.exec;
-            k.begin(end, exec);
+        self.ended()?;
+        for k in self.world.machines.iter().copied().flatten() {
+            if k.now < end {
+                let exec = k.exec;
+                k.begin(end, exec);
+            }
         }
         Ok(())
     }
@@ -136,30 +159,32 @@ impl<W: Workload> Machine<W> {
     /// Handle some thousand events up to this instant; `false`: there is nothing more to do.
     #[inline]
     fn events(&mut self, end: Nanos) -> bool {
-        let k = self.kernel;
-        for _ in 0..EVENTS_AT_ONCE {
-            if k.failed.is_some() || k.exit.done {
-                return false;
-            }
-            let (at, slot) = k.queue.peek();
-            if at > end {
-                return false;
-            }
-            self.event(at, slot);
+        if self.world.machines.len() > 1 {
+            return self.world_events(end);
         }
+        let k = self.kernel;
+        for i in 0..EVENTS_AT_ONCE {
+            let (at, slot) = k.queue.peek();
+            if k.failed.is_some() || k.exit.done || at > end {
+                self.world.events += u64::from(i);
+                return false;
+            }
+            self.event(k, at, slot);
+        }
+        self.world.events += u64::from(EVENTS_AT_ONCE);
         true
     }
 
+    /// Handle one event of a machine.
     #[inline]
-    fn event(&mut self, at: Nanos, slot: u32) {
-        let mut k = self.kernel;
+    pub(crate) fn event(&mut self, mut k: Handle, at: Nanos, slot: u32) {
         match k.sources[slot as usize] {
             Source::Cpu(cpu) => {
                 k.begin(at, cpu);
                 if k.cpus[cpu as usize].tick_at <= at {
                     k.tick(cpu);
                 }
-                self.finish(cpu);
+                self.finish(k, cpu);
             }
             Source::Task(task) => {
                 let cpu = k.tasks.hot[task as usize].cpu;
@@ -168,35 +193,46 @@ impl<W: Workload> Machine<W> {
                 } else {
                     k.online.first().unwrap_or(0)
                 };
+                if k.cpus[cpu as usize].paused {
+                    return k.come_late(at, slot, cpu);
+                }
                 k.begin(at, cpu);
+                k.charge_exit(cpu);
                 k.wake_task(task, cpu, false);
-                self.finish(cpu);
+                self.finish(k, cpu);
             }
             Source::Token { cpu, token } => {
-                k.queue.release(slot);
-                k.source(slot, Source::Free);
                 let cpu = if k.cpus[cpu as usize].online {
                     cpu
                 } else {
                     k.online.first().unwrap_or(0)
                 };
+                if k.cpus[cpu as usize].paused {
+                    return k.come_late(at, slot, cpu);
+                }
+                k.queue.release(slot);
+                k.source(slot, Source::Free);
                 k.begin(at, cpu);
+                k.charge_exit(cpu);
                 self.workload.event(token, at, &mut Ctx { k, cpu });
-                self.finish(cpu);
+                self.finish(k, cpu);
             }
             Source::Timer(index) => {
-                k.queue.set(slot, NEVER);
                 let cpu = k.timer_cpu(index);
+                if k.cpus[cpu as usize].paused {
+                    return k.come_late(at, slot, cpu);
+                }
+                k.queue.set(slot, NEVER);
                 k.begin(at, cpu);
                 k.timer_fire(index);
-                self.finish(cpu);
+                self.finish(k, cpu);
             }
             Source::Watchdog => {
                 k.queue.set(slot, NEVER);
                 let cpu = k.online.first().unwrap_or(0);
                 k.begin(at, cpu);
                 k.watchdog(slot);
-                self.finish(cpu);
+                self.finish(k, cpu);
             }
             Source::Hotplug(index) => {
                 k.queue.set(slot, NEVER);
@@ -204,25 +240,50 @@ impl<W: Workload> Machine<W> {
                 let cpu = k.online.iter().find(|c| *c != h.cpu).unwrap_or(0);
                 k.begin(at, cpu);
                 k.set_online(h.cpu, h.online);
-                self.finish(cpu);
+                self.finish(k, cpu);
+            }
+            Source::Late(cpu) => {
+                k.queue.set(slot, NEVER);
+                self.late(k, at, cpu);
             }
             Source::Free => k.queue.set(slot, NEVER),
+        }
+    }
+
+    /// A guest's CPU takes the interrupts that fell due while it had no physical CPU.
+    #[cold]
+    fn late(&mut self, mut k: Handle, at: Nanos, cpu: CpuId) {
+        let due = std::mem::take(&mut k.cpus[cpu as usize].late);
+        for slot in &due {
+            let stale = match k.sources[*slot as usize] {
+                // Woken by something else meanwhile.
+                Source::Task(task) => k.tasks.hot[task as usize].mark & MARK_LATE == 0,
+                _ => false,
+            };
+            if !stale {
+                self.event(k, at, *slot);
+            }
+        }
+        k.begin(at, cpu);
+        let mut due = due;
+        due.clear();
+        if k.cpus[cpu as usize].late.is_empty() {
+            k.cpus[cpu as usize].late = due;
         }
     }
 
     /// The rest of an event on this CPU: what its task wants next, reschedules, interrupts; then its next
     /// event goes into the queue.
     #[inline]
-    fn finish(&mut self, cpu: CpuId) {
-        let k = self.kernel;
+    pub(crate) fn finish(&mut self, k: Handle, cpu: CpuId) {
         k.irq_work();
         loop {
-            if k.attention && self.attend() {
+            if k.attention && self.attend(k) {
                 break;
             }
             let c = &k.cpus[cpu as usize];
             if c.run_end <= k.now {
-                self.next_action(cpu);
+                self.next_action(k, cpu);
             } else if c.resched_at <= k.now {
                 k.schedule(cpu, Why::Resched);
             } else {
@@ -234,8 +295,7 @@ impl<W: Workload> Machine<W> {
 
     /// Tell the workload of births and deaths, let the policy go; `true`: the run is over.
     #[cold]
-    fn attend(&mut self) -> bool {
-        let mut k = self.kernel;
+    fn attend(&mut self, mut k: Handle) -> bool {
         k.attention = false;
         for (token, task) in std::mem::take(&mut k.born) {
             self.workload.born(token, task);
@@ -251,21 +311,24 @@ impl<W: Workload> Machine<W> {
 
     /// The running task has done what it asked for.
     #[inline]
-    fn next_action(&mut self, cpu: CpuId) {
-        let mut k = self.kernel;
+    fn next_action(&mut self, mut k: Handle, cpu: CpuId) {
         k.sync_work(cpu);
         let task = k.cpus[cpu as usize].curr;
         let hot = &mut k.tasks.hot[task as usize];
         if hot.killed {
             return k.exit_running(cpu);
         }
+        if hot.remaining != 0 || hot.mark & MARK_VCPU != 0 {
+            return self.outside(k, cpu, task);
+        }
         hot.instant += 1;
         if hot.instant > MAX_INSTANT_ACTIONS {
-            return self.livelock(task);
+            return self.livelock(k, task);
         }
         let who = Who {
             task,
             token: hot.token,
+            machine: k.id,
             cpu,
         };
         let now = k.now;
@@ -289,15 +352,6 @@ impl<W: Workload> Machine<W> {
                 c.work_start = c.work_start.max(now);
                 c.run_end = NEVER - 1;
             }
-            Action::Spin => {
-                let hot = &mut k.tasks.hot[task as usize];
-                hot.remaining = ENDLESS;
-                hot.spinning = true;
-                hot.instant = 0;
-                let c = &mut k.cpus[cpu as usize];
-                c.work_start = c.work_start.max(now);
-                c.run_end = NEVER - 1;
-            }
             Action::Block => {
                 k.tasks.hot[task as usize].instant = 0;
                 k.schedule(cpu, Why::Sleep);
@@ -309,14 +363,24 @@ impl<W: Workload> Machine<W> {
                     k.schedule(cpu, Why::Sleep);
                 }
             }
-            other => self.rare_action(cpu, task, other),
+            other => self.rare_action(k, cpu, task, other),
         }
     }
 
     #[cold]
-    fn rare_action(&mut self, cpu: CpuId, task: TaskId, action: Action) {
-        let k = self.kernel;
+    fn rare_action(&mut self, mut k: Handle, cpu: CpuId, task: TaskId, action: Action) {
         match action {
+            Action::Spin => {
+                let now = k.now;
+                let hot = &mut k.tasks.hot[task as usize];
+                hot.remaining = SPINNING;
+                hot.instant = 0;
+                let c = &mut k.cpus[cpu as usize];
+                c.work_start = c.work_start.max(now);
+                let start = c.work_start;
+                let end = k.work_end(task, start);
+                k.cpus[cpu as usize].run_end = end;
+            }
             Action::Yield => k.yield_running(cpu),
             Action::SetNice(nice) => k.set_nice(task, nice),
             Action::SetAffinity(mask) => k.set_affinity(task, mask),
@@ -327,15 +391,30 @@ impl<W: Workload> Machine<W> {
             Action::Exit => k.exit_running(cpu),
             Action::Compute { .. }
             | Action::ComputeForever
-            | Action::Spin
             | Action::Block
             | Action::SleepUntil { .. } => (),
         }
     }
 
+    /// The end of something that is not a task's own action: a vCPU's way out of the guest, or a window of a
+    /// task that spins.
     #[cold]
-    fn livelock(&mut self, task: TaskId) {
-        let mut k = self.kernel;
+    fn outside(&mut self, mut k: Handle, cpu: CpuId, task: TaskId) {
+        let hot = &k.tasks.hot[task as usize];
+        if hot.mark & MARK_VCPU != 0 {
+            return self.vcpu_action(k, cpu, task);
+        }
+        let spins = hot.remaining == SPINNING;
+        let start = k.cpus[cpu as usize].work_start.max(k.now);
+        let end = k.work_end(task, start);
+        k.cpus[cpu as usize].run_end = end;
+        if spins && k.ple_window != 0 {
+            k.calls.push(Call::Spins(cpu));
+        }
+    }
+
+    #[cold]
+    fn livelock(&mut self, mut k: Handle, task: TaskId) {
         let name = comm(k.tasks.ts(task));
         let at_ns = k.now;
         k.fail(SimError::Livelock {
@@ -365,7 +444,10 @@ impl<W: Workload> Machine<W> {
     /// # Errors
     /// The first rule that is broken.
     pub fn check(&self) -> Result<(), SimError> {
-        invariants::check(self.kernel)?;
+        for k in self.world.machines.iter().copied().flatten() {
+            invariants::check(k)?;
+        }
+        self.world.check()?;
         if let Some(what) = self.workload.violated(self.kernel.now) {
             return Err(SimError::Invariant {
                 what,

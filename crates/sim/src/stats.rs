@@ -115,6 +115,15 @@ impl Stats {
         }
     }
 
+    /// Of a guest: one entry, no histograms.
+    pub fn small() -> Self {
+        Stats {
+            vms: vec![Counters::default()],
+            pair_of: Vec::new(),
+            pairs: Vec::new(),
+        }
+    }
+
     /// Entry of a VM's threads, or of the host's own.
     pub fn index(&self, vm: Option<VmId>) -> u32 {
         let host = self.vms.len().saturating_sub(1) as u32;
@@ -152,7 +161,10 @@ impl Stats {
         let c = &mut self.vms[entry as usize];
         c.waited_ns += ns;
         c.waits += 1;
-        let pair = &mut self.pairs[self.pair_of[entry as usize] as usize];
+        let Some(pair) = self.pair_of.get(entry as usize) else {
+            return;
+        };
+        let pair = &mut self.pairs[*pair as usize];
         pair.run_delay.record(ns);
         if woken {
             pair.wakeup.record(ns);

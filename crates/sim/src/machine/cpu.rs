@@ -33,6 +33,8 @@ pub struct Cpu {
     pub run_end: Nanos,
     /// Next timer tick that matters.
     pub tick_at: Nanos,
+    /// A guest's CPU that has no physical CPU now: it has no event in the queue.
+    pub paused: bool,
     /// Useful work of the running task counts from here (switch and migration costs come before).
     pub work_start: Nanos,
     /// Until when an interrupt's handler has it, and the time all handlers have had.
@@ -48,6 +50,15 @@ pub struct Cpu {
     pub switches: u64,
     /// Task that last ran here (idleness apart): the same one again costs no switch.
     pub last_task: TaskId,
+
+    // ---- a guest's CPU
+    /// Of `work_start`, what was left when it was paused.
+    pub owed: Nanos,
+    /// Time its tasks had no physical CPU, before `since`.
+    pub stolen_ns: Nanos,
+    /// Interrupts that fell due while it was paused, in order, and the slot they are taken with.
+    pub late: Vec<Slot>,
+    pub irq_slot: Slot,
 
     // ---- the sched_ext part of the run queue
     pub in_balance: bool,
@@ -90,6 +101,7 @@ impl Cpu {
             resched_at: NEVER,
             run_end: NEVER,
             tick_at: NEVER,
+            paused: false,
             work_start: 0,
             irq_until: 0,
             irq_ns: 0,
@@ -99,6 +111,10 @@ impl Cpu {
             busy_ns: 0,
             switches: 0,
             last_task: NONE,
+            owed: 0,
+            stolen_ns: 0,
+            late: Vec::new(),
+            irq_slot: NONE,
             in_balance: false,
             bal_keep: false,
             in_wakeup: false,

@@ -9,6 +9,13 @@ use berth_policy::kview::{self, TaskStruct};
 pub const NONE: u32 = u32::MAX;
 /// Demand without end.
 pub const ENDLESS: Nanos = u64::MAX;
+/// Demand until released: the task spins.
+pub const SPINNING: Nanos = u64::MAX - 1;
+
+/// Mark of a task: it is the thread of a vCPU whose guest is simulated.
+pub const MARK_VCPU: u8 = 1;
+/// Mark of a task: its timer is due, but the CPU has not taken the interrupt yet.
+pub const MARK_LATE: u8 = 2;
 
 /// Whether a task can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +82,11 @@ pub struct TaskHot {
     pub runnable_seq: u64,
     /// Killed: exits when it next runs.
     pub killed: bool,
-    /// It burns CPU time until it is released.
-    pub spinning: bool,
     /// The policy's init_task has been called, and its enable.
     pub inited: bool,
     pub enabled: bool,
+    /// See [`MARK_VCPU`], [`MARK_LATE`].
+    pub mark: u8,
     /// Instant actions in a row.
     pub instant: u32,
     /// Index of its VM's statistics (the host's own threads have one too).
@@ -232,9 +239,9 @@ fn blank() -> TaskHot {
         woken: false,
         runnable_seq: 0,
         killed: false,
-        spinning: false,
         inited: false,
         enabled: false,
+        mark: 0,
         instant: 0,
         stats: 0,
         slot: NONE,

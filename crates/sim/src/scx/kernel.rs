@@ -16,12 +16,13 @@ use super::tick::Grid;
 use crate::engine::hash::TraceHash;
 use crate::engine::queue::{EventQueue, NEVER, Slot};
 use crate::error::SimError;
+use crate::guest::world::{Call, Switched, WorldRef};
 use crate::machine::cgroup::{CgroupTable, ROOT};
 use crate::machine::task::{NONE, set_comm};
 use crate::machine::topology::Shape;
 use crate::machine::{Cpu, CpuMask, MaskId, MaskTable, TaskTable, Topology};
 use crate::stats::Stats;
-use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, Who};
+use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_scenario::model::{HostCost, Hz};
 use std::ops::{Deref, DerefMut};
@@ -45,6 +46,8 @@ pub enum Source {
     Watchdog,
     /// Index into the machine's hotplug list.
     Hotplug(u32),
+    /// Interrupts that fell due while this CPU of a guest was paused.
+    Late(CpuId),
 }
 
 /// What a machine is built from.
@@ -93,6 +96,24 @@ pub struct Events {
 
 /// One machine. Reached through [`Handle`] only.
 pub struct Kernel {
+    /// Number of the machine: 0 is the host.
+    pub id: MachineId,
+    /// All machines of the run.
+    pub world: Option<WorldRef>,
+    /// What the present event did to threads of vCPUs (of the host).
+    pub switched: Vec<Switched>,
+    /// What the present event asks of the host (of a guest).
+    pub calls: Vec<Call>,
+    /// A guest's: index of its first vCPU, see [`crate::guest::World`].
+    pub first_vcpu: u32,
+    /// A guest that is switched off.
+    pub off: bool,
+    /// A guest's: a task that spins this long makes its vCPU exit; 0 = never.
+    pub ple_window: Nanos,
+    /// A guest's: cost of going in; of an exit and the way back; of an exit to halt, with what the host waits.
+    pub entry_ns: Nanos,
+    pub exit_ns: Nanos,
+    pub halt_ns: Nanos,
     pub now: Nanos,
     /// CPU that executes the present event.
     pub exec: CpuId,
@@ -202,6 +223,16 @@ impl Kernel {
         let masks = MaskTable::new(nr);
         let cgroups = CgroupTable::new();
         let mut kernel = Box::new(Kernel {
+            id: HOST,
+            world: None,
+            switched: Vec::new(),
+            calls: Vec::new(),
+            first_vcpu: 0,
+            off: false,
+            ple_window: 0,
+            entry_ns: 0,
+            exit_ns: 0,
+            halt_ns: 0,
             now: 0,
             exec: 0,
             queue,
@@ -311,8 +342,17 @@ impl Kernel {
     #[cold]
     pub fn fail(&mut self, e: SimError) {
         self.attention = true;
+        self.stop_world();
         if self.failed.is_none() {
             self.failed = Some(e);
+        }
+    }
+
+    /// No machine goes on.
+    #[cold]
+    pub fn stop_world(&mut self) {
+        if let Some(world) = &mut self.world {
+            world.stop = true;
         }
     }
 
@@ -345,6 +385,7 @@ impl Kernel {
         Who {
             task,
             token: t.token,
+            machine: self.id,
             cpu: t.cpu,
         }
     }
@@ -375,6 +416,9 @@ impl Handle {
     #[inline]
     pub fn arm(mut self, cpu: CpuId) {
         let c = &self.cpus[cpu as usize];
+        if c.paused {
+            return self.arm_paused(cpu);
+        }
         let at = c.resched_at.min(c.run_end).min(c.tick_at);
         let slot = c.slot;
         self.queue.set(slot, at);

@@ -61,6 +61,9 @@ impl Handle {
             c.resched_at = at;
             if !here {
                 self.arm(cpu);
+                // A guest's IPI takes its sender out of the guest.
+                let exec = self.exec;
+                self.charge_exit(exec);
             }
         }
     }

@@ -281,6 +281,7 @@ impl Handle {
             return;
         }
         self.exit.done = true;
+        self.stop_world();
         let exit_first = self.wrong(Mutation::ExitFirst);
         if exit_first {
             self.call_exit(&claim);

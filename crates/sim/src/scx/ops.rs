@@ -185,6 +185,14 @@ impl Handle {
         }
     }
 
+    /// ops.yield to a given task: does the policy see to it?
+    pub fn call_yield(mut self, rq: CpuId, from: u64, to: u64) -> bool {
+        let outer = self.policy.locked_rq.replace(rq);
+        let done = self.call(Op::Yield, &[from, to]) as u8 != 0;
+        self.policy.locked_rq = outer;
+        done
+    }
+
     /// Call an operation about a CPU with one more argument, if the policy has it.
     #[inline(always)]
     pub fn op_cpu(self, op: Op, cpu: CpuId, arg: u64) {

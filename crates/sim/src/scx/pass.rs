@@ -7,8 +7,9 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
+use crate::guest::world::{Switched, What};
 use crate::machine::Distance;
-use crate::machine::task::{ENDLESS, Life, NONE};
+use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING};
 use crate::trace::Kind;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
@@ -60,6 +61,7 @@ impl Handle {
             } else if !self.cpus[cpu as usize].waits_for.is_empty() {
                 // A KICK_WAIT: the task goes on when the others have passed their schedulers.
                 self.cpus[cpu as usize].run_end = NEVER;
+                self.vcpu_switched(cpu, next, What::Hold);
             } else if self.cpus[cpu as usize].run_end == NEVER {
                 self.start_work(cpu);
             }
@@ -338,7 +340,7 @@ impl Handle {
         c.run_end = NEVER;
         c.rq.curr = k.tasks.ptr(next);
         c.rq.clock = now;
-        c.rq.clock_task = now;
+        c.rq.clock_task = now - c.stolen_ns;
         if (prev as usize) < k.cpus.len() {
             k.cpus[cpu as usize].idle_ns += span;
         } else {
@@ -350,6 +352,12 @@ impl Handle {
             let ts = k.tasks.ts(prev);
             ts.on_cpu = 0;
             let t = &mut k.tasks.hot[prev as usize];
+            if t.mark & MARK_VCPU != 0 {
+                k.switched.push(Switched {
+                    vcpu: t.token,
+                    what: What::Out,
+                });
+            }
             if t.life == Life::Runnable {
                 t.queued_at = now;
                 t.woken = false;
@@ -390,12 +398,31 @@ impl Handle {
         let c = &mut k.cpus[cpu as usize];
         c.last_task = next;
         c.work_start = now.max(c.irq_until) + cost;
+        let work_start = c.work_start;
+        let mut start = NEVER;
         if c.waits_for.is_empty() {
-            let remaining = k.tasks.hot[next as usize].remaining;
-            c.run_end = match remaining {
-                ENDLESS => NEVER - 1,
-                r => c.work_start + r,
-            };
+            start = work_start;
+            let end = k.work_end(next, start);
+            k.cpus[cpu as usize].run_end = end;
+        }
+        let t = &k.tasks.hot[next as usize];
+        if t.mark & MARK_VCPU != 0 {
+            let queued_at = t.queued_at;
+            k.switched.push(Switched {
+                vcpu: t.token,
+                what: What::In { queued_at, start },
+            });
+        }
+    }
+
+    /// The host did this to a task: written down, if it is a vCPU's thread.
+    #[cold]
+    fn vcpu_switched(mut self, cpu: CpuId, task: TaskId, what: What) {
+        debug_assert_eq!(self.cpus[cpu as usize].curr, task);
+        let t = &self.tasks.hot[task as usize];
+        if t.mark & MARK_VCPU != 0 {
+            let vcpu = t.token;
+            self.switched.push(Switched { vcpu, what });
         }
     }
 
@@ -407,11 +434,14 @@ impl Handle {
         let now = self.now;
         let k = &mut *self;
         let c = &mut k.cpus[cpu as usize];
+        if c.paused {
+            return;
+        }
         c.work_start = c.work_start.max(now);
-        c.run_end = match k.tasks.hot[c.curr as usize].remaining {
-            ENDLESS => NEVER - 1,
-            r => c.work_start + r,
-        };
+        let (curr, start) = (c.curr, c.work_start);
+        let end = k.work_end(curr, start);
+        k.cpus[cpu as usize].run_end = end;
+        self.vcpu_switched(cpu, curr, What::Start { start });
     }
 
     /// The running task's work up to now is done.
@@ -428,38 +458,13 @@ impl Handle {
             let done = k.now - c.work_start;
             c.work_start = k.now;
             let t = &mut k.tasks.hot[c.curr as usize];
-            if t.remaining != ENDLESS {
+            if t.remaining < SPINNING {
                 t.remaining = t.remaining.saturating_sub(done);
+            } else if t.remaining == SPINNING {
+                return;
             }
-            if !t.spinning {
-                k.stats.worked(t.stats, done);
-            }
+            k.stats.worked(t.stats, done);
         }
-    }
-
-    /// [`crate::workload::api::Ctx::release`].
-    pub fn release_spinner(mut self, task: TaskId) -> bool {
-        let Some(hot) = self.tasks.hot.get(task as usize) else {
-            return false;
-        };
-        if !hot.spinning || hot.life != Life::Runnable {
-            return false;
-        }
-        let cpu = hot.cpu;
-        let running = self.cpus[cpu as usize].curr == task;
-        if running {
-            self.sync_work(cpu);
-        }
-        let hot = &mut self.tasks.hot[task as usize];
-        hot.spinning = false;
-        hot.remaining = 0;
-        if running && self.cpus[cpu as usize].run_end != NEVER {
-            let now = self.now;
-            let c = &mut self.cpus[cpu as usize];
-            c.run_end = now.max(c.work_start);
-            self.arm(cpu);
-        }
-        true
     }
 
     /// [`crate::workload::api::Ctx::interrupt`].
@@ -475,11 +480,13 @@ impl Handle {
         c.irq_ns += ns;
         if !idle && ns > 0 {
             c.work_start = c.work_start.max(now) + ns;
-            if c.run_end < NEVER - 1 {
-                c.run_end = c.work_start + k.tasks.hot[c.curr as usize].remaining;
+            let (curr, start, held) = (c.curr, c.work_start, c.run_end == NEVER);
+            if !held {
+                k.cpus[cpu as usize].run_end = k.work_end(curr, start);
             }
+            self.vcpu_switched(cpu, curr, What::Delay { ns });
         }
-        c.irq_until
+        self.cpus[cpu as usize].irq_until
     }
 
     /// An invariant of every switch does not hold.

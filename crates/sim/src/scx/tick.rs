@@ -58,7 +58,7 @@ impl Handle {
     pub fn update_curr(mut self, cpu: CpuId) {
         let k = &mut *self;
         let c = &mut k.cpus[cpu as usize];
-        let delta = k.now - c.exec_start;
+        let delta = k.now.saturating_sub(c.exec_start);
         if delta == 0 || c.is_idle() {
             return;
         }

@@ -6,7 +6,9 @@ use super::mutation::Mutation;
 use super::pass::Why;
 use crate::engine::queue::NEVER;
 use crate::machine::cgroup::ROOT;
-use crate::machine::task::{Life, NONE, nice_to_load, nice_to_weight, set_comm};
+use crate::machine::task::{
+    Life, MARK_LATE, MARK_VCPU, NONE, nice_to_load, nice_to_weight, set_comm,
+};
 use crate::trace::Kind;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
 use berth_policy::abi::Op;
@@ -22,6 +24,7 @@ impl Handle {
             return false;
         }
         let slot = hot.slot;
+        hot.mark &= !MARK_LATE;
         if slot != NONE {
             self.queue.set(slot, NEVER);
         }
@@ -189,8 +192,10 @@ impl Handle {
         if self.tasks.hot[task as usize].class == SchedClass::Ext {
             self.enable_task(task);
         }
-        self.attention = true;
-        self.born.push((token, task));
+        if self.tasks.hot[task as usize].mark & MARK_VCPU == 0 {
+            self.attention = true;
+            self.born.push((token, task));
+        }
         self.activate(task, WAKE_FORK, ENQ_INITIAL | ENQ_NOCLOCK, false);
     }
 
@@ -298,8 +303,10 @@ impl Handle {
             i.task_gone(task);
         }
         self.exited += 1;
-        self.attention = true;
-        self.gone.push((token, task));
+        if self.tasks.hot[task as usize].mark & MARK_VCPU == 0 {
+            self.attention = true;
+            self.gone.push((token, task));
+        }
         self.tasks.release(task);
     }
 
@@ -317,7 +324,6 @@ impl Handle {
             Life::Runnable => {
                 let cpu = hot.cpu;
                 hot.killed = true;
-                hot.spinning = false;
                 if self.cpus[cpu as usize].curr == task {
                     self.sync_work(cpu);
                     if self.cpus[cpu as usize].run_end != NEVER {

@@ -23,13 +23,20 @@ pub type CpuId = u32;
 /// Number of a VM: VM groups in the scenario's order, `count` consecutive numbers each.
 pub type VmId = u32;
 
+/// Number of a machine of the run: 0 is the host, 1 + n the machine inside VM n (if it has the guest level).
+pub type MachineId = u32;
+/// The host.
+pub const HOST: MachineId = 0;
+
 /// The task an action is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
     pub task: TaskId,
     /// The workload's own number of it, from [`TaskSpec::token`].
     pub token: u32,
-    /// CPU it runs on now.
+    /// Machine it is a task of.
+    pub machine: MachineId,
+    /// CPU of that machine it runs on now.
     pub cpu: CpuId,
 }
 
@@ -43,8 +50,9 @@ pub enum Action {
     },
     /// Burn CPU time without end (until killed).
     ComputeForever,
-    /// Burn CPU time until somebody calls [`Ctx::release`] for this task, wherever it is then: a spin lock's
-    /// waiter. The time does not count as work.
+    /// Burn CPU time until somebody calls [`Ctx::release`] for this task, wherever it is then (or kills it): a spin
+    /// lock's waiter. The time does not count as work. On a guest CPU with pause-loop exiting, spinning for the
+    /// VM's window makes the vCPU's thread yield, again and again.
     Spin,
     /// Sleep until somebody calls [`Ctx::wake`].
     Block,
@@ -199,9 +207,9 @@ impl Ctx {
     }
 
     /// End the [`Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
-    /// spinning, nothing happened.
+    /// spinning, nothing happened. Of the machine this call is executed on.
     pub fn release(&mut self, task: TaskId) -> bool {
-        self.k.release_spinner(task)
+        self.k.release(task)
     }
 
     /// An interrupt's handler takes this much of the present CPU's time, ns: the running task's work is put off
@@ -225,6 +233,80 @@ impl Ctx {
     /// As [`Ctx::at`], on a given CPU (where a device's interrupts go). Offline: delivered to CPU 0.
     pub fn at_on(&mut self, cpu: CpuId, at: Nanos, token: u64) {
         self.k.arm_token(cpu, at, token);
+    }
+
+    /// The machine this call is executed on: the host, or one inside a VM.
+    pub fn machine(&self) -> MachineId {
+        self.k.id
+    }
+
+    /// The machine inside a VM; `None`: the VM has no guest level, its threads are tasks of the host.
+    pub fn guest(&self, vm: VmId) -> Option<MachineId> {
+        let id = crate::guest::machine_of(vm);
+        self.k.world.and_then(|w| w.guest(id)).map(|_| id)
+    }
+
+    /// Number of CPUs of a machine of the run; 0: there is no such machine.
+    pub fn nr_cpus_of(&self, machine: MachineId) -> u32 {
+        let k = self.k.world.and_then(|w| w.guest(machine));
+        k.map_or(0, |k| k.topo.nr_cpus())
+    }
+
+    /// As [`Ctx::wake`], for a task of any machine. In another machine it is an interrupt at this instant on the
+    /// CPU where the task is: a guest's CPU that is halted is woken for it; one that has lost its physical CPU
+    /// takes it when it has one again. From a guest, a task of the host is woken by the physical CPU that runs
+    /// the vCPU, after the present event. `false`: it was not asleep.
+    pub fn wake_in(&mut self, machine: MachineId, task: TaskId) -> bool {
+        if machine == self.k.id {
+            return self.wake(task);
+        }
+        let Some(world) = self.k.world else {
+            return false;
+        };
+        let Some(k) = world.guest(machine) else {
+            return false;
+        };
+        if k.tasks
+            .hot
+            .get(task as usize)
+            .is_none_or(|t| t.life != crate::machine::task::Life::Asleep)
+        {
+            return false;
+        }
+        if machine == HOST {
+            self.k.calls.push(crate::guest::world::Call::WakeHost(task));
+        } else {
+            k.arm_sleep(task, self.k.now);
+            world.touch(k);
+        }
+        true
+    }
+
+    /// As [`Ctx::at_on`], on a CPU of any machine: how a device's interrupt reaches a vCPU.
+    pub fn at_in(&mut self, machine: MachineId, cpu: CpuId, at: Nanos, token: u64) {
+        let Some(world) = self.k.world else {
+            return self.at_on(cpu, at, token);
+        };
+        if let Some(k) = world.guest(machine) {
+            k.arm_token(cpu, at.max(self.k.now), token);
+            world.touch(k);
+        }
+    }
+
+    /// Switch a VM with the guest level on: the threads of its vCPUs start. Only on the host. Its tasks are
+    /// started from inside: with [`Ctx::at_in`] on a CPU of its machine, and [`Ctx::spawn`] in that event.
+    pub fn start_vm(&mut self, vm: VmId) {
+        if let Some(world) = self.k.world {
+            world.start_vm(vm);
+        }
+    }
+
+    /// Switch a VM with the guest level off: its vCPUs' threads are killed, its tasks never run again (the
+    /// workload is not told of each). Only on the host.
+    pub fn stop_vm(&mut self, vm: VmId) {
+        if let Some(world) = self.k.world {
+            world.stop_vm(vm);
+        }
     }
 
     /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces

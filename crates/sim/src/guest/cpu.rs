@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A guest's CPU loses its physical CPU (pause) and gets one (resume).
+//!
+//! Work, slices and the time tasks had go on only while it has one: the guest's task clock leaves stolen time
+//! out, as Linux does where the host reports steal time; `now` and timers follow the one clock. An interrupt for
+//! a CPU that has no physical CPU waits, in the order of falling due, and is taken when it resumes.
+use super::world::Call;
+use crate::engine::queue::{NEVER, Slot};
+use crate::machine::task::{MARK_LATE, NONE};
+use crate::scx::Handle;
+use crate::scx::kernel::Source;
+use crate::workload::api::{CpuId, Nanos};
+
+impl Handle {
+    /// The vCPU has no physical CPU from now on.
+    pub fn pause(mut self, now: Nanos, cpu: CpuId) {
+        debug_assert!(now >= self.now);
+        self.now = now;
+        if self.cpus[cpu as usize].paused {
+            return;
+        }
+        if !self.cpus[cpu as usize].is_idle() {
+            self.sync_work(cpu);
+            self.update_curr(cpu);
+            let k = &mut *self;
+            let c = &mut k.cpus[cpu as usize];
+            let span = now - c.since;
+            c.since = now;
+            c.busy_ns += span;
+            c.owed = c.work_start.saturating_sub(now);
+            c.run_end = NEVER;
+            // Nothing is charged while it is paused.
+            c.exec_start = NEVER;
+            let t = &mut k.tasks.hot[c.curr as usize];
+            t.runtime += span;
+            k.stats.ran(t.stats, span);
+        }
+        let c = &mut self.cpus[cpu as usize];
+        c.paused = true;
+        let (slot, irq) = (c.slot, c.irq_slot);
+        self.queue.set(slot, NEVER);
+        if irq != NONE {
+            self.queue.set(irq, NEVER);
+        }
+    }
+
+    /// The vCPU has a physical CPU since `now`, and is inside the guest from `start` on.
+    pub fn resume(mut self, now: Nanos, cpu: CpuId, start: Nanos) {
+        debug_assert!(now >= self.now);
+        self.now = now;
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        if !c.paused {
+            return;
+        }
+        c.paused = false;
+        if c.resched_at != NEVER {
+            c.resched_at = c.resched_at.max(start);
+        }
+        if !c.is_idle() {
+            let away = now - c.since;
+            c.since = now;
+            c.stolen_ns += away;
+            c.exec_start = now;
+            c.work_start = start + c.owed;
+            let held = !c.waits_for.is_empty();
+            let (curr, work_start) = (c.curr, c.work_start);
+            let end = k.work_end(curr, work_start);
+            let c = &mut k.cpus[cpu as usize];
+            c.run_end = if held { NEVER } else { end };
+            let due = c.tick_at <= now;
+            k.tasks.ts(curr).se.exec_start = now;
+            if !due {
+                self.refresh_tick(cpu);
+            }
+            let c = &mut self.cpus[cpu as usize];
+            // A tick that fell due meanwhile comes at once.
+            c.tick_at = c.tick_at.max(start);
+        }
+        if !self.cpus[cpu as usize].late.is_empty() {
+            self.arm_late(cpu, start);
+        }
+        self.arm(cpu);
+    }
+
+    /// Late interrupts of this CPU are taken then.
+    #[cold]
+    fn arm_late(mut self, cpu: CpuId, at: Nanos) {
+        if self.cpus[cpu as usize].irq_slot == NONE {
+            let slot = self.queue.alloc();
+            self.source(slot, Source::Late(cpu));
+            self.cpus[cpu as usize].irq_slot = slot;
+        }
+        let slot = self.cpus[cpu as usize].irq_slot;
+        self.queue.set(slot, at);
+    }
+
+    /// This event is due, but its CPU is not running: it waits, and the host is asked to run the CPU.
+    pub fn come_late(mut self, now: Nanos, slot: Slot, cpu: CpuId) {
+        self.now = now;
+        self.queue.set(slot, NEVER);
+        if let Source::Task(task) = self.sources[slot as usize] {
+            self.tasks.hot[task as usize].mark |= MARK_LATE;
+        }
+        self.cpus[cpu as usize].late.push(slot);
+        self.calls.push(Call::Kick(cpu));
+    }
+
+    /// [`Handle::arm`] of a CPU that is not running: an interrupt waits for it.
+    #[cold]
+    pub fn arm_paused(mut self, cpu: CpuId) {
+        if self.cpus[cpu as usize].resched_at != NEVER {
+            self.calls.push(Call::Kick(cpu));
+        }
+    }
+
+    /// Nothing to run and nothing to handle: the CPU halts.
+    #[inline]
+    pub fn wants_halt(self, cpu: CpuId) -> bool {
+        let c = &self.cpus[cpu as usize];
+        c.is_idle() && !c.paused && c.resched_at == NEVER && c.late.is_empty()
+    }
+
+    /// The host has taken this much time from what runs on this CPU.
+    pub fn put_off(mut self, now: Nanos, cpu: CpuId, ns: Nanos) {
+        self.now = now;
+        self.exec = cpu;
+        self.delay(cpu, ns);
+        if !self.cpus[cpu as usize].paused {
+            self.arm(cpu);
+        }
+    }
+
+    /// The time an exit from the guest and the way back takes, spent by what runs on this CPU.
+    #[inline]
+    pub fn charge_exit(self, cpu: CpuId) {
+        if self.exit_ns != 0 {
+            self.delay(cpu, self.exit_ns);
+        }
+    }
+
+    /// The work of what runs on this CPU goes on that much later.
+    #[cold]
+    pub fn delay(mut self, cpu: CpuId, ns: Nanos) {
+        if self.cpus[cpu as usize].is_idle() || self.cpus[cpu as usize].paused {
+            return;
+        }
+        self.sync_work(cpu);
+        let now = self.now;
+        let k = &mut *self;
+        let c = &mut k.cpus[cpu as usize];
+        c.work_start = c.work_start.max(now) + ns;
+        let (curr, start, held) = (c.curr, c.work_start, c.run_end == NEVER);
+        if !held {
+            let end = k.work_end(curr, start);
+            k.cpus[cpu as usize].run_end = end;
+        }
+        if cpu != self.exec {
+            self.arm(cpu);
+        }
+    }
+}

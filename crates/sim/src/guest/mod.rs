@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two levels: a virtual machine is one more machine of the same model, whose CPUs are threads of the host.
+//!
+//! ```text
+//! world   all machines and the one clock; the vCPUs and what became of their time
+//! cpu     a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
+//! step    the loop over the events of all machines, and what one machine's events do to another
+//! spin    spinning tasks, and the exit of a vCPU that spins for long (PLE)
+//! ```
+//!
+//! A vCPU is a host task that has work without end. While it has a physical CPU, the guest's CPU of its number
+//! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with
+//! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
+pub mod cpu;
+pub mod spin;
+pub mod step;
+pub mod world;
+
+pub use world::{Vcpu, VcpuState, World, WorldRef};
+
+use crate::scx::kernel::MachineSpec;
+use crate::workload::api::{MachineId, Nanos, TaskSpec, VmId};
+
+/// Number of the machine inside a VM.
+pub fn machine_of(vm: VmId) -> MachineId {
+    vm + 1
+}
+
+/// What a guest is built from.
+#[derive(Clone, Debug)]
+pub struct GuestSpec {
+    /// The machine the guest sees: as many CPUs as the VM has vCPUs, its `hz`, its costs.
+    pub machine: MachineSpec,
+    /// The host threads of its vCPUs, in order.
+    pub threads: Vec<TaskSpec>,
+    /// A vCPU that spins for this long exits (pause-loop exiting), ns; 0 = never.
+    pub ple_window_ns: Nanos,
+    /// Cost of going into the guest and of leaving it, ns.
+    pub entry_ns: Nanos,
+    pub exit_ns: Nanos,
+    /// How long the host waits for an interrupt before it lets the thread of a halted vCPU sleep, ns.
+    pub halt_poll_ns: Nanos,
+}
+
+impl GuestSpec {
+    /// A guest without costs.
+    pub fn new(machine: MachineSpec, threads: Vec<TaskSpec>) -> Self {
+        GuestSpec {
+            machine,
+            threads,
+            ple_window_ns: 0,
+            entry_ns: 0,
+            exit_ns: 0,
+            halt_poll_ns: 0,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tasks that spin until another one lets them go, and what a processor does about a vCPU that spins for long:
+//! pause-loop exiting. The vCPU leaves the guest and its thread yields, to a vCPU of the same VM that is runnable
+//! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task), else to anyone.
+//! Linux asks the vCPUs in turn, beginning after the one last helped (`kvm_vcpu_on_spin`).
+use super::world::{VcpuState, WorldRef};
+use crate::engine::queue::NEVER;
+use crate::machine::task::SPINNING;
+use crate::scx::Handle;
+use crate::scx::kernel::Kernel;
+use crate::scx::pass::Why;
+use crate::workload::api::{CpuId, Nanos, TaskId};
+use berth_policy::abi::Op;
+
+impl Handle {
+    /// The task need not spin any longer. `false`: it did not spin.
+    pub fn release(mut self, task: TaskId) -> bool {
+        let Some(hot) = self.tasks.hot.get(task as usize) else {
+            return false;
+        };
+        if hot.remaining != SPINNING {
+            return false;
+        }
+        let cpu = hot.cpu;
+        let on_cpu = self.cpus[cpu as usize].curr == task;
+        if on_cpu {
+            self.sync_work(cpu);
+        }
+        self.tasks.hot[task as usize].remaining = 0;
+        let now = self.now;
+        let c = &mut self.cpus[cpu as usize];
+        if on_cpu && !c.paused && c.run_end != NEVER {
+            c.run_end = c.work_start.max(now);
+            self.arm(cpu);
+        }
+        true
+    }
+}
+
+impl Kernel {
+    /// When the work a task still has ends, if it begins then.
+    #[inline]
+    pub fn work_end(&self, task: TaskId, start: Nanos) -> Nanos {
+        let remaining = self.tasks.hot[task as usize].remaining;
+        if remaining < SPINNING {
+            start + remaining
+        } else if remaining == SPINNING && self.ple_window != 0 {
+            start + self.ple_window
+        } else {
+            NEVER - 1
+        }
+    }
+}
+
+impl WorldRef {
+    /// The vCPU has spun for a window: its thread yields.
+    pub fn pause_loop_exit(self, k: Handle, cpu: CpuId) {
+        let me = k.first_vcpu + cpu;
+        let n = k.cpus.len() as u32;
+        let host = self.host();
+        let task = self.vcpus[me as usize].task;
+        let host_cpu = host.tasks.hot[task as usize].cpu;
+        host.begin(k.now, host_cpu);
+        host.update_curr(host_cpu);
+        if host.policy.has(Op::Yield) {
+            let from = host.tasks.ptr(task) as u64;
+            let last = self.boosted(k.id);
+            for i in 1..=n {
+                let v = (last + i) % n;
+                let other = &self.vcpus[(k.first_vcpu + v) as usize];
+                let waits = other.state == VcpuState::Waiting && v != cpu;
+                let to = host.tasks.ptr(other.task) as u64;
+                if waits && host.call_yield(host_cpu, from, to) {
+                    self.set_boosted(k.id, v);
+                    host.schedule(host_cpu, Why::Resched);
+                    return;
+                }
+            }
+        }
+        host.yield_running(host_cpu);
+    }
+
+    fn boosted(self, machine: u32) -> u32 {
+        let guest = self.guests[machine as usize - 1].as_ref();
+        guest.map_or(0, |g| g.boosted)
+    }
+
+    fn set_boosted(mut self, machine: u32, vcpu: u32) {
+        if let Some(g) = &mut self.guests[machine as usize - 1] {
+            g.boosted = vcpu;
+        }
+    }
+}

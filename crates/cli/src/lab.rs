@@ -183,6 +183,9 @@ fn arms(plan: &mut Plan) -> Result<Vec<LabArm>, Failure> {
     let mut arms = Vec::new();
     for variant in &mut plan.variants {
         for planned in &mut variant.arms {
+            if planned.absent.is_some() {
+                continue;
+            }
             let arm = &planned.arm;
             let policy = if arm.policy == "linux" {
                 no_params(arm)?;

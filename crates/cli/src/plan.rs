@@ -111,7 +111,7 @@ pub fn plan(
                 warnings.push(warning);
             }
         }
-        let arms = chosen(&scenario, options);
+        let arms = chosen(&scenario, options, policies);
         variants.push(Variant {
             set,
             full: show::full(&facts),
@@ -172,7 +172,7 @@ fn unknown_arms(
     Ok(missing.into_iter().cloned().collect())
 }
 
-fn chosen(scenario: &Scenario, options: &RunOptions) -> Vec<PlannedArm> {
+fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<PlannedArm> {
     // `--policy` adds to what `--arm` chooses.
     let added: Vec<String> = options.policy.iter().map(|p| edit::arm_name(p)).collect();
     let wanted = |arm: &&Arm| {
@@ -182,7 +182,9 @@ fn chosen(scenario: &Scenario, options: &RunOptions) -> Vec<PlannedArm> {
     arms.map(|arm| PlannedArm {
         arm: arm.clone(),
         hash: None,
-        absent: None,
+        absent: (!policies.contains(&arm.policy.as_str()))
+            .then(|| support::later_policy(&arm.policy))
+            .flatten(),
     })
     .collect()
 }

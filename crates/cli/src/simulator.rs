@@ -40,6 +40,10 @@ impl Simulator {
             let mut row = Vec::new();
             for planned in &mut variant.arms {
                 let arm = &planned.arm;
+                if planned.absent.is_some() {
+                    row.push(None);
+                    continue;
+                }
                 if arm.policy == "linux" {
                     planned.absent = Some(NO_LINUX.into());
                     row.push(None);

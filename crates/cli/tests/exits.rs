@@ -407,7 +407,10 @@ fn what_the_lab_cannot_do_is_refused_before_anything_is_fetched() {
         assert!(said.contains(why) && !said.contains("kernel 7"), "{said}");
         assert!(!place.dir.path().join("empty").exists());
     };
-    refused(&["lab", "hotplug", "--arm", "vmfair"], "simulated only");
+    refused(
+        &["lab", "hotplug", "--arm", "vmfair"],
+        "the lab has no CPUs that come and go: host.hotplug, line",
+    );
     refused(
         &[
             "lab",

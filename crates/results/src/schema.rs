@@ -47,10 +47,11 @@ pub struct RunRecord {
 pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
-        (_, "count" | "share") => "1",
+        (_, "count" | "share" | "other_package_share") => "1",
         ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
         ("cpu", _) => "CPU",
-        ("migrations" | "switches" | "switches_per_cpu", _) => "1/s",
+        ("migrations" | "moves" | "switches" | "switches_per_cpu", _) => "1/s",
+        ("throughput", _) => "bit/s",
         _ => "1",
     }
 }

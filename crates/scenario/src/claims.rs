@@ -3,10 +3,12 @@
 //!
 //! ```toml
 //! [[claim]]
-//! id    = "F-T1-LAT-CREDIT"
-//! says  = "mean ping time under Credit"
-//! where = "Table 1"
-//! value = "16.853ms"
+//! id     = "F-T1-LAT-CREDIT"
+//! says   = "mean ping time under Credit"
+//! where  = "Table 1"
+//! arm    = "credit"
+//! value  = "16.853ms"
+//! accept = "5.62ms to 50.56ms"
 //! ```
 use crate::diag::{Error, Result, Source};
 use crate::tree::{self, Value};
@@ -23,7 +25,30 @@ pub struct Claim {
     pub source: String,
     /// As a quantity with its unit (`16.853ms`, `50%`); none where the paper has only words.
     pub value: Option<String>,
+    /// The arm it is about.
+    pub arm: Option<String>,
+    /// The arm that `arm` is compared with.
+    pub against: Option<String>,
+    /// How it is compared; none without `against`.
+    pub comparison: Option<Comparison>,
+    /// The metric, where it is another than that of the scenario's `[reproduces]`.
+    pub metric: Option<String>,
+    /// Lowest and highest value that count as the paper's finding, as quantities with units.
+    pub accept: Option<(String, String)>,
 }
+
+/// How a claim compares two arms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// 1 - arm / against.
+    Reduction,
+    /// arm / against - 1.
+    Gain,
+}
+
+const FIELDS: [&str; 9] = [
+    "id", "says", "where", "value", "arm", "against", "as", "metric", "accept",
+];
 
 /// Largest file of claims.
 const FILE_BYTES: u64 = 1 << 20;
@@ -78,6 +103,11 @@ fn parse(name: String, text: String) -> Result<Vec<Claim>> {
                 says: String::new(),
                 source: String::new(),
                 value: None,
+                arm: None,
+                against: None,
+                comparison: None,
+                metric: None,
+                accept: None,
             };
             for field in &fields.entries {
                 let Value::Str(text) = &field.node.value else {
@@ -88,14 +118,37 @@ fn parse(name: String, text: String) -> Result<Vec<Claim>> {
                     "says" => claim.says = text.clone(),
                     "where" => claim.source = text.clone(),
                     "value" => claim.value = Some(text.clone()),
+                    "arm" => claim.arm = Some(text.clone()),
+                    "against" => claim.against = Some(text.clone()),
+                    "metric" => claim.metric = Some(text.clone()),
+                    "as" => {
+                        claim.comparison = Some(match text.as_str() {
+                            "reduction" => Comparison::Reduction,
+                            "gain" => Comparison::Gain,
+                            _ => {
+                                return Err(Error::at(&field.node.at, "`as` is reduction or gain")
+                                    .nearest(text, ["reduction", "gain"]));
+                            }
+                        });
+                    }
+                    "accept" => {
+                        let Some((low, high)) = text.split_once(" to ") else {
+                            return Err(Error::at(&field.node.at, "`accept` is LOW to HIGH")
+                                .label("for instance \"5ms to 50ms\""));
+                        };
+                        claim.accept = Some((low.trim().into(), high.trim().into()));
+                    }
                     other => {
                         return Err(Error::at(
                             &field.key_at,
                             format!("unknown key `{}` in a claim", other.escape_debug()),
                         )
-                        .nearest(other, ["id", "says", "where", "value"]));
+                        .nearest(other, FIELDS));
                     }
                 }
+            }
+            if claim.against.is_some() != claim.comparison.is_some() {
+                return Err(Error::at(&item.at, "`against` and `as` belong together"));
             }
             if claim.id.is_empty() || claim.says.is_empty() {
                 return Err(Error::at(&item.at, "a claim needs `id` and `says`"));
@@ -155,6 +208,12 @@ mod tests {
                 "two claims `a`",
             ),
             ("[[claim]", "not TOML"),
+            (
+                "[[claim]]\nid = \"a\"\nsays = \"x\"\nagainst = \"b\"",
+                "belong together",
+            ),
+            ("[[claim]]\nas = \"gian\"", "did you mean `gain`?"),
+            ("[[claim]]\naccept = \"5\"", "LOW to HIGH"),
         ] {
             let said = parsed(text).unwrap_err();
             assert!(said.contains(words), "{text}: {said}");

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 9] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 11] = [
     (
         "response",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
@@ -24,6 +24,23 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 9] = [
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
     ("migrations", &[], "1/s", "changes of CPU"),
+    (
+        "moves",
+        &[
+            "same_core",
+            "same_package",
+            "other_package",
+            "other_package_share",
+        ],
+        "1/s",
+        "changes of CPU by distance (host)",
+    ),
+    (
+        "throughput",
+        &[],
+        "bit/s",
+        "bits of answered requests a second",
+    ),
     (
         "switches",
         &[],
@@ -63,7 +80,9 @@ pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static s
     }
     match stat {
         None if stats.is_empty() => Ok((object, unit)),
-        Some("count" | "share") if stats.contains(&stat.unwrap_or("")) => Ok((object, "1")),
+        Some("count" | "share" | "other_package_share") if stats.contains(&stat.unwrap_or("")) => {
+            Ok((object, "1"))
+        }
         Some(stat) if stats.contains(&stat) => Ok((object, unit)),
         _ => Err((stat.unwrap_or(""), stats.to_vec())),
     }

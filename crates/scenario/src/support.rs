@@ -5,11 +5,40 @@
 //! feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
 //! `berth scenario help places` prints it.
 use crate::diag::{At, Error, Result};
-use crate::model::{Hz, NetPath, Scenario, Step, VmRole};
+use crate::model::{Guest, Hz, NetPath, Scenario, Step, VmRole};
 use crate::placement::{self, PlacementError};
+use crate::read::PATHS;
 
 /// How packets travel in a scenario that does not say (`net.path`).
 pub const DEFAULT_NET_PATH: &str = "none";
+
+/// Policies of the literature that files may name and this release does not have: such an arm has no runs, and the table
+/// says why. A policy that arrives leaves this list.
+pub static LATER_POLICIES: [(&str, &str); 17] = [
+    ("amp", "AMP schedulers"),
+    ("brm", "bias random vCPU migration"),
+    ("cfs", "Linux's scheduler until 6.5"),
+    ("credit2", "Xen's Credit2"),
+    ("ecredit", "ECredit"),
+    ("fcfs", "first come, first served"),
+    ("iobound", "I/O bounding"),
+    ("mlfq", "multi-level feedback queues"),
+    ("mqms", "MQMS"),
+    ("mrsf", "M-RSF"),
+    ("o1", "Linux's O(1) scheduler"),
+    ("osv", "OSv's scheduler"),
+    ("rr", "round robin"),
+    ("sjf", "shortest job first"),
+    ("srtf", "shortest remaining time first"),
+    ("vslicer", "vSlicer"),
+    ("vturbo", "vTurbo"),
+];
+
+/// Why an arm with this policy has no runs; none for any other name.
+pub fn later_policy(name: &str) -> Option<String> {
+    let (_, what) = LATER_POLICIES.iter().find(|(policy, _)| *policy == name)?;
+    Some(format!("policy {name} ({what}) comes with a later release"))
+}
 
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,12 +223,46 @@ pub fn has_guests(place: Place) -> bool {
 pub struct Use {
     pub feature: Feature,
     pub address: String,
+    /// What stands there is what would be there anyway.
+    pub default: bool,
+}
+
+fn path_name(path: NetPath) -> &'static str {
+    PATHS
+        .iter()
+        .find(|(_, p)| *p == path)
+        .map_or("", |(name, _)| name)
 }
 
 /// Everything in a scenario that not every place has.
 pub fn uses(scenario: &Scenario) -> Vec<Use> {
     let mut all = Vec::new();
-    let mut add = |feature, address: String| all.push(Use { feature, address });
+    let default = Guest::default();
+    for vm in scenario
+        .vms
+        .iter()
+        .filter(|vm| vm.count > 0 && !vm.guest.is_none())
+    {
+        all.push(Use {
+            feature: Feature::Guests,
+            address: format!("vm.{}.guest", vm.name),
+            default: vm.guest == default,
+        });
+    }
+    if scenario.net.path != NetPath::None && !scenario.clients.is_empty() {
+        all.push(Use {
+            feature: Feature::Packets,
+            address: "net.path".into(),
+            default: path_name(scenario.net.path) == DEFAULT_NET_PATH,
+        });
+    }
+    let mut add = |feature, address: String| {
+        all.push(Use {
+            feature,
+            address,
+            default: false,
+        });
+    };
     if scenario.host.hz == Hz::Exact {
         add(Feature::ExactSlices, "host.hz".into());
     }
@@ -214,12 +277,6 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         if vm.turbo_vcpus > 0 {
             add(Feature::TurboVcpus, at("turbo_vcpus"));
         }
-        if !vm.guest.is_none() {
-            add(Feature::Guests, at("guest"));
-        }
-    }
-    if scenario.net.path != NetPath::None && !scenario.clients.is_empty() {
-        add(Feature::Packets, "net.path".into());
     }
     for task in scenario.tasks.values() {
         let at = |key: &str| format!("task.{}.{key}", task.name);
@@ -258,12 +315,17 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
 /// # Errors
 /// The first thing that the place does not have.
 pub fn check(scenario: &Scenario, place: Place, at: &dyn Fn(&str) -> Option<At>) -> Result<()> {
-    for Use { feature, address } in uses(scenario) {
+    for Use {
+        feature,
+        address,
+        default,
+    } in uses(scenario)
+    {
         let row = row_of(feature);
         let asked = at(&address);
         let instead = match row.has(place) {
             Has::Yes | Has::Own(_) => continue,
-            Has::Instead(_) if asked.is_none() => continue,
+            Has::Instead(_) if default || asked.is_none() => continue,
             Has::Instead(words) => Some(words),
             Has::No => None,
         };

@@ -131,6 +131,7 @@ pub fn absolute(text: &str, unit: &str) -> std::result::Result<f64, String> {
         "ns" => quantity::duration(text).map(|ns| ns as f64),
         "CPU" => quantity::milli_cpus(text).map(|milli| milli as f64 / 1e3),
         "1/s" => quantity::per_second(text),
+        "bit/s" => quantity::bits_per_second(text).map(|bits| bits as f64),
         _ if text.contains('%') => quantity::percent_ppm(text).map(|ppm| f64::from(ppm) / 1e6),
         _ => quantity::plain(text),
     }
@@ -141,6 +142,7 @@ fn words(unit: &str) -> &'static str {
         "ns" => "time, e.g. \"5ms\"",
         "CPU" => "CPUs, e.g. \"1.5 CPUs\"",
         "1/s" => "events a second, e.g. \"400/s\"",
+        "bit/s" => "bits a second, e.g. \"1.5Gbit/s\"",
         _ => "bare numbers, e.g. 0.2, or percent, e.g. \"20%\"",
     }
 }

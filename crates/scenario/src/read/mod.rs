@@ -14,13 +14,14 @@ mod vms;
 use crate::diag::{At, Error, Result, Source};
 use crate::edit::{self, Edit};
 use crate::keys;
-use crate::model::Scenario;
+use crate::model::{Scenario, VmRole};
 use crate::section::{Fact, Facts, Section};
 use crate::tree::{self, Node, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use models::MODELS;
+pub use net::PATHS;
 
 /// A scenario's text and where it comes from.
 #[derive(Clone, Debug)]
@@ -237,7 +238,11 @@ fn warn(scenario: &Scenario, warnings: &mut Vec<String>) {
             "task.{name} runs nowhere: no VM names it in its `tasks`"
         ));
     }
-    for vm in scenario.vms.iter().filter(|vm| vm.tasks.is_empty()) {
+    for vm in scenario
+        .vms
+        .iter()
+        .filter(|vm| vm.tasks.is_empty() && vm.role != VmRole::Driver)
+    {
         warnings.push(format!("vm.{} runs nothing: it has no `tasks`", vm.name));
     }
     if scenario.vms.is_empty() && scenario.host.tasks.is_empty() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speed of one machine under a shipped policy, statistics on, trace off:
-//! `cargo run --release -p berth-sim --example w8_speed -- POLICY CPUS SECONDS HZ`. Eight tasks per CPU compute 1 ms
-//! and sleep 4 ms, two only compute.
+//! `cargo run --release -p berth-sim --example w8_speed -- POLICY CPUS SECONDS HZ [TIMES]`. Eight tasks per CPU
+//! compute 1 ms and sleep 4 ms, two only compute. HZ 0: slices end exactly. Times are CPU time, the best of TIMES
+//! runs: on a busy machine the one that was disturbed least.
 use berth_policy::policy::LoadOptions;
 use berth_scenario::model::Hz;
 use berth_sim::machine::Shape;
@@ -9,7 +10,6 @@ use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
 use berth_sim::{Machine, MachineSpec};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 struct W8 {
     workers: u32,
@@ -51,6 +51,17 @@ impl Workload for W8 {
     fn metrics(&self, _: Nanos, _: &mut BTreeMap<String, f64>) {}
 }
 
+/// CPU time of the calling thread, s.
+fn cpu_seconds() -> f64 {
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a valid place for the answer; this clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    ts.tv_sec as f64 + ts.tv_nsec as f64 / 1e9
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let get = |i: usize, dfl: &str| args.get(i).cloned().unwrap_or(dfl.into());
@@ -61,31 +72,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = berth_builtin::find(&name)
         .ok_or("no such shipped policy")?
         .load(&LoadOptions::default())?;
-    let mut spec = MachineSpec::new(Shape::flat(cpus));
-    spec.tasks = cpus as usize * 10;
-    spec.hz = Hz::Ticks(hz);
-    let work = W8 {
-        workers: cpus * 8,
-        hogs: cpus * 2,
-        computed: vec![false; cpus as usize * 8],
-        cycles: 0,
-    };
-    let mut m = Machine::new(&spec, &[], work);
-    load_policy(&mut m, &policy, &BTreeMap::new(), &[], &Options::default())?;
-    m.start();
-    let begin = Instant::now();
-    m.run_until(seconds * 1_000_000_000)?;
-    let took = begin.elapsed().as_secs_f64();
-    m.check()?;
-    let k = m.kernel();
-    let switches: u64 = k.cpus.iter().map(|c| c.switches).sum();
-    println!(
-        "{name}: {cpus} CPUs, {seconds} s at {hz} Hz: {took:.3} s, {:.0} sim-s/s, {:.2} M switches/s, {} cycles, {:.1} insns/switch, hash {:016x}",
-        seconds as f64 / took,
-        switches as f64 / took / 1e6,
-        m.workload.cycles,
-        k.policy.insns() as f64 / switches as f64,
-        k.hash.finish()
-    );
+    let mut best = f64::INFINITY;
+    let times: u32 = get(5, "1").parse()?;
+    let mut line = String::new();
+    for _ in 0..times.max(1) {
+        let mut spec = MachineSpec::new(Shape::flat(cpus));
+        spec.tasks = cpus as usize * 10;
+        spec.hz = match hz {
+            0 => Hz::Exact,
+            hz => Hz::Ticks(hz),
+        };
+        let work = W8 {
+            workers: cpus * 8,
+            hogs: cpus * 2,
+            computed: vec![false; cpus as usize * 8],
+            cycles: 0,
+        };
+        let mut m = Machine::new(&spec, &[], work);
+        load_policy(&mut m, &policy, &BTreeMap::new(), &[], &Options::default())?;
+        m.start();
+        let begin = cpu_seconds();
+        m.run_until(seconds * 1_000_000_000)?;
+        best = best.min(cpu_seconds() - begin);
+        m.check()?;
+        let k = m.kernel();
+        let switches: u64 = k.cpus.iter().map(|c| c.switches).sum();
+        line = format!(
+            "{name}: {cpus} CPUs, {seconds} s at {hz} Hz: {best:.3} s, {:.0} sim-s/s, {:.2} M switches/s, {} cycles, \
+             {:.1} insns/switch, hash {:016x}",
+            seconds as f64 / best,
+            switches as f64 / best / 1e6,
+            m.workload.cycles,
+            k.policy.insns() as f64 / switches as f64,
+            k.hash.finish()
+        );
+    }
+    println!("{line}");
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::scx::consts::EXIT_ERROR;
 use crate::scx::identity::{self, VmSpec};
 use crate::scx::kernel::{Handle, MachineSpec};
 use crate::scx::kfunc;
-use crate::scx::mutation::Mutation;
+use crate::scx::mutation::{MUTATIONS, Mutation};
 use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Machine;
 use crate::stats::bounds;
@@ -227,6 +227,10 @@ fn attempt(
     seed: u64,
     opts: &Options,
 ) -> Result<(RunRecord, Vec<trace::Event>), SimError> {
+    if opts.mutation.is_some() && !MUTATIONS {
+        let why = "this build has no wrong models: build berth-sim with the feature `mutations`";
+        return Err(SimError::Setting(why.into()));
+    }
     let workload = ScenarioWorkload::new(scenario, seed)?;
     let mut spec = machine_spec(&scenario.host, seed, opts);
     let vms = vm_specs(scenario);

@@ -178,14 +178,16 @@ impl<W: Workload> Machine<W> {
     /// Handle one event of a machine.
     #[inline]
     pub(crate) fn event(&mut self, mut k: Handle, at: Nanos, slot: u32) {
-        match k.sources[slot as usize] {
-            Source::Cpu(cpu) => {
-                k.begin(at, cpu);
-                if k.cpus[cpu as usize].tick_at <= at {
-                    k.tick(cpu);
-                }
-                self.finish(k, cpu);
+        // The first slots are the CPUs'.
+        if (slot as usize) < k.cpus.len() {
+            k.begin(at, slot);
+            if k.cpus[slot as usize].tick_at <= at {
+                k.tick(slot);
             }
+            return self.finish(k, slot);
+        }
+        match k.sources[slot as usize] {
+            Source::Cpu(_) => (),
             Source::Task(task) => {
                 let cpu = k.tasks.hot[task as usize].cpu;
                 let cpu = if k.cpus[cpu as usize].online {

@@ -14,6 +14,9 @@ pub type Slot = u32;
 /// "No event": later than every time the queue can hold.
 pub const NEVER: Nanos = u64::MAX;
 
+/// Levels of a tree that is small.
+const SMALL: u32 = 8;
+
 /// See the module's comment.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
@@ -99,6 +102,15 @@ impl EventQueue {
         debug_assert!(i < self.tree.len());
         self.tree[i] = key;
         let mut winner = key;
+        // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
+        if self.shift <= SMALL {
+            for _ in 0..self.shift {
+                winner = winner.min(self.tree[i ^ 1]);
+                i >>= 1;
+                self.tree[i] = winner;
+            }
+            return;
+        }
         while i > 1 {
             winner = winner.min(self.tree[i ^ 1]);
             i >>= 1;

@@ -10,7 +10,7 @@ use super::dsq::DsqTable;
 use super::idle::IdleMasks;
 use super::kick::Kicks;
 use super::lifecycle::Exit;
-use super::mutation::Mutation;
+use super::mutation::{MUTATIONS, Mutation};
 use super::ops::Policy;
 use super::tick::Grid;
 use crate::engine::hash::TraceHash;
@@ -314,7 +314,7 @@ impl Kernel {
     /// Is this deliberate mistake on?
     #[inline(always)]
     pub fn wrong(&self, m: Mutation) -> bool {
-        self.mutation == Some(m)
+        MUTATIONS && self.mutation == Some(m)
     }
 
     #[inline(always)]

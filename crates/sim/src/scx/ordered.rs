@@ -1,69 +1,108 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A queue ordered by virtual time: the signed difference of 64-bit keys, ties first come first served.
 //!
-//! A sorted list cut into chunks of at most [`CHUNK`] entries, with a directory of the chunks' first
+//! A sorted list cut into chunks of less than [`CHUNK`] entries, with a directory of the chunks' first
 //! entries: insert and remove touch one chunk (a few cache lines) whatever the length, walking is in
 //! order both ways, and a position is an entry's own key, so it survives every change of the queue.
+//! Keys lie apart from what they belong to, and are counted instead of searched.
 //! Nothing is allocated once the queue has had its largest size.
 
-/// Entries per chunk at most.
+/// A chunk that has grown to this many entries is cut in two.
 const CHUNK: usize = 64;
+/// Places in a chunk: the front moves on as entries are taken, and returns to the beginning now and then.
+const ROOM: usize = 2 * CHUNK;
 
-/// Entries in order. Most are taken from the front and come in near the back: the front moves instead of
-/// everybody behind it.
+/// Entries in order, in `start..end`.
 #[derive(Debug)]
 struct Chunk {
-    entries: Vec<Entry>,
-    /// Entries before this are gone.
+    keys: Box<[u64; ROOM]>,
+    /// `seq << 32 | task` of each key.
+    tags: Box<[u64; ROOM]>,
     start: usize,
+    end: usize,
+}
+
+/// 1 if key `a` comes before key `b`: the sign of their difference.
+#[inline(always)]
+fn earlier(a: u64, b: u64) -> u64 {
+    a.wrapping_sub(b) >> 63
 }
 
 impl Chunk {
     fn with_room() -> Self {
         Chunk {
-            entries: Vec::with_capacity(2 * CHUNK),
+            keys: Box::new([0; ROOM]),
+            tags: Box::new([0; ROOM]),
             start: 0,
+            end: 0,
         }
     }
 
     #[inline]
-    fn live(&self) -> &[Entry] {
-        &self.entries[self.start..]
+    fn len(&self) -> usize {
+        self.end - self.start
     }
 
+    /// The entry at this place of the arrays.
     #[inline]
-    fn insert(&mut self, at: usize, e: Entry) {
-        if self.start > 0 && at < self.live().len() / 2 {
-            let start = self.start;
-            self.entries.copy_within(start..start + at, start - 1);
-            self.start -= 1;
-            self.entries[self.start + at] = e;
-            return;
+    fn entry(&self, place: usize) -> Entry {
+        Entry::new(self.keys[place], self.tags[place])
+    }
+
+    /// Place after all keys that come before `vtime`: they are counted, which takes no jump a processor could
+    /// mispredict, and compiles to vector instructions.
+    #[inline]
+    fn after_all_before(&self, vtime: u64) -> usize {
+        let live = &self.keys[self.start..self.end];
+        self.start + live.iter().map(|k| earlier(*k, vtime)).sum::<u64>() as usize
+    }
+
+    /// Place of the first entry that is not before this one (equal keys: by sequence number).
+    fn place_of(&self, e: &Entry) -> usize {
+        let mut place = self.after_all_before(e.vtime);
+        while place < self.end && self.entry(place).before(e) {
+            place += 1;
         }
-        if self.entries.len() == 2 * CHUNK {
-            self.entries.drain(..self.start);
+        place
+    }
+
+    /// Puts in an entry younger than all others.
+    #[inline]
+    fn insert(&mut self, e: Entry) {
+        if self.end == ROOM {
+            self.keys.copy_within(self.start.., 0);
+            self.tags.copy_within(self.start.., 0);
+            self.end -= self.start;
             self.start = 0;
         }
-        self.entries.insert(self.start + at, e);
+        // After its equals.
+        let place = self.after_all_before(e.vtime.wrapping_add(1));
+        self.keys.copy_within(place..self.end, place + 1);
+        self.tags.copy_within(place..self.end, place + 1);
+        self.keys[place] = e.vtime;
+        self.tags[place] = e.tag();
+        self.end += 1;
     }
 
     #[inline]
-    fn remove(&mut self, at: usize) {
-        if at == 0 {
+    fn remove(&mut self, place: usize) {
+        if place == self.start {
             self.start += 1;
         } else {
-            self.entries.remove(self.start + at);
-        }
-        if self.start == self.entries.len() {
-            self.entries.clear();
-            self.start = 0;
+            self.keys.copy_within(place + 1..self.end, place);
+            self.tags.copy_within(place + 1..self.end, place);
+            self.end -= 1;
         }
     }
 
-    /// Moves the upper half into an empty chunk.
+    /// Moves the upper half into another chunk, whatever was there.
     fn split(&mut self, upper: &mut Chunk) {
-        let middle = self.start + self.live().len() / 2;
-        upper.entries.extend(self.entries.drain(middle..));
+        let middle = self.start + self.len() / 2;
+        let moved = self.end - middle;
+        upper.keys[..moved].copy_from_slice(&self.keys[middle..self.end]);
+        upper.tags[..moved].copy_from_slice(&self.tags[middle..self.end]);
+        (upper.start, upper.end) = (0, moved);
+        self.end = middle;
     }
 }
 
@@ -77,6 +116,20 @@ pub struct Entry {
 }
 
 impl Entry {
+    #[inline(always)]
+    fn new(vtime: u64, tag: u64) -> Entry {
+        Entry {
+            vtime,
+            seq: (tag >> 32) as u32,
+            task: tag as u32,
+        }
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> u64 {
+        u64::from(self.seq) << 32 | u64::from(self.task)
+    }
+
     /// Does `self` come before `other`? (Signed difference, as the kernel's time_before64; no branches.)
     #[inline(always)]
     fn before(&self, other: &Entry) -> bool {
@@ -89,9 +142,9 @@ impl Entry {
 /// See the module's comment.
 #[derive(Debug, Default)]
 pub struct Ordered {
-    /// In order; no chunk is empty.
+    /// In order. Only the first chunk may be empty, and only if it is alone.
     chunks: Vec<Chunk>,
-    /// First entry of each chunk.
+    /// First entry of each chunk; of the first chunk nobody asks, and it is not kept up to date.
     firsts: Vec<Entry>,
     spare: Vec<Chunk>,
     len: usize,
@@ -102,6 +155,7 @@ impl Ordered {
         self.len
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -112,109 +166,143 @@ impl Ordered {
         if self.firsts.len() <= 1 {
             return 0;
         }
-        self.firsts
-            .partition_point(|f| !e.before(f))
-            .saturating_sub(1)
+        self.firsts[1..].partition_point(|f| !e.before(f))
     }
 
+    /// Puts in an entry whose sequence number follows all others'.
+    #[inline]
     pub fn insert(&mut self, e: Entry) {
         if self.chunks.is_empty() {
-            self.chunks
-                .push(self.spare.pop().unwrap_or_else(Chunk::with_room));
+            self.chunks.push(Chunk::with_room());
             self.firsts.push(e);
         }
         let c = self.chunk_of(&e);
         let chunk = &mut self.chunks[c];
-        let at = match chunk.live().last() {
-            Some(last) if last.before(&e) => chunk.live().len(),
-            _ => chunk.live().partition_point(|x| x.before(&e)),
-        };
-        chunk.insert(at, e);
-        if at == 0 {
-            self.firsts[c] = e;
-        }
+        chunk.insert(e);
         self.len += 1;
-        if chunk.live().len() == CHUNK {
-            let mut upper = self.spare.pop().unwrap_or_else(Chunk::with_room);
-            chunk.split(&mut upper);
-            self.firsts.insert(c + 1, upper.live()[0]);
-            self.chunks.insert(c + 1, upper);
+        if c > 0 {
+            // Its first entry is another one only if keys are more than 2^63 apart.
+            self.firsts[c] = chunk.entry(chunk.start);
+        }
+        if chunk.len() == CHUNK {
+            self.divide(c);
         }
     }
 
-    /// Position of an entry: chunk and index. Keys more than 2^63 apart have no consistent order; then the
-    /// whole queue is searched.
-    fn find(&self, e: &Entry) -> Option<(usize, usize)> {
-        // Mostly the first one is taken.
-        if self.firsts.first()? == e {
-            return Some((0, 0));
-        }
-        if self.firsts[0] == *e {
-            return Some((0, 0));
-        }
-        let c = self.chunk_of(e);
-        let at = self.chunks[c].live().partition_point(|x| x.before(e));
-        if self.chunks[c].live().get(at) == Some(e) {
-            return Some((c, at));
-        }
-        self.chunks.iter().enumerate().find_map(|(c, chunk)| {
-            let at = chunk.live().iter().position(|x| x == e)?;
-            Some((c, at))
-        })
+    #[cold]
+    fn divide(&mut self, c: usize) {
+        let mut upper = self.spare.pop().unwrap_or_else(Chunk::with_room);
+        self.chunks[c].split(&mut upper);
+        self.firsts.insert(c + 1, upper.entry(0));
+        self.chunks.insert(c + 1, upper);
     }
 
     /// Take an entry out; `false` if it is not here.
+    #[inline]
     pub fn remove(&mut self, e: &Entry) -> bool {
-        let Some((c, at)) = self.find(e) else {
+        if self.len == 0 {
+            return false;
+        }
+        // Mostly the first one is taken.
+        let chunk = &mut self.chunks[0];
+        if chunk.tags[chunk.start] == e.tag() {
+            chunk.start += 1;
+            self.len -= 1;
+            if chunk.start == chunk.end {
+                self.emptied(0);
+            }
+            return true;
+        }
+        self.remove_inside(e)
+    }
+
+    fn remove_inside(&mut self, e: &Entry) -> bool {
+        let Some((c, place)) = self.find(e) else {
             return false;
         };
-        self.chunks[c].remove(at);
+        let chunk = &mut self.chunks[c];
+        chunk.remove(place);
         self.len -= 1;
-        if self.chunks[c].live().is_empty() {
-            let chunk = self.chunks.remove(c);
-            self.firsts.remove(c);
-            self.spare.push(chunk);
-        } else if at == 0 {
-            self.firsts[c] = self.chunks[c].live()[0];
+        if chunk.len() == 0 {
+            self.emptied(c);
+        } else {
+            self.firsts[c] = chunk.entry(chunk.start);
         }
         true
     }
 
+    /// A chunk has lost its last entry.
+    fn emptied(&mut self, c: usize) {
+        if self.chunks.len() > 1 {
+            let chunk = self.chunks.remove(c);
+            self.firsts.remove(c);
+            self.spare.push(chunk);
+        } else {
+            (self.chunks[0].start, self.chunks[0].end) = (0, 0);
+        }
+    }
+
+    /// Position of an entry: chunk and place. Keys more than 2^63 apart have no consistent order; then the
+    /// whole queue is searched.
+    fn find(&self, e: &Entry) -> Option<(usize, usize)> {
+        let c = self.chunk_of(e);
+        let place = self.chunks[c].place_of(e);
+        if place < self.chunks[c].end && self.chunks[c].tags[place] == e.tag() {
+            return Some((c, place));
+        }
+        self.chunks.iter().enumerate().find_map(|(c, chunk)| {
+            let place = (chunk.start..chunk.end).find(|i| chunk.tags[*i] == e.tag())?;
+            Some((c, place))
+        })
+    }
+
     #[inline]
     pub fn first(&self) -> Option<Entry> {
-        self.firsts.first().copied()
+        if self.len == 0 {
+            return None;
+        }
+        let chunk = &self.chunks[0];
+        Some(chunk.entry(chunk.start))
     }
 
     pub fn last(&self) -> Option<Entry> {
-        self.chunks.last().and_then(|c| c.live().last()).copied()
+        if self.len == 0 {
+            return None;
+        }
+        self.chunks.last().map(|c| c.entry(c.end - 1))
     }
 
     /// The entry after this one (which need not be in the queue any more).
     pub fn after(&self, e: &Entry) -> Option<Entry> {
-        if self.is_empty() {
+        if self.len == 0 {
             return None;
         }
         let c = self.chunk_of(e);
-        let chunk = self.chunks[c].live();
-        let at = chunk.partition_point(|x| x == e || x.before(e));
-        chunk
-            .get(at)
-            .or_else(|| self.chunks.get(c + 1).map(|n| &n.live()[0]))
-            .copied()
+        let chunk = &self.chunks[c];
+        let mut place = chunk.place_of(e);
+        if place < chunk.end && chunk.entry(place) == *e {
+            place += 1;
+        }
+        if place < chunk.end {
+            return Some(chunk.entry(place));
+        }
+        self.chunks.get(c + 1).map(|n| n.entry(n.start))
     }
 
     /// The entry before this one (which need not be in the queue any more).
     pub fn before(&self, e: &Entry) -> Option<Entry> {
-        if self.is_empty() {
+        if self.len == 0 {
             return None;
         }
         let c = self.chunk_of(e);
-        let chunk = self.chunks[c].live();
-        let at = chunk.partition_point(|x| x.before(e));
-        if at > 0 {
-            return Some(chunk[at - 1]);
+        let chunk = &self.chunks[c];
+        let place = chunk.place_of(e);
+        if place > chunk.start {
+            return Some(chunk.entry(place - 1));
         }
-        self.chunks.get(c.checked_sub(1)?)?.live().last().copied()
+        self.chunks
+            .get(c.checked_sub(1)?)
+            .map(|p| p.entry(p.end - 1))
     }
 }
 

@@ -229,14 +229,7 @@ mod tests {
             ("web.response.p99".to_string(), 2e7 * better + seed as f64),
             ("build.work".to_string(), 3e10 + seed as f64),
         ]);
-        RunRecord {
-            place: Place::Sim,
-            arm,
-            seed,
-            metrics,
-            hash: String::new(),
-            notes: vec![],
-        }
+        RunRecord::new(Place::Sim, &arm, seed, metrics)
     }
 
     fn kept(out: &std::path::Path) -> berth_results::experiment::Results {

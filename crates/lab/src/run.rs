@@ -260,14 +260,9 @@ impl Lab<'_> {
         }
         notes.extend(boot.answer.notes);
         notes.extend(self.conditions(arm, &boot.answer.kernel));
-        let record = RunRecord {
-            place: Place::Lab,
-            arm: arm.name.clone(),
-            seed,
-            metrics: boot.answer.metrics,
-            hash: boot.hash,
-            notes,
-        };
+        let mut record = RunRecord::new(Place::Lab, &arm.name, seed, boot.answer.metrics);
+        record.hash = boot.hash;
+        record.notes = notes;
         (self.listener)(Progress::Done {
             record: Box::new(record.clone()),
             wall,

@@ -13,20 +13,14 @@ fn experiment(place: Place, arms: &[(&str, Option<f64>)]) -> Experiment {
             let Some(factor) = factor else { continue };
             let wobble = 1.0 + 0.02 * (seed as f64 - 3.0) + 0.005 * factor * (seed % 2) as f64;
             let ms = |x: f64| x * 1e6 * factor * wobble;
-            runs.push(RunRecord {
-                place,
-                arm: arm.to_string(),
-                seed,
-                metrics: BTreeMap::from([
-                    ("web.response.p50".into(), ms(0.62)),
-                    ("web.response.p99".into(), ms(14.1)),
-                    ("web.response.max".into(), ms(38.0)),
-                    ("build.work".into(), 3.2e10 * (0.97 + 0.03 * factor)),
-                    ("host.switches_per_cpu".into(), 1240.0 / factor),
-                ]),
-                hash: String::new(),
-                notes: vec![],
-            });
+            let metrics = BTreeMap::from([
+                ("web.response.p50".into(), ms(0.62)),
+                ("web.response.p99".into(), ms(14.1)),
+                ("web.response.max".into(), ms(38.0)),
+                ("build.work".into(), 3.2e10 * (0.97 + 0.03 * factor)),
+                ("host.switches_per_cpu".into(), 1240.0 / factor),
+            ]);
+            runs.push(RunRecord::new(place, arm, seed, metrics));
         }
     }
     let group = |name: &str, class: &str, vms| Group {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Version of the results files.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A results file: what was asked for and what came out, one [`Experiment`] per variant (`--vary`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,13 +161,11 @@ pub(crate) mod tests {
     /// Arms with one metric `web.response.p99` per seed.
     pub fn experiment(arms: &[(&str, &[f64])]) -> Experiment {
         let runs = arms.iter().flat_map(|(arm, values)| {
-            values.iter().enumerate().map(|(i, v)| RunRecord {
-                place: Place::Sim,
-                arm: arm.to_string(),
-                seed: i as u64 + 1,
-                metrics: BTreeMap::from([("web.response.p99".to_string(), *v)]),
-                hash: String::new(),
-                notes: vec!["same note".into()],
+            values.iter().enumerate().map(|(i, v)| {
+                let metrics = BTreeMap::from([("web.response.p99".to_string(), *v)]);
+                let mut run = RunRecord::new(Place::Sim, arm, i as u64 + 1, metrics);
+                run.notes.push("same note".into());
+                run
             })
         });
         Experiment {

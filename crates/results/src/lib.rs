@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The results schema (one for simulator, lab and host), statistics over seeds, provenance.
 //!
-//! [`schema`] is what a place hands over for each run; [`experiment`] puts runs together and compares arms with
+//! [`schema`] is what a place hands over for each run, with its [`detail`]; [`experiment`] puts runs together and compares arms with
 //! [`stats`]; [`expect`] checks bounds; [`write`] keeps it all on disk.
+pub mod detail;
 pub mod expect;
 pub mod experiment;
 pub mod schema;

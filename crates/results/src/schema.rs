@@ -17,6 +17,7 @@
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
+use crate::detail::{Distribution, Wait, WorstWait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -41,6 +42,36 @@ pub struct RunRecord {
     /// Notes a reader must see (retries, degraded features).
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Who waited for whom; empty where it cannot be known (a note says so then).
+    #[serde(default)]
+    pub waits: Vec<Wait>,
+    /// The worst wait of each VM group, in the scenario's order.
+    #[serde(default)]
+    pub worst: Vec<WorstWait>,
+    /// Distributions of times: `web.response`, `web.wakeup`, `web.run_delay`.
+    #[serde(default)]
+    pub times: BTreeMap<String, Distribution>,
+    /// Values over the measured window, in equal parts: `web.cpu`, `web.run_delay.share`.
+    #[serde(default)]
+    pub series: BTreeMap<String, Vec<f64>>,
+}
+
+impl RunRecord {
+    /// A run with its metrics and nothing else.
+    pub fn new(place: Place, arm: &str, seed: u64, metrics: BTreeMap<String, f64>) -> RunRecord {
+        RunRecord {
+            place,
+            arm: arm.to_string(),
+            seed,
+            metrics,
+            hash: String::new(),
+            notes: Vec::new(),
+            waits: Vec::new(),
+            worst: Vec::new(),
+            times: BTreeMap::new(),
+            series: BTreeMap::new(),
+        }
+    }
 }
 
 /// Unit of a metric, from its name: `ns`, `CPU`, `1/s` or `1`.

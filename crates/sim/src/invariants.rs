@@ -80,6 +80,15 @@ pub fn check(k: Handle) -> Result<(), SimError> {
             )));
         }
     }
+    // Who waited for whom: every nanosecond of waiting has a cause.
+    if !k.stats.blame.is_off()
+        && k.stats.settled_at == k.now
+        && let Some((class, waited, explained)) = k.stats.unexplained()
+    {
+        return Err(broken(format!(
+            "class {class} waited {waited} ns, of which {explained} ns are attributed"
+        )));
+    }
     // Work: what tasks ran is what CPUs were busy (exited tasks' numbers may be in use again).
     if k.exited == 0 && ran != busy {
         return Err(broken(format!(

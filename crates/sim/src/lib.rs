@@ -19,6 +19,7 @@ pub mod guest;
 pub mod invariants;
 pub mod machine;
 pub mod oracle;
+pub mod record;
 pub mod replicate;
 pub mod run;
 pub mod scx;

@@ -2,6 +2,8 @@
 //! One simulation: a scenario under one policy with one seed, from boot to record.
 use crate::error::SimError;
 use crate::machine::Shape;
+use crate::machine::task::Waits;
+use crate::record;
 use crate::scx::consts::EXIT_ERROR;
 use crate::scx::identity::{self, VmSpec};
 use crate::scx::kernel::{Handle, MachineSpec};
@@ -10,6 +12,7 @@ use crate::scx::mutation::{MUTATIONS, Mutation};
 use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Machine;
 use crate::stats::bounds;
+use crate::stats::recent::Recent;
 use crate::trace;
 use crate::workload::api::{Nanos, VmId, Workload};
 use crate::workload::scenario::ScenarioWorkload;
@@ -243,31 +246,40 @@ fn attempt(
         m.cancel_by(flag);
     }
     load_policy(&mut m, policy, params, &vms, opts)?;
-    m.start();
     let mut k = m.kernel();
+    k.recent = Recent::new(k.topo.nr_cpus());
+    m.start();
     // Before the warm-up: replies during it are not measured.
     m.workload.measure_from(scenario.run.warmup_ns);
     m.run_until(scenario.run.warmup_ns)?;
     let before = Totals::of(k);
     settle(k);
     k.stats.reset();
-    let end = scenario.run.warmup_ns + scenario.run.measure_ns;
-    m.run_until(end)?;
-    settle(k);
+    k.recent.reset();
+    let (begin, measure) = (scenario.run.warmup_ns, scenario.run.measure_ns);
+    let end = begin + measure;
+    let mut series = record::Series::default();
+    series.begin(k.now);
+    for part in 1..=record::PARTS {
+        m.run_until(
+            begin + (u128::from(measure) * u128::from(part) / u128::from(record::PARTS)) as u64,
+        )?;
+        settle(k);
+        series.look(k, scenario, &vms);
+    }
     let mut metrics = BTreeMap::new();
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
     m.workload.metrics(end, &mut metrics);
     m.check()?;
-    let hash = format!("{:016x}", m.trace_hash());
+    k.end_of_waits();
+    let mut record = RunRecord::new(Place::Sim, arm, seed, metrics);
+    record.hash = format!("{:016x}", m.trace_hash());
+    record.waits = record::waits(k, scenario, &vms);
+    record.worst = record::worst(k, scenario);
+    record::times(k, scenario, &vms, &mut record.times);
+    m.workload.times(&mut record.times);
+    record.series = series.finish();
     m.unload()?;
-    let record = RunRecord {
-        place: Place::Sim,
-        arm: arm.to_string(),
-        seed,
-        metrics,
-        hash,
-        notes: Vec::new(),
-    };
     Ok((record, m.trace()))
 }
 
@@ -295,8 +307,15 @@ impl Totals {
     }
 }
 
-/// Account what is running up to now, so that a window has sharp edges.
+/// Account what is running and waiting up to now, so that a window has sharp edges.
 pub fn settle(mut k: Handle) {
+    let now = k.now;
+    let kernel = &mut *k;
+    kernel.stats.blame.settle(now);
+    for hot in kernel.tasks.hot.iter().filter(|hot| hot.waits != Waits::No) {
+        kernel.stats.still_waits(hot.stats, hot.queued_at, now);
+    }
+    kernel.stats.settled_at = now;
     for cpu in 0..k.cpus.len() as u32 {
         if k.cpus[cpu as usize].is_idle() {
             continue;

@@ -54,7 +54,7 @@ impl<W: Workload> Machine<W> {
             kernel.cgroups.add_vm(&vm.name, vm.weight, quota);
         }
         let groups: Vec<u32> = vms.iter().map(|v| v.group).collect();
-        kernel.stats = Stats::new(&groups);
+        kernel.stats = Stats::new(&groups, kernel.topo.nr_cpus());
         let kernel = NonNull::from(Box::leak(kernel));
         // SAFETY: owned by the machine, freed in `drop`; reached through handles only.
         let kernel = unsafe { Handle::new(kernel) };

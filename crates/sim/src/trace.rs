@@ -15,6 +15,16 @@ pub enum Kind {
     Online = 6,
 }
 
+impl Kind {
+    /// The kind with this number.
+    pub fn of(number: u8) -> Option<Kind> {
+        use Kind::{Exit, Fork, Offline, Online, Switch, Wake};
+        [Switch, Wake, Fork, Exit, Offline, Online]
+            .into_iter()
+            .find(|k| *k as u8 == number)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at_ns: Nanos,

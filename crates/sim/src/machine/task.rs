@@ -30,6 +30,17 @@ pub enum Life {
     Dead,
 }
 
+/// Whether a task stands in a run queue, and what it did before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// It runs or sleeps.
+    No,
+    /// It slept.
+    Woken,
+    /// It was preempted, or has just been born.
+    Ready,
+}
+
 /// Ownership of a task between kernel and policy (`scx_ops_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpsState {
@@ -75,9 +86,9 @@ pub struct TaskHot {
     pub nice: i8,
     /// CPU time still asked for by the workload.
     pub remaining: Nanos,
-    /// Since when it waits in a queue, and whether this wait began with a wake-up.
+    /// Since when it waits in a queue, and whether and how: then it is counted on its run queue's CPU.
     pub queued_at: Nanos,
-    pub woken: bool,
+    pub waits: Waits,
     /// Position in the run queue's list of runnable tasks.
     pub runnable_seq: u64,
     /// Killed: exits when it next runs.
@@ -107,6 +118,8 @@ pub struct TaskTable {
     chunks: Vec<Chunk>,
     ptrs: Vec<*mut TaskStruct>,
     pub hot: Vec<TaskHot>,
+    /// Full names, for people (`comm` holds 15 bytes).
+    names: Vec<Box<str>>,
     free: Vec<TaskId>,
 }
 
@@ -156,6 +169,23 @@ impl TaskTable {
         unsafe { *self.ptr(id) = TaskStruct::default() };
         self.ts(id).berth_index = id;
         id
+    }
+
+    /// Say what a task is called.
+    pub fn set_name(&mut self, id: TaskId, name: &str) {
+        let id = id as usize;
+        if self.names.len() <= id {
+            self.names.resize(id + 1, Box::default());
+        }
+        self.names[id] = name.into();
+    }
+
+    /// What a task is called; its `comm` if nobody has said.
+    pub fn name(&self, id: TaskId) -> String {
+        match self.names.get(id as usize) {
+            Some(name) if !name.is_empty() => name.to_string(),
+            _ => comm(self.ts(id)),
+        }
     }
 
     pub fn release(&mut self, id: TaskId) {
@@ -236,7 +266,7 @@ fn blank() -> TaskHot {
         nice: 0,
         remaining: 0,
         queued_at: 0,
-        woken: false,
+        waits: Waits::No,
         runnable_seq: 0,
         killed: false,
         inited: false,

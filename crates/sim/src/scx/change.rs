@@ -169,6 +169,7 @@ impl Handle {
         hot.remaining = 0;
         hot.queued_at = now;
         hot.stats = stats;
+        self.begin_wait(stopper, false);
         self.enqueue_higher(cpu, stopper, false);
         self.schedule(cpu, Why::Resched);
         debug_assert_eq!(self.cpus[cpu as usize].curr, stopper);

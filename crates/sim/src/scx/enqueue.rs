@@ -5,7 +5,7 @@ use super::dispatch::Direct;
 use super::dsq::{Cursor, DsqIx};
 use super::kernel::Handle;
 use super::mutation::Mutation;
-use crate::machine::task::{NONE, OpsState};
+use crate::machine::task::{NONE, OpsState, Waits};
 use crate::workload::api::{CpuId, SchedClass, TaskId};
 use berth_policy::abi::Op;
 
@@ -291,7 +291,13 @@ impl Handle {
     /// Its run queue changes; it must not be queued anywhere.
     #[inline]
     pub fn set_task_cpu(mut self, task: TaskId, cpu: CpuId) {
-        self.tasks.hot[task as usize].cpu = cpu;
+        let k = &mut *self;
+        let hot = &mut k.tasks.hot[task as usize];
+        let old = std::mem::replace(&mut hot.cpu, cpu);
+        if hot.waits != Waits::No {
+            k.stats.blame.leave(old, hot.stats, k.now);
+            k.stats.blame.enter(cpu, hot.stats, k.now);
+        }
         let ts = self.tasks.ts(task);
         ts.thread_info.cpu = cpu;
         ts.wake_cpu = cpu as i32;

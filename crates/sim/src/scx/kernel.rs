@@ -22,6 +22,7 @@ use crate::machine::task::{NONE, set_comm};
 use crate::machine::topology::Shape;
 use crate::machine::{Cpu, CpuMask, MaskId, MaskTable, TaskTable, Topology};
 use crate::stats::Stats;
+use crate::stats::recent::Recent;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_scenario::model::{HostCost, Hz};
@@ -138,6 +139,7 @@ pub struct Kernel {
     pub cgroups: CgroupTable,
     pub timers: super::timer::Timers,
     pub stats: Stats,
+    pub recent: Recent,
     pub events: Events,
     pub hash: TraceHash,
     pub exit: Exit,
@@ -249,7 +251,8 @@ impl Kernel {
             dispatch: Dispatch::default(),
             policy: Policy::default(),
             timers: Default::default(),
-            stats: Stats::default(),
+            stats: Stats::new(&[], nr),
+            recent: Recent::default(),
             events: Events::default(),
             hash: TraceHash::default(),
             exit: Exit::default(),
@@ -359,9 +362,10 @@ impl Kernel {
     /// What happened, for the trace hash and the recorded trace.
     #[inline(always)]
     pub fn note(&mut self, kind: crate::trace::Kind, cpu: CpuId, task: TaskId) {
+        let word = ((kind as u64) << 56) | ((cpu as u64) << 32) | task as u64;
         self.hash.add(self.now);
-        self.hash
-            .add(((kind as u64) << 56) | ((cpu as u64) << 32) | task as u64);
+        self.hash.add(word);
+        self.recent.push(self.now, word);
         if self.record.is_some() {
             self.write_down(kind, cpu, task);
         }

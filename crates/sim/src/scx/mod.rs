@@ -36,6 +36,7 @@ pub mod kernel;
 pub mod kfunc;
 pub mod kick;
 pub mod lifecycle;
+mod look_back;
 pub mod mutation;
 pub mod ops;
 pub mod ordered;

@@ -9,7 +9,7 @@ use crate::engine::queue::NEVER;
 use crate::error::SimError;
 use crate::guest::world::{Switched, What};
 use crate::machine::Distance;
-use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING};
+use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING, Waits};
 use crate::trace::Kind;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
@@ -341,7 +341,13 @@ impl Handle {
         c.rq.curr = k.tasks.ptr(next);
         c.rq.clock = now;
         c.rq.clock_task = now - c.stolen_ns;
-        if (prev as usize) < k.cpus.len() {
+        let idle = k.cpus.len() as u32;
+        let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
+        let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
+        k.stats
+            .blame
+            .switch(cpu, now, entry(prev), stays, entry(next));
+        if prev < idle {
             k.cpus[cpu as usize].idle_ns += span;
         } else {
             k.cpus[cpu as usize].busy_ns += span;
@@ -358,9 +364,9 @@ impl Handle {
                     what: What::Out,
                 });
             }
-            if t.life == Life::Runnable {
+            if stays {
                 t.queued_at = now;
-                t.woken = false;
+                t.waits = Waits::Ready;
                 ts.nivcsw += 1;
             } else {
                 ts.nvcsw += 1;
@@ -374,9 +380,11 @@ impl Handle {
         if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
             return self.broken_switch(cpu, next);
         }
-        let wait = now - t.queued_at;
-        k.stats.waited(t.stats, wait, t.woken);
-        t.woken = false;
+        let woken = t.waits == Waits::Woken;
+        t.waits = Waits::No;
+        let (since, entry) = (t.queued_at, t.stats);
+        let longest = k.stats.waited(entry, since, now, woken);
+        let look_back = longest || now >= k.recent.due;
         k.tasks.ts(next).on_cpu = 1;
         let mut cost = 0;
         if k.cpus[cpu as usize].last_task != next {
@@ -398,6 +406,11 @@ impl Handle {
         let c = &mut k.cpus[cpu as usize];
         c.last_task = next;
         c.work_start = now.max(c.irq_until) + cost;
+        if c.work_start > now {
+            let until = c.work_start;
+            k.stats.blame.costs_until(cpu, until);
+        }
+        let c = &mut k.cpus[cpu as usize];
         let work_start = c.work_start;
         let mut start = NEVER;
         if c.waits_for.is_empty() {
@@ -412,6 +425,9 @@ impl Handle {
                 vcpu: t.token,
                 what: What::In { queued_at, start },
             });
+        }
+        if look_back {
+            self.look_back(next, longest);
         }
     }
 

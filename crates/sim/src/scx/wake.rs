@@ -7,7 +7,7 @@ use super::pass::Why;
 use crate::engine::queue::NEVER;
 use crate::machine::cgroup::ROOT;
 use crate::machine::task::{
-    Life, MARK_LATE, MARK_VCPU, NONE, nice_to_load, nice_to_weight, set_comm,
+    Life, MARK_LATE, MARK_VCPU, NONE, Waits, nice_to_load, nice_to_weight, set_comm,
 };
 use crate::trace::Kind;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
@@ -50,7 +50,6 @@ impl Handle {
         let hot = &mut self.tasks.hot[task as usize];
         hot.life = Life::Runnable;
         hot.queued_at = now;
-        hot.woken = woken;
         let (class, prev) = (hot.class, hot.cpu);
         self.tasks.ts(task).__state = 0;
         let mut flags = enq_flags;
@@ -68,6 +67,7 @@ impl Handle {
             self.set_task_cpu(task, cpu);
             flags |= ENQ_MIGRATED;
         }
+        self.begin_wait(task, woken);
         self.tasks.ts(task).on_rq = 1;
         if class == SchedClass::Ext {
             self.enqueue_task(cpu, task, flags);
@@ -89,6 +89,16 @@ impl Handle {
             self.run_deferred(at);
         }
         self.irq_work();
+    }
+
+    /// The task waits on its run queue from now on.
+    #[inline]
+    pub fn begin_wait(mut self, task: TaskId, woken: bool) {
+        let k = &mut *self;
+        let hot = &mut k.tasks.hot[task as usize];
+        debug_assert_eq!(hot.waits, Waits::No);
+        hot.waits = if woken { Waits::Woken } else { Waits::Ready };
+        k.stats.blame.enter(hot.cpu, hot.stats, k.now);
     }
 
     /// Let the sleeping task's timer go off then.
@@ -134,6 +144,7 @@ impl Handle {
         let leader = self.pids.get(&tgid).map_or(ptr, |l| self.tasks.ptr(*l));
         let ts = self.tasks.ts(task);
         set_comm(ts, &spec.name);
+        self.tasks.set_name(task, &spec.name);
         ts.pid = pid;
         ts.tgid = tgid;
         ts.flags = if spec.kthread { PF_KTHREAD } else { 0 };

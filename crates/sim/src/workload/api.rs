@@ -167,6 +167,11 @@ pub trait Workload {
     /// At the end: the workload's own metrics (`web.response.p99`, ...), see `berth_results::schema`.
     fn metrics(&self, now: Nanos, out: &mut BTreeMap<String, f64>);
 
+    /// At the end: distributions of its own times, by name (`web.response`).
+    fn times(&self, out: &mut BTreeMap<String, berth_results::detail::Distribution>) {
+        let _ = out;
+    }
+
     /// An invariant of the workload that does not hold at the end, as one sentence (Little's law, lost requests).
     fn violated(&self, now: Nanos) -> Option<String> {
         let _ = now;

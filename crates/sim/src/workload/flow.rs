@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Response times of requests, and Little's law over all of them.
 use super::api::Nanos;
+use berth_results::detail::Distribution;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -45,6 +46,14 @@ impl Responses {
             put(stat, h.value_at_quantile(q) as f64);
         }
         put("max", self.max as f64);
+    }
+
+    /// `NAME.response`, if there are some.
+    pub fn times(&self, name: &str, out: &mut BTreeMap<String, Distribution>) {
+        if !self.histogram.is_empty() {
+            let name = format!("{name}.response");
+            out.insert(name, crate::record::distribution(&self.histogram));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::program::Programs;
 use super::requests::*;
 use super::threads::{Host, Served, Thread};
 use crate::machine::MaskId;
+use berth_results::detail::Distribution;
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, HostThread, PlacementError, Work};
 use std::collections::BTreeMap;
@@ -212,6 +213,12 @@ impl Workload for ScenarioWorkload {
             if let Some(responses) = &self.by_vm[vm.ordinal as usize] {
                 responses.metrics(&vm.name, out);
             }
+        }
+    }
+
+    fn times(&self, out: &mut BTreeMap<String, Distribution>) {
+        for (vm, responses) in self.scenario.vms.iter().zip(&self.by_group) {
+            responses.times(&vm.name, out);
         }
     }
 

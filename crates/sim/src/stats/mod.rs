@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is counted while a machine runs: per VM, and for the host's own threads. No allocation after
 //! the VMs are known.
+pub mod blame;
+pub mod recent;
+
 use crate::workload::api::{Nanos, VmId};
+use blame::Blame;
 use hdrhistogram::Histogram;
 
 /// More VMs than this share their group's histograms (which are some tens of KiB each).
@@ -17,10 +21,12 @@ pub struct Counters {
     pub ran_ns: u64,
     /// Useful work done, ns (costs excluded).
     pub work_ns: u64,
-    /// Time in run queues, ns, and stays there.
+    /// Time in run queues, ns: the part of each stay that lies in the measured window. And stays that ended there.
     pub waited_ns: u64,
     pub waits: u64,
     pub migrations: u64,
+    /// Longest stay in a run queue that ended, ns.
+    pub longest_ns: u64,
 }
 
 /// Counts of times, logarithmic with 128 steps per power of two (0.8 %): one addition per time. Read as an
@@ -87,14 +93,18 @@ pub struct Pair {
 pub struct Stats {
     /// Per VM, then one entry for everything else.
     pub vms: Vec<Counters>,
-    /// Histogram of each entry of `vms`.
+    /// Histogram of each entry of `vms`, and its group (the host's threads: the number after the last).
     pair_of: Vec<u32>,
+    group_of: Vec<u32>,
     pub pairs: Vec<Pair>,
+    pub blame: Blame,
+    /// Waits are on account up to here.
+    pub settled_at: Nanos,
 }
 
 impl Stats {
     /// `groups[vm]` is the VM's group number.
-    pub fn new(groups: &[u32]) -> Self {
+    pub fn new(groups: &[u32], cpus: u32) -> Self {
         let n = groups.len();
         let nr_groups = groups.iter().max().map_or(0, |m| m + 1);
         let mut pair_of: Vec<u32> = if n <= OWN_HISTOGRAMS {
@@ -108,10 +118,14 @@ impl Stats {
             nr_groups
         };
         pair_of.push(own);
+        let group_of = groups.iter().copied().chain([nr_groups]).collect();
         Stats {
             vms: vec![Counters::default(); n + 1],
             pair_of,
+            group_of,
             pairs: vec![Pair::default(); own as usize + 1],
+            blame: Blame::new(groups, cpus),
+            settled_at: 0,
         }
     }
 
@@ -120,7 +134,10 @@ impl Stats {
         Stats {
             vms: vec![Counters::default()],
             pair_of: Vec::new(),
+            group_of: vec![0],
             pairs: Vec::new(),
+            blame: Blame::default(),
+            settled_at: 0,
         }
     }
 
@@ -140,6 +157,11 @@ impl Stats {
         self.pair_of[entry as usize]
     }
 
+    /// Group of an entry.
+    pub fn group_of(&self, entry: u32) -> u32 {
+        self.group_of[entry as usize]
+    }
+
     #[inline]
     pub fn ran(&mut self, entry: u32, ns: Nanos) {
         self.vms[entry as usize].ran_ns += ns;
@@ -155,24 +177,50 @@ impl Stats {
         self.vms[entry as usize].migrations += 1;
     }
 
-    /// A stay in the run queue is over; `woken`: it began with a wake-up from sleep.
+    /// A stay in the run queue is over; `woken`: it began with a wake-up from sleep. `true`: it is the longest of
+    /// its VM so far.
     #[inline]
-    pub fn waited(&mut self, entry: u32, ns: Nanos, woken: bool) {
+    pub fn waited(&mut self, entry: u32, since: Nanos, now: Nanos, woken: bool) -> bool {
+        let ns = now - since;
         let c = &mut self.vms[entry as usize];
-        c.waited_ns += ns;
+        c.waited_ns += now - since.max(self.settled_at);
         c.waits += 1;
+        let longest = ns > c.longest_ns;
+        c.longest_ns = c.longest_ns.max(ns);
         let Some(pair) = self.pair_of.get(entry as usize) else {
-            return;
+            return longest;
         };
         let pair = &mut self.pairs[*pair as usize];
         pair.run_delay.record(ns);
         if woken {
             pair.wakeup.record(ns);
         }
+        longest
     }
 
-    /// Forget everything so far (the warm-up is over).
+    /// A stay in the run queue goes on; what lies before now is on account.
+    pub fn still_waits(&mut self, entry: u32, since: Nanos, now: Nanos) {
+        self.vms[entry as usize].waited_ns += now - since.max(self.settled_at);
+    }
+
+    /// Does what threads waited equal what they waited for? The sums of the first class where not: waited, attributed.
+    /// Only right after everything was settled.
+    pub fn unexplained(&self) -> Option<(usize, u64, u64)> {
+        let mut waited = vec![0u64; self.blame.classes()];
+        for (entry, c) in self.vms.iter().enumerate() {
+            waited[self.blame.class_of(entry as u32)] += c.waited_ns;
+        }
+        (0..waited.len())
+            .map(|w| {
+                let causes = (0..self.blame.causes()).map(|c| self.blame.between(w, c));
+                (w, waited[w], causes.fold(0, u64::wrapping_add))
+            })
+            .find(|(_, waited, explained)| waited != explained)
+    }
+
+    /// Forget everything so far (the warm-up is over, and everything is settled).
     pub fn reset(&mut self) {
+        self.blame.reset();
         self.vms.fill(Counters::default());
         for p in &mut self.pairs {
             p.wakeup.reset();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth scenario list|show|check|help`.
+//! `berth scenario list|show|import|check|help`.
 use crate::exit::{Done, Failure};
 use crate::output::print;
-use berth_scenario::{Edit, Loaded, help, read, shipped, show};
+use berth_scenario::{Edit, Input, Loaded, help, read, rtapp, shipped, show};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
@@ -34,6 +34,11 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Prints an rt-app file (JSON) as a scenario
+    Import {
+        /// The file
+        file: std::path::PathBuf,
+    },
     /// Reads scenarios and says what is wrong
     Check {
         /// Ready scenarios or files
@@ -63,6 +68,11 @@ pub fn run(args: &Args) -> Done {
             set,
             json,
         } => show_one(scenario, *full, set, *json),
+        Verb::Import { file } => {
+            let input = Input::from_file(file)?;
+            print(&rtapp::import(&input)?);
+            Ok(())
+        }
         Verb::Check { scenarios, set } => check(scenarios, set),
         Verb::Help { markdown: true, .. } => {
             print(&help::markdown());

@@ -16,6 +16,7 @@ pub mod phrase;
 pub mod placement;
 pub mod quantity;
 mod read;
+pub mod rtapp;
 pub mod section;
 pub mod shipped;
 pub mod show;

@@ -2,6 +2,7 @@
 //! The ready scenarios of `scenarios/`, found by name without any file.
 use crate::diag::{Error, Result, nearest};
 use crate::read::Input;
+use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
@@ -26,14 +27,14 @@ pub const SHIPPED: [(&str, &str); 6] = [
     ("hotplug", include_str!("../../../scenarios/hotplug.toml")),
 ];
 
-/// The scenario a user means: a file if there is one of that path, else a shipped one.
+/// The scenario a user means: a file if there is one of that path (an rt-app file is imported), else a shipped one.
 ///
 /// # Errors
 /// Neither; with the nearest name.
 pub fn find(what: &str) -> Result<Input> {
     let path = Path::new(what);
     if path.is_file() {
-        return Input::from_file(path);
+        return imported(Input::from_file(path)?);
     }
     if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == what) {
         let shown = format!("{name}.toml");
@@ -55,6 +56,19 @@ pub fn find(what: &str) -> Result<Input> {
         what.escape_debug()
     ))
     .note(format!("Shipped: {}", names.join(", "))))
+}
+
+/// An rt-app file as the scenario that it is imported as; a scenario as it is.
+fn imported(input: Input) -> Result<Input> {
+    if !rtapp::is_json(&input.text) {
+        return Ok(input);
+    }
+    let text = rtapp::import(&input)?;
+    Ok(Input {
+        shown: format!("{} as a scenario", input.shown),
+        text,
+        ..input
+    })
 }
 
 /// The first comment lines of a scenario: what it asks.

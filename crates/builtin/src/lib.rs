@@ -37,6 +37,17 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
     ALL.iter().find(|b| b.name == name)
 }
 
+/// Stands in for the kernel's own scheduler where there is no kernel: arms and guests called `linux`.
+///
+/// # Panics
+/// Never: a test holds that it is shipped.
+pub fn linux_model() -> &'static Builtin {
+    find(LINUX_MODEL).expect("the model of Linux is shipped")
+}
+
+/// Name of [`linux_model`].
+pub const LINUX_MODEL: &str = "eevdf";
+
 impl Builtin {
     /// Load it. For the default kernel profile nothing is compiled; another profile may fold other
     /// branches away and is compiled once, then cached.
@@ -65,6 +76,7 @@ mod tests {
     fn shipped_policies_load_from_their_linked_code() {
         assert!(find("vmfair").is_some(), "the default policy is shipped");
         assert!(find("nothing").is_none());
+        assert_eq!(linux_model().name, LINUX_MODEL);
         for builtin in all() {
             let policy = builtin.load(&LoadOptions::default()).unwrap();
             let program = object::load(builtin.object, &KernelProfile::default()).unwrap();

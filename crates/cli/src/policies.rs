@@ -19,7 +19,7 @@ pub fn is_file(policy: &str) -> bool {
     policy.contains('/') || policy.ends_with(".bpf.c") || policy.ends_with(".bpf.o")
 }
 
-/// Loads a policy by name or file.
+/// Loads a policy by name or file; `linux` is the model that stands in for it.
 ///
 /// # Errors
 /// Nobody ships it, there is no such file, it does not compile, or it needs what the simulator does not have.
@@ -27,7 +27,12 @@ pub fn load(policy: &str, options: &LoadOptions) -> Result<Policy, Failure> {
     if is_file(policy) {
         return Policy::from_path(Path::new(policy), options).map_err(|e| wrong(policy, &e));
     }
-    match berth_builtin::find(policy) {
+    let name = if policy == "linux" {
+        berth_builtin::LINUX_MODEL
+    } else {
+        policy
+    };
+    match berth_builtin::find(name) {
         Some(builtin) => builtin.load(options).map_err(|e| wrong(policy, &e)),
         None => Err(unknown(policy)),
     }

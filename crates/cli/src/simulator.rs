@@ -10,10 +10,6 @@ use berth_scenario::model::{Arm, Scenario};
 use berth_sim::run::{Options, run_one};
 use std::collections::BTreeMap;
 
-/// Why `linux` has no runs here.
-const NO_LINUX: &str =
-    "the kernel's own scheduler has no model in this release's simulator; `berth lab` runs it";
-
 /// Everything that runs need. Positions are those of the plan.
 pub struct Simulator {
     /// Per variant and arm; none where the arm is absent.
@@ -28,7 +24,7 @@ struct Cell {
 }
 
 impl Simulator {
-    /// Loads every policy once, checks parameters, and marks the arms that cannot run here.
+    /// Loads every policy once and checks parameters. `linux` is its model here.
     ///
     /// # Errors
     /// A policy that cannot be loaded, or a parameter that it does not have.
@@ -44,10 +40,14 @@ impl Simulator {
                     row.push(None);
                     continue;
                 }
-                if arm.policy == "linux" {
-                    planned.absent = Some(NO_LINUX.into());
-                    row.push(None);
-                    continue;
+                if let Some(name) = arm.params.keys().next()
+                    && arm.policy == "linux"
+                {
+                    return Err(Failure::Input(format!(
+                        "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no parameters; an arm with policy = \"{}\" takes its model's",
+                        arm.name,
+                        berth_builtin::LINUX_MODEL
+                    )));
                 }
                 let scenario = variant.scenario.for_arm(arm);
                 let key = (arm.policy.clone(), scenario.host.kernel.clone());

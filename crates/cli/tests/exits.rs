@@ -148,8 +148,15 @@ fn wrong_input_is_status_2_and_runs_nothing() {
             "did you mean `vmfair`?",
         ),
         (
-            &["sim", "short.toml", "--arm", "linux"],
-            "no arm of the scenario can run here",
+            &[
+                "sim",
+                "short.toml",
+                "--arm",
+                "linux",
+                "--set",
+                "policy.slice_us=1",
+            ],
+            "which takes no parameters",
         ),
         (
             &["sim", "short.toml", "--policy", "./nothere.bpf.c"],

@@ -114,7 +114,7 @@ kview! {
     "load_weight" => LoadWeight { weight: u64, inv_weight: u32 }
     "sched_entity" => SchedEntity {
         exec_start: u64, sum_exec_runtime: u64, nr_migrations: u64,
-        load: LoadWeight, on_rq: u8, prev_sum_exec_runtime: u64, vruntime: u64, slice: u64,
+        load: LoadWeight, on_rq: u8, custom_slice: u8, prev_sum_exec_runtime: u64, vruntime: u64, slice: u64,
     }
     "sched_info" => SchedInfo { pcount: u64, run_delay: u64, last_arrival: u64, last_queued: u64 }
     "scx_dispatch_q" => ScxDispatchQ { nr: u32, seq: u32, id: u64 }

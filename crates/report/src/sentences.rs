@@ -221,6 +221,12 @@ pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
             put(&format!("{} `-`: ", arm.name), why);
         }
     }
+    for arm in experiment.arms.iter().filter(|a| a.models_linux()) {
+        put(
+            &format!("{}: ", arm.name),
+            "here the policy eevdf, a model of the kernel's own scheduler (berth policy show eevdf); `berth lab` runs the real one",
+        );
+    }
     for note in experiment.all_notes() {
         put("note: ", &note);
     }

@@ -58,7 +58,7 @@ fn does_work(experiment: &Experiment, group: &Group) -> bool {
 /// The table, one line each; every line ends without blanks.
 pub fn table(experiment: &Experiment, style: &Style) -> String {
     let mut columns = columns(experiment);
-    let names: Vec<String> = experiment.arms.iter().map(|a| a.name.clone()).collect();
+    let names: Vec<String> = experiment.arms.iter().map(|a| a.label()).collect();
     let first = names
         .iter()
         .map(|n| width(n))

@@ -85,6 +85,21 @@ pub struct Arm {
     pub absent: Option<String>,
 }
 
+impl Arm {
+    /// Its name in tables; says so where a model stands in for the kernel's own scheduler.
+    pub fn label(&self) -> String {
+        match self.models_linux() {
+            true => format!("{} (EEVDF model)", self.name),
+            false => self.name.clone(),
+        }
+    }
+
+    /// A policy object does the work of the kernel's own scheduler.
+    pub fn models_linux(&self) -> bool {
+        self.policy == "linux" && self.hash.is_some()
+    }
+}
+
 impl Experiment {
     /// Values of a metric of an arm, by seed.
     pub fn values(&self, arm: &str, metric: &str) -> BySeed {

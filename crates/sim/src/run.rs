@@ -150,7 +150,11 @@ fn instance(
     config
         .kconfig
         .insert("CONFIG_HZ".into(), Kconfig::Int(hz as i64));
-    identity::prepare(&mut config, policy, &k.topo, vms.len());
+    let ticks = match k.hz {
+        Hz::Ticks(hz) => hz,
+        Hz::Exact => 0,
+    };
+    identity::prepare(&mut config, policy, &k.topo, vms.len(), ticks);
     let ops_var = opts.ops_var.as_deref();
     let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
     identity::fill(&instance, &k.topo, vms, |vm| k.cgroups.of_vm(vm) as u64 + 1)

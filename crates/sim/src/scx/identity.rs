@@ -31,7 +31,7 @@ fn bytes(words: &[u32]) -> Vec<u8> {
 }
 
 /// Sizes and constants that depend on the machine, before the instance is made.
-pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vms: usize) {
+pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vms: usize, hz: u32) {
     let (cpus, llcs, nodes) = (topo.nr_cpus(), topo.llcs.len() as u32, topo.nr_nodes());
     for map in &policy.program().maps {
         let entries = match &map.name {
@@ -55,6 +55,7 @@ pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vm
         ("nr_cpu_ids", cpus),
         ("berth_nr_llcs", llcs),
         ("berth_nr_nodes", nodes),
+        ("berth_hz", hz),
     ] {
         if has(name) {
             config

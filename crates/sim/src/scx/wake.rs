@@ -181,6 +181,8 @@ impl Handle {
         ts.scx.ddsp_dsq_id = DSQ_INVALID;
         ts.scx.slice = self.slice_dfl;
         ts.scx.weight = nice_to_weight(nice);
+        ts.se.custom_slice = (spec.slice_ns != 0) as u8;
+        ts.se.slice = spec.slice_ns;
         let stats = self.stats.index(spec.vm);
         let hot = &mut self.tasks.hot[task as usize];
         hot.class = spec.class;

@@ -119,6 +119,8 @@ pub struct TaskSpec {
     pub io: bool,
     /// -20..=19.
     pub nice: i32,
+    /// Slice it asks for with `sched_setattr`, ns; 0 = the policy's default.
+    pub slice_ns: Nanos,
     /// CPUs it may use; [`MaskId::ALL`] = every CPU.
     pub affinity: MaskId,
     pub class: SchedClass,
@@ -136,6 +138,7 @@ impl Default for TaskSpec {
             role: Role::Other,
             io: false,
             nice: 0,
+            slice_ns: 0,
             affinity: MaskId::ALL,
             class: SchedClass::Ext,
             kthread: false,

@@ -99,8 +99,8 @@ kernel_fns! {
         let Some(t) = k.task_arg("scx_bpf_task_set_slice", p) else { return 0 };
         let cpu = k.tasks.hot[t as usize].cpu;
         let running = k.cpus[cpu as usize].curr == t;
-        if running && k.policy.locked_rq != Some(cpu) {
-            // Another CPU's running task: what it has used since the last tick is not charged yet.
+        if running {
+            // What it has used up to the last tick is charged to the slice it had.
             k.sync_to_last_tick(cpu);
         }
         k.tasks.ts(t).scx.slice = slice;

@@ -148,17 +148,6 @@ fn wrong_input_is_status_2_and_runs_nothing() {
             "did you mean `vmfair`?",
         ),
         (
-            &[
-                "sim",
-                "short.toml",
-                "--arm",
-                "linux",
-                "--set",
-                "policy.slice_us=1",
-            ],
-            "which takes no parameters",
-        ),
-        (
             &["sim", "short.toml", "--policy", "./nothere.bpf.c"],
             "nothere.bpf.c",
         ),

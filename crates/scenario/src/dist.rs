@@ -24,6 +24,9 @@ pub enum Stream {
     Arrivals { client: u16, vm: u32 },
     /// Think times of one user of a closed-loop client at one VM instance.
     User { client: u16, vm: u16, user: u32 },
+    /// Sizes of the chunks of a work pool, in the order in which they are taken: the same work, whoever does it.
+    /// Home: VM ordinal, or the number of VMs for the host.
+    Pool { home: u32, pool: u32 },
 }
 
 impl Stream {
@@ -41,6 +44,9 @@ impl Stream {
                     | (u64::from(client & 0xfff) << 48)
                     | (u64::from(vm) << 32)
                     | u64::from(user)
+            }
+            Stream::Pool { home, pool } => {
+                (5 << 60) | (u64::from(pool & 0xfff_ffff) << 32) | u64::from(home)
             }
         }
     }

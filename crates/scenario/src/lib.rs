@@ -4,6 +4,7 @@
 //! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to
 //! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies
 //! changes of the command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
+pub mod chunks;
 pub mod claims;
 pub mod diag;
 pub mod dist;
@@ -21,6 +22,7 @@ pub mod section;
 pub mod shipped;
 pub mod show;
 pub mod support;
+mod sync;
 pub mod tree;
 
 pub use diag::Error;

@@ -127,6 +127,10 @@ pub enum PlacementError {
     FirstOfPool { task: String },
     #[error("task `{task}` has the step `{step}`, which cannot be done here")]
     NoSuchStep { task: String, step: &'static str },
+    #[error("{what}")]
+    Sync { task: String, what: String },
+    #[error("{0}")]
+    Network(String),
     #[error("client `{client}` sends to vm.{vm}, where no task has the step `receive {client}`")]
     ClientUnheard { client: String, vm: String },
 }
@@ -180,6 +184,7 @@ pub fn check(scenario: &Scenario) -> Result<(), PlacementError> {
 
 /// Forks, messages and clients lead somewhere.
 fn names(scenario: &Scenario) -> Result<(), PlacementError> {
+    crate::sync::check(scenario).map_err(|(task, what)| PlacementError::Sync { task, what })?;
     for task in scenario.tasks.values() {
         for step in task.first.iter().chain(&task.steps) {
             match step {

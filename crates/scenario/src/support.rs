@@ -138,34 +138,34 @@ pub static TABLE: [Row; 17] = {
     [
         //   feature       "... has no"                 keys                           simulator  lab
         row(Guests, "guest level", "vm.guest", FOLDED, FOLDED),
-        row(DriverDomain, "driver domain", "vm.role", No, No),
+        row(DriverDomain, "driver domain", "vm.role", Yes, No),
         row(
             Packets,
             "network",
             "net.path",
-            Instead("requests are interrupts"),
+            Yes,
             Instead("requests are interrupts"),
         ),
         row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", No, No),
-        row(Locks, "locks", "steps lock, unlock", No, No),
-        row(Spinning, "spin locks", "step spin", No, No),
-        row(Barriers, "barriers", "step barrier", No, No),
+        row(Locks, "locks", "steps lock, unlock", Yes, No),
+        row(Spinning, "spin locks", "step spin", Yes, No),
+        row(Barriers, "barriers", "step barrier", Yes, No),
         row(
             Events,
             "events to wait for",
             "steps wait, signal, broadcast",
-            No,
+            Yes,
             No,
         ),
         row(
             Stealing,
             "work stealing",
             "step chunks, model parallel",
-            No,
+            Yes,
             No,
         ),
         row(Disks, "disks", "steps read, write", No, No),
-        row(FirstSteps, "steps before a loop", "task.first", No, No),
+        row(FirstSteps, "steps before a loop", "task.first", Yes, No),
         row(
             WorkingSets,
             "cache warmth",
@@ -387,11 +387,13 @@ impl PlacementError {
             | PlacementError::MixedPools { vm, .. } => Some(format!("vm.{vm}.tasks")),
             PlacementError::ReceiveInside { task }
             | PlacementError::NoSuchStep { task, .. }
+            | PlacementError::Sync { task, .. }
             | PlacementError::NobodyReceives { from: task, .. } => {
                 Some(format!("task.{task}.loop"))
             }
             PlacementError::FirstOfPool { task } => Some(format!("task.{task}.first")),
             PlacementError::ClientUnheard { client, .. } => Some(format!("client.{client}.to")),
+            PlacementError::Network(_) => Some("net.path".into()),
             PlacementError::UnknownTask { .. } => None,
         }
     }

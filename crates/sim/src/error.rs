@@ -41,6 +41,9 @@ pub enum SimError {
     /// Asked for from outside ([`crate::run::Options::cancel`]).
     #[error("cancelled at {}", seconds(*at_ns))]
     Cancelled { at_ns: Nanos },
+    /// Threads that wait for each other, for ever.
+    #[error("deadlock at {}: {what}; let every task take its locks in one order, and none at a barrier", seconds(*at_ns))]
+    Deadlock { what: String, at_ns: Nanos },
     #[error("the run would last longer than {}, the most this machine's event queue can count: shorten it", seconds(*horizon_ns))]
     TooLong { horizon_ns: Nanos },
     /// Something inside a VM; policies named in it are the guest's.

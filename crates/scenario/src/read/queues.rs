@@ -116,11 +116,12 @@ fn folded(scenario: &Scenario, places: &Places) -> Result<()> {
         | PlacementError::ReceiveInside { task }
         | PlacementError::FirstOfPool { task }
         | PlacementError::NoSuchStep { task, .. }
+        | PlacementError::Sync { task, .. }
         | PlacementError::SleepingPool { task, .. }
         | PlacementError::MixedPools { first: task, .. } => places.headers.get(task),
         PlacementError::NobodyReceives { from, .. } => places.headers.get(from),
         PlacementError::ClientUnheard { client, .. } => places.clients.get(client),
-        PlacementError::UnknownTask { .. } => None,
+        PlacementError::UnknownTask { .. } | PlacementError::Network(_) => None,
     };
     Err(match place {
         Some(at) => Error::at(at, error.to_string()),

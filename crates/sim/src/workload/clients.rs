@@ -2,6 +2,7 @@
 //! Requests from outside: one stream per client and VM of its group.
 use super::api::Nanos;
 use super::mail::Asker;
+use super::net::Sizes;
 use berth_scenario::dist::{Arrivals, LONGEST_NS, Rng, Stream};
 use berth_scenario::model::{Dist, Scenario, Sends};
 use berth_scenario::placement;
@@ -16,6 +17,7 @@ pub(super) struct RequestStream {
     first: Nanos,
     stop: Nanos,
     source: Source,
+    pub sizes: Sizes,
     /// Number of its first user among all users of the scenario.
     first_user: u32,
 }
@@ -73,6 +75,7 @@ impl Clients {
                     first: spec.start_ns,
                     stop: spec.stop_ns.unwrap_or(LONGEST_NS),
                     source,
+                    sizes: Sizes::new(client.request_bytes, client.reply_bytes, scenario.net.mtu),
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario's tasks, made ready to run: names resolved to numbers.
+use super::sync::Counts;
 use berth_scenario::model::{Dist, Nanos, Scenario, Step};
 use berth_scenario::placement::{self, PlacementError};
 
@@ -22,6 +23,19 @@ pub(super) enum Op {
     /// Program number of the child.
     Fork(u32),
     Exit,
+    /// Numbers of names, see [`Programs::names`].
+    Lock(u32),
+    Spin(u32),
+    Unlock(u32),
+    Barrier(u32),
+    Wait(u32),
+    Signal(u32),
+    Broadcast(u32),
+    Chunks {
+        pool: u32,
+        chunks: u32,
+        each: Dist,
+    },
 }
 
 /// What one task does, over and over.
@@ -29,12 +43,53 @@ pub(super) enum Op {
 pub(super) struct Program {
     /// The task's name in the scenario.
     pub task: String,
-    /// For a pool, the steps after its `receive`.
+    /// What comes first, then the loop; for a pool, the steps after its `receive`.
     pub ops: Vec<Op>,
+    /// Where the loop begins.
+    pub again: u32,
     /// The queue a pool serves.
     pub queue: Option<u16>,
     /// Periods of its timers, in the order of the steps.
     pub periods: Vec<Nanos>,
+    /// Barriers and work pools in its steps, each once.
+    pub barriers: Vec<u32>,
+    pub pools: Vec<u32>,
+}
+
+/// Names of what threads share; a number is a position.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub locks: Vec<String>,
+    pub barriers: Vec<String>,
+    pub conditions: Vec<String>,
+    pub pools: Vec<String>,
+}
+
+impl Names {
+    pub fn counts(&self) -> Counts {
+        Counts {
+            locks: self.locks.len() as u32,
+            barriers: self.barriers.len() as u32,
+            conditions: self.conditions.len() as u32,
+            pools: self.pools.len() as u32,
+        }
+    }
+}
+
+/// Position of a name in a list, where it is added if it is new.
+fn number(names: &mut Vec<String>, name: &str) -> u32 {
+    let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
+        names.push(name.to_string());
+        names.len() - 1
+    });
+    at as u32
+}
+
+fn add(list: &mut Vec<u32>, number: u32) -> u32 {
+    if !list.contains(&number) {
+        list.push(number);
+    }
+    number
 }
 
 /// All tasks of a scenario, in the order of their names.
@@ -45,6 +100,7 @@ pub(super) struct Programs {
     pub queues: Vec<String>,
     /// CPU lists of the affinity steps.
     pub masks: Vec<Vec<u32>>,
+    pub names: Names,
 }
 
 impl Programs {
@@ -62,16 +118,21 @@ impl Programs {
             all: Vec::new(),
             queues,
             masks: Vec::new(),
+            names: Names::default(),
         };
         for task in scenario.tasks.values() {
             let queue = placement::pool_queue(task).and_then(|q| programs.queue(q));
             let mut program = Program {
                 task: task.name.clone(),
                 ops: Vec::new(),
+                again: task.first.len() as u32,
                 queue,
                 periods: Vec::new(),
+                barriers: Vec::new(),
+                pools: Vec::new(),
             };
-            for step in task.steps.iter().skip(usize::from(queue.is_some())) {
+            let looped = task.steps.iter().skip(usize::from(queue.is_some()));
+            for step in task.first.iter().chain(looped) {
                 let op = programs.resolve(scenario, &mut program, step)?;
                 program.ops.push(op);
             }
@@ -129,16 +190,26 @@ impl Programs {
                 })? as u32)
             }
             Step::Exit => Op::Exit,
-            Step::Lock { .. }
-            | Step::Spin { .. }
-            | Step::Unlock { .. }
-            | Step::Barrier { .. }
-            | Step::Wait { .. }
-            | Step::Signal { .. }
-            | Step::Broadcast { .. }
-            | Step::Chunks { .. }
-            | Step::Read { .. }
-            | Step::Write { .. } => {
+            Step::Lock { name } => Op::Lock(number(&mut self.names.locks, name)),
+            Step::Spin { name } => Op::Spin(number(&mut self.names.locks, name)),
+            Step::Unlock { name } => Op::Unlock(number(&mut self.names.locks, name)),
+            Step::Barrier { name } => {
+                let barrier = number(&mut self.names.barriers, name);
+                Op::Barrier(add(&mut program.barriers, barrier))
+            }
+            Step::Wait { name } => Op::Wait(number(&mut self.names.conditions, name)),
+            Step::Signal { name } => Op::Signal(number(&mut self.names.conditions, name)),
+            Step::Broadcast { name } => Op::Broadcast(number(&mut self.names.conditions, name)),
+            Step::Chunks { name, chunks, each } => {
+                let pool = number(&mut self.names.pools, name);
+                Op::Chunks {
+                    pool: add(&mut program.pools, pool),
+                    chunks: *chunks,
+                    each: each.clone(),
+                }
+            }
+            // The seam for disks: a device with a queue, and the thread that serves it.
+            Step::Read { .. } | Step::Write { .. } => {
                 return Err(PlacementError::NoSuchStep {
                     task: program.task.clone(),
                     step: step.word(),

@@ -12,6 +12,15 @@ pub(super) const KIND_REQUEST: u64 = 0;
 pub(super) const KIND_REQUEST_HERE: u64 = 1;
 pub(super) const KIND_VM_START: u64 = 2;
 pub(super) const KIND_VM_STOP: u64 = 3;
+/// The parcel at the head of the wire has come to the host.
+pub(super) const KIND_ARRIVED: u64 = 4;
+/// The NIC interrupts for a VM's queue; the second, on the CPU it is meant for.
+pub(super) const KIND_NIC_IRQ: u64 = 5;
+pub(super) const KIND_NIC_IRQ_HERE: u64 = 6;
+/// That interrupt is over.
+pub(super) const KIND_POLL: u64 = 7;
+/// The parcel at the head of the other wire has come to its client.
+pub(super) const KIND_ANSWERED: u64 = 8;
 
 pub(super) fn token(kind: u64, number: u32) -> u64 {
     kind << KIND_SHIFT | u64::from(number)
@@ -23,7 +32,7 @@ impl ScenarioWorkload {
         self.mail.put(home, queue, message);
         if let Some(thread) = self.waiter(home, queue) {
             self.mail.leave(thread);
-            ctx.wake(self.threads[thread as usize].task);
+            self.wake(thread, ctx);
         }
     }
 
@@ -39,7 +48,7 @@ impl ScenarioWorkload {
     pub(super) fn request(&mut self, asker: u32, moved: bool, now: Nanos, ctx: &mut Ctx) {
         let from = self.clients.askers[asker as usize];
         let (home, queue) = self.targets[from.stream as usize];
-        if !moved {
+        if !moved && self.net.is_none() {
             // Where the interrupt goes: the CPU of the thread it wakes.
             let waiter = self.waiter(home, queue);
             let cpu = waiter.map_or(ctx.cpu(), |t| self.threads[t as usize].cpu);
@@ -53,7 +62,11 @@ impl ScenarioWorkload {
             sent: now,
             from: Some(from),
         };
-        self.send(home, queue, message, ctx);
+        if self.net.is_some() {
+            self.send_in(message, now, ctx);
+        } else {
+            self.send(home, queue, message, ctx);
+        }
         let stream = &mut self.clients.streams[from.stream as usize];
         if stream.is_open()
             && let Some(at) = stream.next(from.user, now)
@@ -73,9 +86,20 @@ impl ScenarioWorkload {
     ) {
         let t = &mut self.threads[thread as usize];
         let home = t.home;
-        let Some(message) = t.in_hand.take() else {
-            return;
-        };
+        if let Some(message) = t.in_hand.take() {
+            self.close(home, message, now, answered, ctx);
+        }
+    }
+
+    /// A request of a client, sent to this home, leaves the system.
+    pub(super) fn close(
+        &mut self,
+        home: u32,
+        message: Message,
+        now: Nanos,
+        answered: bool,
+        ctx: Option<&mut Ctx>,
+    ) {
         let Some(from) = message.from else { return };
         self.flow.leave(message.sent, now, answered);
         if !answered {
@@ -88,6 +112,10 @@ impl ScenarioWorkload {
         if now >= self.measure_from && home < self.nr_vms {
             let group = self.groups[home as usize] as usize;
             self.by_group[group].record(response);
+            let sizes = &self.clients.streams[from.stream as usize].sizes;
+            let traffic = &mut self.traffic[group];
+            traffic.answered += 1;
+            traffic.bytes += sizes.bytes[0] + sizes.bytes[1];
             if self.scenario.vms[group].count > 1 {
                 let vm = &mut self.by_vm[home as usize];
                 vm.get_or_insert_with(|| Responses::new(2)).record(response);

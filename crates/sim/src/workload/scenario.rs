@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The work of a scenario: threads, clients, VMs that start and stop.
-use super::api::{Action, CpuId, Ctx, Nanos, TaskId, Who, Workload};
+use super::api::{Action, CpuId, Ctx, Nanos, Role, TaskId, Who, Workload};
 use super::clients::Clients;
 use super::flow::{Flow, Responses};
 use super::mail::{Asker, Mail};
+use super::net::Net;
 use super::program::Programs;
 use super::requests::*;
+use super::sync::Sync;
 use super::threads::{Host, Served, Thread};
 use crate::machine::MaskId;
 use berth_results::detail::Distribution;
+use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, HostThread, PlacementError, Work};
 use std::collections::BTreeMap;
@@ -48,6 +51,21 @@ pub struct ScenarioWorkload {
     pub(super) ordinals: u32,
     /// Response times in the order of replies, if asked for.
     pub(super) record: Option<Vec<Nanos>>,
+    /// `None`: requests are interrupts, nothing lies between clients and tasks.
+    pub(super) net: Option<Net>,
+    pub(super) sync: Sync,
+    /// By VM group, since the warm-up.
+    pub(super) traffic: Vec<Traffic>,
+}
+
+/// What clients and a VM group have exchanged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    /// Requests answered, and the bytes of these requests and replies.
+    pub answered: u64,
+    pub bytes: u64,
+    /// Packets that the NIC received for it or sent from it.
+    pub packets: u64,
 }
 
 impl ScenarioWorkload {
@@ -72,7 +90,22 @@ impl ScenarioWorkload {
                 routes.push(home.map(|vm| vm.unwrap_or(nr_vms)));
             }
         }
+        let nr_cpus = scenario.host.nr_cpus();
+        let has_work = |vm: u32, vcpu: u32| {
+            let of = |t: &HostThread| t.vm.as_ref().is_some_and(|v| v.ordinal == vm);
+            threads.iter().any(|t| of(t) && t.vcpu == Some(vcpu))
+        };
+        let (net, back_threads) = match Net::new(scenario, nr_cpus, has_work)? {
+            Some((net, threads)) => (Some(net), threads),
+            None => (None, Vec::new()),
+        };
+        let sync = Sync::new(homes as u32, programs.names.counts(), |home, pool| {
+            Rng::new(seed, Stream::Pool { home, pool })
+        });
         let mut workload = ScenarioWorkload {
+            net,
+            sync,
+            traffic: vec![Traffic::default(); scenario.vms.len()],
             seed,
             mail: Mail::new(homes, programs.queues.len()),
             programs,
@@ -80,7 +113,7 @@ impl ScenarioWorkload {
             threads: Vec::new(),
             free: Vec::new(),
             hosts: Vec::new(),
-            initial: threads.len() as u32,
+            initial: (threads.len() + back_threads.len()) as u32,
             children: BTreeMap::new(),
             serves: Vec::new(),
             clients,
@@ -99,6 +132,9 @@ impl ScenarioWorkload {
         };
         for (root, spec) in (0..).zip(threads) {
             workload.describe(spec, root);
+        }
+        for (hand, back) in (0..).zip(back_threads) {
+            workload.describe_back_end(&back, hand);
         }
         Ok(workload)
     }
@@ -137,11 +173,38 @@ impl ScenarioWorkload {
             }
         };
         let serves = (first, (self.serves.len() as u32 - first) as u16);
+        let mut shared = (Vec::new(), Vec::new());
+        let served = self.serves[first as usize..].iter().map(|s| s.program);
+        for p in served.chain([program]) {
+            let p = &self.programs.all[p as usize];
+            shared.0.extend(
+                p.barriers
+                    .iter()
+                    .filter(|b| !shared.0.contains(*b))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            );
+            shared.1.extend(
+                p.pools
+                    .iter()
+                    .filter(|b| !shared.1.contains(*b))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let role = match spec.role {
+            placement::Role::Vcpu => Role::Vcpu,
+            placement::Role::Other => Role::Other,
+        };
         self.hosts.push(Host {
             spec,
+            role,
             program,
             serves,
             root,
+            back: None,
+            barriers: shared.0,
+            pools: shared.1,
         });
         self.hosts.len() as u32 - 1
     }
@@ -152,11 +215,12 @@ impl Workload for ScenarioWorkload {
         let masks = std::mem::take(&mut self.programs.masks);
         self.masks = masks.iter().map(|cpus| ctx.mask(cpus)).collect();
         // Ordinals of random streams are positions in the list of threads, whenever their VM starts.
+        let mut seen = vec![false; self.nr_vms as usize + 1];
         for host in 0..self.initial {
             let spec = &self.hosts[host as usize].spec;
             let (start, stop) = (spec.start_ns, spec.stop_ns);
             let home = self.home_of(host);
-            let first_of_home = host == 0 || self.home_of(host - 1) != home;
+            let first_of_home = !seen[home as usize];
             if start == 0 {
                 self.start_thread(host, ctx);
             } else if first_of_home {
@@ -165,6 +229,7 @@ impl Workload for ScenarioWorkload {
             if let (Some(stop), true) = (stop, first_of_home) {
                 ctx.at(stop, token(KIND_VM_STOP, home));
             }
+            seen[home as usize] = true;
         }
         for asker in 0..self.clients.askers.len() as u32 {
             let Asker { stream, user } = self.clients.askers[asker as usize];
@@ -193,6 +258,11 @@ impl Workload for ScenarioWorkload {
         match token >> KIND_SHIFT {
             KIND_REQUEST => self.request(number, false, now, ctx),
             KIND_REQUEST_HERE => self.request(number, true, now, ctx),
+            KIND_ARRIVED => self.arrived(now, ctx),
+            KIND_NIC_IRQ => self.nic_irq(number, false, now, ctx),
+            KIND_NIC_IRQ_HERE => self.nic_irq(number, true, now, ctx),
+            KIND_POLL => self.poll(number, now, ctx),
+            KIND_ANSWERED => self.answered(now, ctx),
             KIND_VM_START => self.start_vm(number, ctx),
             _ => self.stop_vm(number, now, ctx),
         }
@@ -200,13 +270,25 @@ impl Workload for ScenarioWorkload {
 
     fn measure_from(&mut self, now: Nanos) {
         self.measure_from = now;
+        self.traffic.fill(Traffic::default());
     }
 
-    fn metrics(&self, _now: Nanos, out: &mut BTreeMap<String, f64>) {
+    fn metrics(&self, now: Nanos, out: &mut BTreeMap<String, f64>) {
         let asked = |vm: &str| self.scenario.clients.iter().any(|c| c.to == vm);
-        for (vm, responses) in self.scenario.vms.iter().zip(&self.by_group) {
-            if asked(&vm.name) {
-                responses.metrics(&vm.name, out);
+        let seconds = now.saturating_sub(self.measure_from).max(1) as f64 / 1e9;
+        let vms = self.scenario.vms.iter().zip(&self.by_group);
+        for ((vm, responses), traffic) in vms.zip(&self.traffic) {
+            if !asked(&vm.name) {
+                continue;
+            }
+            responses.metrics(&vm.name, out);
+            let mut rate = |what: &str, n: u64| {
+                out.insert(format!("{}.{what}", vm.name), n as f64 / seconds);
+            };
+            rate("requests", traffic.answered);
+            rate("throughput", traffic.bytes * 8);
+            if self.net.is_some() {
+                rate("packets", traffic.packets);
             }
         }
         for vm in placement::instances(&self.scenario) {
@@ -224,9 +306,15 @@ impl Workload for ScenarioWorkload {
 
     fn violated(&self, now: Nanos) -> Option<String> {
         let in_hand = self.threads.iter().filter_map(|t| t.in_hand.as_ref());
+        let outside = self
+            .net
+            .iter()
+            .flat_map(|n| n.parcels().map(|p| &p.message));
         let requests = in_hand
             .chain(self.mail.messages())
+            .chain(outside)
             .filter(|m| m.from.is_some());
-        self.flow.violated(now, requests.map(|m| m.sent))
+        let whole = self.flow.violated(now, requests.map(|m| m.sent));
+        whole.or_else(|| self.net.as_ref()?.violated(now))
     }
 }

@@ -11,6 +11,9 @@ impl ScenarioWorkload {
     pub(super) fn step(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
         let mut rounds = 0;
         self.threads[who.token as usize].cpu = who.cpu;
+        if let Some(back) = self.threads[who.token as usize].back {
+            return self.move_packets(who, back, now, ctx);
+        }
         loop {
             let t = &mut self.threads[who.token as usize];
             let program = &self.programs.all[t.program as usize];
@@ -26,12 +29,17 @@ impl ScenarioWorkload {
                     }
                 }
                 if t.serves.1 == 0 {
-                    t.step = 0;
+                    t.step = program.again;
                 } else {
                     t.step = IDLE;
                     self.finish(who.token, now, false, None);
                     if !self.take_message(who) {
+                        self.threads[who.token as usize].slept = true;
                         return Action::Block;
+                    }
+                    let ns = self.receive_cost(who.token);
+                    if ns > 0 {
+                        return Action::Compute { ns };
                     }
                 }
                 continue;
@@ -57,7 +65,24 @@ impl ScenarioWorkload {
                     };
                     return Action::SleepUntil { at };
                 }
-                Op::Reply => self.finish(who.token, now, true, Some(ctx)),
+                Op::Reply if self.net.is_none() => self.finish(who.token, now, true, Some(ctx)),
+                Op::Reply => {
+                    let cost = match &t.in_hand {
+                        Some(message) if message.from.is_some() && !t.packed => {
+                            let message = *message;
+                            self.cost_out(&message)
+                        }
+                        _ => 0,
+                    };
+                    let t = &mut self.threads[who.token as usize];
+                    if cost > 0 {
+                        t.packed = true;
+                        t.step -= 1;
+                        return Action::Compute { ns: cost };
+                    }
+                    t.packed = false;
+                    self.transmit(who.token, now, ctx);
+                }
                 Op::Send(queue) => {
                     let (queue, home) = (*queue, t.home as usize);
                     let route = self.routes[home * self.programs.queues.len() + usize::from(queue)];
@@ -84,7 +109,13 @@ impl ScenarioWorkload {
                 }
                 Op::Exit => {
                     self.finish(who.token, now, false, None);
+                    self.leave_shared(who.token, ctx);
                     return Action::Exit;
+                }
+                _ => {
+                    if let Some(action) = self.share(who, now, ctx) {
+                        return action;
+                    }
                 }
             }
         }

@@ -2,10 +2,11 @@
 //! Threads of a scenario: from their description to a task of the machine, forks, VMs that start and stop.
 use super::api::{CpuId, Ctx, Nanos, Role, TaskId, TaskSpec};
 use super::mail::Message;
+use super::net::BackThread;
 use super::scenario::ScenarioWorkload;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::Class;
-use berth_scenario::placement::{self, HostThread};
+use berth_scenario::model::{Class, NetPath};
+use berth_scenario::placement::{self, HostThread, Work};
 
 /// A pool thread between two messages has this as its next step.
 pub(super) const IDLE: u32 = u32::MAX;
@@ -27,6 +28,14 @@ pub(super) struct Thread {
     pub serves: (u32, u16),
     pub alive: bool,
     pub in_hand: Option<Message>,
+    /// It slept before it took what is in hand.
+    pub slept: bool,
+    /// It has done the packets of the reply it is about to send.
+    pub packed: bool,
+    /// It is at a step that shares out work, and has had some of it.
+    pub sharing: bool,
+    /// Back end it works for, and its number among their threads.
+    pub back: Option<(u32, u32)>,
     /// CPU it was last seen on: where interrupts for it arrive.
     pub cpu: CpuId,
     /// Position in [`ScenarioWorkload::hosts`].
@@ -51,10 +60,16 @@ pub(super) struct Served {
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     pub spec: HostThread,
+    pub role: Role,
     pub program: u32,
     pub serves: (u32, u16),
     /// The thread of the start it descends from.
     pub root: u32,
+    /// See [`Thread::back`].
+    pub back: Option<(u32, u32)>,
+    /// Barriers and work pools it comes to.
+    pub barriers: Vec<u32>,
+    pub pools: Vec<u32>,
 }
 
 impl ScenarioWorkload {
@@ -65,13 +80,14 @@ impl ScenarioWorkload {
             spec,
             program,
             serves,
+            back,
             ..
         } = &self.hosts[host as usize];
         let mut phase_rng = Rng::new(self.seed, Stream::Phase(ordinal));
         // One phase per period, drawn in the order of the steps; pools one after the other.
         let served = &self.serves[serves.0 as usize..][..usize::from(serves.1)];
         let mut phases: Vec<Phase> = Vec::new();
-        let own = (served.is_empty()).then_some(*program);
+        let own = (served.is_empty() && back.is_none()).then_some(*program);
         for program in served.iter().map(|s| s.program).chain(own) {
             for &period in &self.programs.all[program as usize].periods {
                 if !phases.iter().any(|p| p.period == period) {
@@ -91,6 +107,10 @@ impl ScenarioWorkload {
             serves: *serves,
             alive: true,
             in_hand: None,
+            slept: false,
+            packed: false,
+            sharing: false,
+            back: *back,
             cpu: ctx.cpu(),
             host,
         };
@@ -104,16 +124,18 @@ impl ScenarioWorkload {
                 self.threads.len() as u32 - 1
             }
         };
+        if !self.sync.is_unused() && back.is_none() {
+            let host = &self.hosts[host as usize];
+            let home = self.threads[slot as usize].home;
+            self.sync.join(slot, home, &host.barriers, &host.pools);
+        }
         let vm = spec.vm.as_ref().map(|vm| &self.scenario.vms[vm.group]);
         TaskSpec {
             token: slot,
             name: spec.name.clone(),
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
             vcpu: spec.vcpu.unwrap_or(0),
-            role: match spec.role {
-                placement::Role::Vcpu => Role::Vcpu,
-                placement::Role::Other => Role::Other,
-            },
+            role: self.hosts[host as usize].role,
             io: vm.is_some_and(|vm| {
                 vm.class == Class::Mixed && spec.vcpu.is_some_and(|v| v < vm.reserved_vcpus)
             }),
@@ -141,6 +163,47 @@ impl ScenarioWorkload {
         let ordinal = self.ordinals;
         self.ordinals += 1;
         Some(self.prepare(host, ordinal, ctx))
+    }
+
+    /// Adds the description of a thread that moves packets: it belongs to the VM, like every thread of it.
+    pub(super) fn describe_back_end(&mut self, thread: &BackThread, hand: u32) {
+        let vms = placement::instances(&self.scenario);
+        let instance = &vms[thread.vm as usize];
+        let vm = &self.scenario.vms[instance.group];
+        let (role, what) = match (thread.vcpu, self.scenario.net.path) {
+            (Some(vcpu), _) => (Role::Vcpu, vcpu.to_string()),
+            (None, NetPath::Emulator) => (Role::Emulator, "emulator".to_string()),
+            (None, _) => (Role::Vhost, "vhost".to_string()),
+        };
+        let spec = HostThread {
+            name: format!("{}/{what}", instance.name),
+            vm: Some(instance.clone()),
+            vcpu: thread.vcpu,
+            role: placement::Role::Other,
+            work: Work::Pools(Vec::new()),
+            affinity: vm.affinity.clone(),
+            nice: vm.nice,
+            weight: vm.weight,
+            cgroup: instance.name.clone(),
+            start_ns: vm.start_ns,
+            stop_ns: vm.stop_ns,
+        };
+        let root = self.hosts.len() as u32;
+        self.hosts.push(Host {
+            spec,
+            role,
+            program: 0,
+            serves: (0, 0),
+            root,
+            back: Some((thread.back, hand)),
+            barriers: Vec::new(),
+            pools: Vec::new(),
+        });
+    }
+
+    /// Wakes a thread, wherever it lives.
+    pub(super) fn wake(&self, thread: u32, ctx: &mut Ctx) {
+        ctx.wake(self.threads[thread as usize].task);
     }
 
     pub(super) fn home_of(&self, host: u32) -> u32 {
@@ -171,6 +234,8 @@ impl ScenarioWorkload {
                 ctx.kill(task);
             }
         }
+        self.sync.clear(home);
+        self.stop_port(home, now);
         let all = self.programs.queues.len() as u16;
         while let Some((_, message)) = self.mail.take(home, 0..all) {
             if message.from.is_some() {

@@ -4,11 +4,12 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use crate::plan::{Lengths, Plan, plan};
 use crate::{interrupt, output, policies};
-use berth_lab::assets::{self, Assets, KernelRule};
+use berth_lab::assets::{self, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
 use berth_lab::{LabError, Progress};
 use berth_report::progress::Bar;
 use berth_report::side_by_side::side_by_side;
+use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use berth_results::write;
 use berth_scenario::model::Arm;
@@ -80,23 +81,62 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
-    if plan.variants.len() != 1 {
-        return Err(Failure::Input(
-            "the lab takes no --vary in this release: one variant at a time, with --set".into(),
-        ));
-    }
-    let arms = arms(&mut plan)?;
+    let done = boot(&args.run, &mut plan, &rule, args.refresh, options(args))?;
+    report(args, &plan, done)
+}
+
+/// What came out of the boots of a plan.
+struct Booted {
+    kernel: String,
+    /// Of each variant of the plan.
+    records: Vec<Vec<RunRecord>>,
+    outcome: Result<(), LabError>,
+}
+
+/// The results of a command line's scenario on a real kernel, for who needs them whole.
+///
+/// # Errors
+/// Wrong input, an interrupt, or a run that failed.
+pub fn results(
+    run: &RunOptions,
+    lengths: Option<Lengths>,
+    kernel: &str,
+    jobs: Option<usize>,
+    seeds_per_boot: usize,
+) -> Result<Results, Failure> {
+    let rule = KernelRule::parse(kernel).map_err(input)?;
+    let mut plan = plan(run, &policies::shipped(), lengths)?;
+    let mut options = LabOptions::default();
+    options.jobs = jobs.unwrap_or(options.jobs).max(1);
+    options.seeds_per_boot = seeds_per_boot;
+    let done = boot(run, &mut plan, &rule, false, options)?;
+    done.outcome.map_err(failed)?;
+    Ok(plan.results(Place::Lab, &done.kernel, run.command(), done.records, true))
+}
+
+/// Boots a VM for each variant, arm and seed.
+///
+/// # Errors
+/// What is found out before the first of them.
+fn boot(
+    run: &RunOptions,
+    plan: &mut Plan,
+    rule: &KernelRule,
+    refresh: bool,
+    options: LabOptions,
+) -> Result<Booted, Failure> {
+    let arms = arms(plan)?;
     plan.check(berth_scenario::support::Place::Lab)?;
-    for arm in &arms {
+    for arm in arms.iter().flatten() {
         berth_lab::run::check_scenario(&arm.scenario).map_err(failed)?;
     }
     for warning in &plan.warnings {
         eprintln!("note: {warning}");
     }
     let stop = interrupt::flag();
-    let talk = !args.run.quiet && std::io::stderr().is_terminal();
+    let talk = !run.quiet && std::io::stderr().is_terminal();
     let bar = Bar::new(plan.runs() as u64, talk);
-    let records = Mutex::new(Vec::<RunRecord>::new());
+    let finished = Mutex::new(Vec::<RunRecord>::new());
     let done = AtomicUsize::new(0);
     let listener = |progress: Progress| match progress {
         Progress::Say(text) => bar.line(&text),
@@ -112,24 +152,37 @@ pub fn run(args: &Args) -> Done {
             bar.say(format!("{arm}, seed {seed}{again}"));
         }
         Progress::Done { record, .. } => {
-            records
+            finished
                 .lock()
                 .unwrap_or_else(|e| e.into_inner())
                 .push(*record);
             bar.at(done.fetch_add(1, Ordering::Relaxed) as u64 + 1);
         }
     };
-    let assets = assets::ensure(&rule, args.refresh, &listener, stop).map_err(failed)?;
+    let assets = assets::ensure(rule, refresh, &listener, stop).map_err(failed)?;
     bar.line(&format!(
         "kernel {}, {}, each in a VM of its own",
         assets.kernel.release,
         output::runs(plan.runs())
     ));
-    let options = options(args);
-    let outcome = berth_lab::run::run(&arms, &plan.seeds, &options, &assets, &listener, stop);
+    let mut records = Vec::new();
+    let mut outcome = Ok(());
+    for arms in &arms {
+        if outcome.is_ok() {
+            let all = berth_lab::run::run(arms, &plan.seeds, &options, &assets, &listener, stop);
+            outcome = all.map(|_| ());
+        }
+        // What was finished, whatever came then.
+        records.push(std::mem::take(
+            &mut *finished.lock().unwrap_or_else(|e| e.into_inner()),
+        ));
+    }
     drop(bar);
-    let records = records.into_inner().unwrap_or_else(|e| e.into_inner());
-    report(args, &plan, &assets, records, outcome.map(|_| ()))
+    Ok(Booted {
+        kernel: assets.kernel.release,
+        records,
+        outcome,
+    })
 }
 
 /// Emulator and kernel into the cache, so that a later run needs no network.
@@ -178,10 +231,11 @@ fn failed(error: LabError) -> Failure {
     }
 }
 
-/// Arms as the lab wants them: the scenario of each, the bytes of its policy.
-fn arms(plan: &mut Plan) -> Result<Vec<LabArm>, Failure> {
-    let mut arms = Vec::new();
+/// Arms of each variant as the lab wants them: the scenario of each, the bytes of its policy.
+fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
+    let mut all = Vec::new();
     for variant in &mut plan.variants {
+        let mut arms = Vec::new();
         for planned in &mut variant.arms {
             if planned.absent.is_some() {
                 continue;
@@ -209,8 +263,9 @@ fn arms(plan: &mut Plan) -> Result<Vec<LabArm>, Failure> {
                 policy,
             });
         }
+        all.push(arms);
     }
-    Ok(arms)
+    Ok(all)
 }
 
 /// The kernel's own scheduler takes no parameters.
@@ -225,22 +280,16 @@ pub fn no_params(arm: &Arm) -> Result<(), Failure> {
 }
 
 /// Keeps and shows what there is, whatever else went wrong.
-fn report(
-    args: &Args,
-    plan: &Plan,
-    assets: &Assets,
-    records: Vec<RunRecord>,
-    outcome: Result<(), LabError>,
-) -> Done {
-    let (finished, runs) = (records.len(), plan.runs());
+fn report(args: &Args, plan: &Plan, done: Booted) -> Done {
+    let Booted {
+        kernel,
+        records,
+        outcome,
+    } = done;
+    let (finished, runs) = (records.iter().map(Vec::len).sum::<usize>(), plan.runs());
     let complete = outcome.is_ok();
-    let results = plan.results(
-        Place::Lab,
-        &assets.kernel.release,
-        args.run.command(),
-        vec![records],
-        complete,
-    );
+    let command = args.run.command();
+    let results = plan.results(Place::Lab, &kernel, command, records, complete);
     if finished > 0 {
         let saved = output::save(&args.run, &plan.name, &results);
         let baseline = plan
@@ -250,12 +299,21 @@ fn report(
         output::show(&args.run, &results, baseline)?;
         let saved = saved?;
         if !args.run.json && !args.run.csv {
-            if let Some(folder) = saved.parent() {
-                beside_the_simulator(folder, &results.experiments[0]);
+            if let (Some(folder), [only]) = (saved.parent(), &results.experiments[..]) {
+                beside_the_simulator(folder, only);
             }
             let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
-            let again = format!("berth sim {name}   the same, simulated");
-            output::next_steps(&saved, &[("Compare", again)]);
+            let lines = [
+                (
+                    "Simulate",
+                    format!("berth sim {name}   the same, simulated"),
+                ),
+                (
+                    "Compare",
+                    format!("berth compare {name}   both, judged by bounds"),
+                ),
+            ];
+            output::next_steps(&saved, &lines);
         }
     }
     match outcome {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The `berth` command: one file per verb, no logic of its own.
+mod compare;
 mod exit;
 mod interrupt;
 #[cfg(feature = "kernel")]
@@ -33,6 +34,8 @@ enum Verb {
     /// Runs a scenario on a real kernel, in a throw-away VM
     #[cfg(feature = "kernel")]
     Lab(lab::Args),
+    /// Simulator beside real kernel, judged by bounds written down beforehand
+    Compare(compare::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// Kept results, shown again
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
+        Verb::Compare(args) => compare::run(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),

@@ -4,7 +4,6 @@
 use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
 use berth_scx::{Loaded, ScxError};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -67,7 +66,7 @@ pub fn main_with(handlers: &[(&str, Handler)]) -> ! {
 fn empty() -> Answer {
     Answer {
         kernel: release(),
-        metrics: BTreeMap::new(),
+        runs: Vec::new(),
         output: String::new(),
         result: Value::Null,
         policy: None,
@@ -98,38 +97,51 @@ fn work(handlers: &[(&str, Handler)]) -> Answer {
         uptime().as_secs_f64()
     );
     let mut answer = empty();
-    let mut policy = match job.policy.as_ref().map(load).transpose() {
-        Ok(p) => p,
-        Err(e) => return failed(e),
+    // Every seed of a scenario gets a policy without a past.
+    let rounds = match &job.work {
+        Work::Scenario { seeds, .. } => seeds.len(),
+        _ => 1,
     };
+    for round in 0..rounds {
+        if let Err(e) = one_round(&job, round, handlers, &mut answer) {
+            answer.error = Some(e);
+            break;
+        }
+    }
+    answer.notes.extend(kernel_complaints());
+    answer
+}
+
+/// Loads the policy, does the work (of a scenario: the seed with this number), unloads the policy.
+fn one_round(
+    job: &Job,
+    round: usize,
+    handlers: &[(&str, Handler)],
+    answer: &mut Answer,
+) -> Result<(), String> {
+    let mut policy = job.policy.as_ref().map(load).transpose()?;
     if let Some(p) = &policy {
         println!(
             "BERTH-POLICY {} uptime={:.3}",
             p.name(),
             uptime().as_secs_f64()
         );
-        answer.notes.extend(p.warnings().iter().cloned());
-    }
-    if let Err(e) = perform(&job.work, handlers, policy.as_mut(), &mut answer) {
-        answer.error = Some(e);
-    }
-    if let Some(p) = policy {
-        match end_policy(p) {
-            Ok(report) => {
-                // The kernel went back to its own scheduler, which makes every number meaningless.
-                if !report.lasted && matches!(job.work, Work::Scenario { .. }) {
-                    answer.error = Some(format!(
-                        "policy {} ended during the run: {}",
-                        report.name, report.exit
-                    ));
-                }
-                answer.policy = Some(report);
-            }
-            Err(e) => answer.error = Some(e.to_string()),
+        if round == 0 {
+            answer.notes.extend(p.warnings().iter().cloned());
         }
     }
-    answer.notes.extend(kernel_complaints());
-    answer
+    let done = perform(&job.work, round, handlers, policy.as_mut(), answer);
+    let Some(p) = policy else { return done };
+    let report = end_policy(p).map_err(|e| e.to_string())?;
+    // The kernel went back to its own scheduler, which makes every number meaningless.
+    let ended = (!report.lasted && matches!(job.work, Work::Scenario { .. })).then(|| {
+        format!(
+            "policy {} ended during the run: {}",
+            report.name, report.exit
+        )
+    });
+    answer.policy = Some(report);
+    ended.map_or(done, Err)
 }
 
 fn load(policy: &PolicyJob) -> Result<Loaded, String> {
@@ -156,6 +168,7 @@ fn end_policy(policy: Loaded) -> Result<PolicyReport, ScxError> {
 
 fn perform(
     work: &Work,
+    round: usize,
     handlers: &[(&str, Handler)],
     policy: Option<&mut Loaded>,
     answer: &mut Answer,
@@ -185,8 +198,10 @@ fn perform(
             let last = complaints.lines().last().unwrap_or("no message");
             Err(format!("{program}: {} ({last})", out.status))
         }
-        Work::Scenario { scenario, seed } => {
-            crate::scenario::perform(scenario, *seed, policy, answer)
+        Work::Scenario { scenario, seeds } => {
+            let run = crate::scenario::perform(scenario, seeds[round], policy)?;
+            answer.runs.push(run);
+            Ok(())
         }
     }
 }

@@ -28,8 +28,11 @@ pub struct PolicyJob {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Work {
-    /// The scenario (already as the arm sees it) with this random seed.
-    Scenario { scenario: Box<Scenario>, seed: u64 },
+    /// The scenario (already as the arm sees it) with each of these random seeds in turn, the policy loaded anew for each.
+    Scenario {
+        scenario: Box<Scenario>,
+        seeds: Vec<u64>,
+    },
     /// A program of the initramfs: its standard output is the result, its exit status must be 0.
     Program { argv: Vec<String> },
     /// A function that the program in the VM brings along ([`crate::guest::main_with`]), with its input.
@@ -44,8 +47,8 @@ pub enum Work {
 pub struct Answer {
     /// `uname -r` of the VM.
     pub kernel: String,
-    /// Metrics of a scenario, by name.
-    pub metrics: BTreeMap<String, f64>,
+    /// Of a scenario, one for each seed.
+    pub runs: Vec<SeedRun>,
     /// Standard output of a program.
     pub output: String,
     /// What a custom function returned.
@@ -56,6 +59,16 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// What went wrong, in one sentence; the rest is then what there was until then.
     pub error: Option<String>,
+}
+
+/// A scenario's run with one seed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SeedRun {
+    pub seed: u64,
+    /// By name.
+    pub metrics: BTreeMap<String, f64>,
+    /// What a reader of the results must know of this run.
+    pub notes: Vec<String>,
 }
 
 /// A policy's life in the VM.

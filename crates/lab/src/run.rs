@@ -49,6 +49,8 @@ pub struct LabOptions {
     pub timeout: Duration,
     /// Boots at the same time.
     pub jobs: usize,
+    /// Seeds of an arm that share a boot, one after the other: cheaper, but a later seed finds a kernel that has worked.
+    pub seeds_per_boot: usize,
     /// Boot every run twice and compare.
     pub verify: bool,
     /// The binary that becomes the VM's first process: this one.
@@ -66,6 +68,7 @@ impl Default for LabOptions {
             settle_ms: 3_000,
             timeout: Duration::from_secs(600),
             jobs: processors,
+            seeds_per_boot: 1,
             verify: false,
             program: std::env::current_exe().unwrap_or_default(),
             keep_logs: None,
@@ -90,9 +93,9 @@ pub fn run(
         check(arm, assets)?;
     }
     let base = base_archive(&options.program, assets)?;
-    let work: Vec<(u64, &LabArm)> = seeds
-        .iter()
-        .flat_map(|&s| arms.iter().map(move |a| (s, a)))
+    let work: Vec<(&[u64], &LabArm)> = seeds
+        .chunks(options.seeds_per_boot.max(1))
+        .flat_map(|some| arms.iter().map(move |a| (some, a)))
         .collect();
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
@@ -111,12 +114,12 @@ pub fn run(
                 s.spawn(|| {
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((seed, arm)) = work.get(i) else {
+                        let Some((seeds, arm)) = work.get(i) else {
                             break;
                         };
-                        match lab.one(arm, *seed) {
-                            Ok(record) => {
-                                lock(&records).insert(i, record);
+                        match lab.one(arm, seeds) {
+                            Ok(of_boot) => {
+                                lock(&records).insert(i, of_boot);
                             }
                             Err(e) => {
                                 lock(&failed).get_or_insert(e);
@@ -143,7 +146,10 @@ pub fn run(
     if stop.load(Ordering::Relaxed) {
         return Err(LabError::Interrupted);
     }
-    Ok(std::mem::take(&mut *lock(&records)).into_values().collect())
+    Ok(std::mem::take(&mut *lock(&records))
+        .into_values()
+        .flatten()
+        .collect())
 }
 
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -196,9 +202,10 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// One arm with one seed: a boot, or as many as it takes.
-    fn one(&self, arm: &LabArm, seed: u64) -> Result<RunRecord, LabError> {
-        let job = scenario_job(arm, seed, self.options)?;
+    /// One arm with the seeds of a boot: one boot, or as many as it takes.
+    fn one(&self, arm: &LabArm, seeds: &[u64]) -> Result<Vec<RunRecord>, LabError> {
+        let job = scenario_job(arm, seeds, self.options)?;
+        let seed = seeds.first().copied().unwrap_or(0);
         let mut notes = Vec::new();
         let mut wall = Duration::ZERO;
         let mut done: Vec<Boot> = Vec::new();
@@ -260,14 +267,23 @@ impl Lab<'_> {
         }
         notes.extend(boot.answer.notes);
         notes.extend(self.conditions(arm, &boot.answer.kernel));
-        let mut record = RunRecord::new(Place::Lab, &arm.name, seed, boot.answer.metrics);
-        record.hash = boot.hash;
-        record.notes = notes;
-        (self.listener)(Progress::Done {
-            record: Box::new(record.clone()),
-            wall,
+        if seeds.len() > 1 {
+            notes.push(format!("{} seeds shared a boot", seeds.len()));
+        }
+        let records = boot.answer.runs.into_iter().map(|run| {
+            let mut record = RunRecord::new(Place::Lab, &arm.name, run.seed, run.metrics);
+            record.hash = boot.hash.clone();
+            record.notes = run.notes.into_iter().chain(notes.clone()).collect();
+            record
         });
-        Ok(record)
+        let records: Vec<RunRecord> = records.collect();
+        for record in &records {
+            (self.listener)(Progress::Done {
+                record: Box::new(record.clone()),
+                wall,
+            });
+        }
+        Ok(records)
     }
 
     fn boot(&self, arm: &LabArm, job: &[u8]) -> Result<Boot, LabError> {
@@ -358,7 +374,7 @@ pub fn single(
     .boot(&[&base, &job])
 }
 
-fn scenario_job(arm: &LabArm, seed: u64, options: &LabOptions) -> Result<Vec<u8>, LabError> {
+fn scenario_job(arm: &LabArm, seeds: &[u64], options: &LabOptions) -> Result<Vec<u8>, LabError> {
     let policy = arm.policy.clone().map(|mut p| {
         let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
         p.options.vm_slots.get_or_insert(vms + 1);
@@ -366,7 +382,7 @@ fn scenario_job(arm: &LabArm, seed: u64, options: &LabOptions) -> Result<Vec<u8>
     });
     let work = Work::Scenario {
         scenario: Box::new(arm.scenario.clone()),
-        seed,
+        seeds: seeds.to_vec(),
     };
     job_archive(policy.as_ref(), work, options)
 }

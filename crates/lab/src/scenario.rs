@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scenario's work inside the VM, by the load generator, with the policy told who its threads are.
-use crate::job::Answer;
+use crate::job::SeedRun;
 use crate::observe::{self, Observer};
 use berth_loadgen::{NO_STAYS, Options};
 use berth_scenario::model::{Class, Scenario};
@@ -14,13 +14,12 @@ use std::path::Path;
 /// cgroup of the run inside the VM; the VMs' own lie below it.
 const CGROUPS: &str = "/sys/fs/cgroup/berth";
 
-/// Runs the scenario once and adds its metrics to the answer.
+/// Runs the scenario once.
 pub(crate) fn perform(
     scenario: &Scenario,
     seed: u64,
     policy: Option<&mut Loaded>,
-    answer: &mut Answer,
-) -> Result<(), String> {
+) -> Result<SeedRun, String> {
     let mut options = Options {
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
@@ -32,28 +31,30 @@ pub(crate) fn perform(
     }
     let observer = Observer::start();
     let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
-    answer.metrics.extend(outcome.metrics);
+    let mut run = SeedRun {
+        seed,
+        metrics: outcome.metrics,
+        notes: outcome.notes,
+    };
     match observer.and_then(Observer::finish) {
         Ok((records, lost)) => {
             let group = |g: usize| scenario.vms[g].name.clone();
             let seen = observe::metrics(&records, &outcome.threads, &group, outcome.window_ns);
-            answer.metrics.extend(seen);
-            let known = outcome.notes.into_iter().filter(|n| n != NO_STAYS);
-            answer.notes.extend(known);
+            run.metrics.extend(seen);
+            run.notes.retain(|n| n != NO_STAYS);
             if lost > 0 {
-                answer.notes.push(format!(
+                run.notes.push(format!(
                     "the observer's memory was full: the last {lost} switches and wake-ups are missing; use a shorter run.measure"
                 ));
             }
         }
         Err(e) => {
-            answer.notes.extend(outcome.notes);
-            answer.notes.push(format!(
+            run.notes.push(format!(
                 "switches of VMs are not known and wake-ups are seen from inside the thread only: {e}"
             ));
         }
     }
-    Ok(())
+    Ok(run)
 }
 
 /// Fills the policy's identity maps.

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod model;
 pub mod phrase;
 pub mod placement;
+pub mod profile;
 pub mod quantity;
 mod read;
 pub mod rtapp;

@@ -100,6 +100,7 @@ pub enum Hz {
 
 /// Fixed costs of the machine. Zero costs are legal (closed forms).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
 pub struct HostCost {
     /// Charged to the CPU at each switch between different tasks.
     pub switch_ns: Nanos,

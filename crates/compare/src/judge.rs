@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two places side by side: every arm, VM group and quantity, and whether the bounds hold.
+use crate::bounds::Bounds;
+use crate::ranking::{self, Ranking};
+use berth_results::experiment::Experiment;
+use serde::Serialize;
+use std::fmt;
+
+/// What is compared, in the order of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// CPU time of the group, in percent of all CPUs of the host.
+    Share,
+    /// Times that one of its threads was switched in, per second.
+    Switches,
+    /// Of these, on another CPU than last, per second.
+    Migrations,
+    RunDelayP50,
+    RunDelayP99,
+    WakeupP50,
+    WakeupP99,
+}
+
+impl Quantity {
+    pub const ALL: [Quantity; 7] = [
+        Quantity::Share,
+        Quantity::Switches,
+        Quantity::Migrations,
+        Quantity::RunDelayP50,
+        Quantity::RunDelayP99,
+        Quantity::WakeupP50,
+        Quantity::WakeupP99,
+    ];
+
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::Share => "share",
+            Quantity::Switches => "switches",
+            Quantity::Migrations => "migrations",
+            Quantity::RunDelayP50 => "run delay p50",
+            Quantity::RunDelayP99 => "run delay p99",
+            Quantity::WakeupP50 => "wake-up p50",
+            Quantity::WakeupP99 => "wake-up p99",
+        }
+    }
+
+    /// A time, so with one CPU compared as it is and with several as a ratio between arms.
+    pub fn is_latency(self) -> bool {
+        self >= Quantity::RunDelayP50
+    }
+
+    /// The metric of the results it is read from.
+    pub fn metric(self, group: &str) -> String {
+        let rest = match self {
+            Quantity::Share => "cpu",
+            Quantity::Switches => "switches",
+            Quantity::Migrations => "migrations",
+            Quantity::RunDelayP50 => "run_delay.p50",
+            Quantity::RunDelayP99 => "run_delay.p99",
+            Quantity::WakeupP50 => "wakeup.p50",
+            Quantity::WakeupP99 => "wakeup.p99",
+        };
+        format!("{group}.{rest}")
+    }
+
+    /// The metric that says how many values a percentile is made of.
+    pub fn count(self, group: &str) -> Option<String> {
+        match self {
+            Quantity::RunDelayP50 | Quantity::RunDelayP99 => {
+                Some(format!("{group}.run_delay.count"))
+            }
+            Quantity::WakeupP50 | Quantity::WakeupP99 => Some(format!("{group}.wakeup.count")),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether a bound holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Within,
+    Broken,
+    /// Nothing can be said, and why.
+    NotJudged(String),
+}
+
+/// One quantity of one group under one arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    pub arm: String,
+    pub group: String,
+    pub quantity: Quantity,
+    /// Means over seeds: percent, events per second, or ns.
+    pub sim: Option<f64>,
+    pub lab: Option<f64>,
+    /// Both were divided by the baseline arm's value before they were compared.
+    pub to_baseline: bool,
+    /// Percentage points for shares, else the factor between the two places (at least 1).
+    pub off: Option<f64>,
+    /// In the unit of `off`.
+    pub bound: f64,
+    pub verdict: Verdict,
+}
+
+/// A scenario in both places.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    pub scenario: String,
+    pub title: String,
+    pub cpus: u32,
+    /// Seeds of the simulator and of the kernel.
+    pub seeds: (usize, usize),
+    /// Arms that ran in both places.
+    pub arms: Vec<String>,
+    /// The arm that latencies of several CPUs are divided by.
+    pub baseline: Option<String>,
+    pub rows: Vec<Row>,
+    pub ranking: Ranking,
+}
+
+impl Comparison {
+    /// Rows that break their bound.
+    pub fn broken(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| r.verdict == Verdict::Broken)
+    }
+
+    /// Some bound is broken, the ranking's included.
+    pub fn is_broken(&self) -> bool {
+        self.broken().next().is_some() || self.ranking.verdict == Verdict::Broken
+    }
+}
+
+/// Compares the arms that ran in both places.
+pub fn compare(sim: &Experiment, lab: &Experiment, bounds: &Bounds) -> Comparison {
+    let ran = |e: &Experiment, arm: &str| e.runs.iter().any(|r| r.arm == arm);
+    let arms: Vec<String> = lab
+        .arms
+        .iter()
+        .map(|a| a.name.clone())
+        .filter(|a| ran(sim, a) && ran(lab, a))
+        .collect();
+    let named = lab.baseline.clone().filter(|b| arms.contains(b));
+    let baseline = named.or_else(|| arms.first().cloned());
+    let cpus = lab.setup.cpus;
+    let groups: Vec<&str> = lab.setup.groups.iter().map(|g| g.name.as_str()).collect();
+    let mut rows = Vec::new();
+    for arm in &arms {
+        for group in &groups {
+            for quantity in Quantity::ALL {
+                if quantity == Quantity::Migrations && cpus == 1 {
+                    continue;
+                }
+                let case = Case {
+                    sim,
+                    lab,
+                    bounds,
+                    group,
+                    quantity,
+                    cpus,
+                };
+                rows.extend(case.row(arm, baseline.as_deref()));
+            }
+        }
+    }
+    Comparison {
+        scenario: lab.setup.name.clone(),
+        title: lab.setup.title.clone(),
+        cpus,
+        seeds: (sim.setup.seeds.len(), lab.setup.seeds.len()),
+        ranking: ranking::rank(&rows, &arms, bounds),
+        arms,
+        baseline,
+        rows,
+    }
+}
+
+struct Case<'a> {
+    sim: &'a Experiment,
+    lab: &'a Experiment,
+    bounds: &'a Bounds,
+    group: &'a str,
+    quantity: Quantity,
+    cpus: u32,
+}
+
+impl Case<'_> {
+    fn value(&self, e: &Experiment, arm: &str) -> Option<f64> {
+        let mean = e.estimate(arm, &self.quantity.metric(self.group))?.mean;
+        Some(match self.quantity {
+            Quantity::Share => mean / f64::from(self.cpus) * 100.0,
+            _ => mean,
+        })
+    }
+
+    fn bound(&self) -> f64 {
+        let b = self.bounds;
+        match self.quantity {
+            Quantity::Share => b.share.points,
+            Quantity::Switches => b.switches.ratio,
+            Quantity::Migrations => b.migrations.ratio,
+            Quantity::RunDelayP50 => b.run_delay.p50,
+            Quantity::RunDelayP99 => b.run_delay.p99,
+            Quantity::WakeupP50 => b.wakeup.p50,
+            Quantity::WakeupP99 => b.wakeup.p99,
+        }
+    }
+
+    /// Too few values for this percentile, and where.
+    fn too_few(&self, arm: &str) -> Option<String> {
+        let metric = self.quantity.count(self.group)?;
+        let needed = match self.quantity {
+            Quantity::RunDelayP50 | Quantity::WakeupP50 => self.bounds.samples.p50,
+            _ => self.bounds.samples.p99,
+        };
+        let count = |e: &Experiment| e.values(arm, &metric).values().sum::<f64>();
+        let (sim, lab) = (count(self.sim), count(self.lab));
+        let fewest = sim.min(lab);
+        (fewest < needed as f64).then(|| format!("{fewest} values, {needed} needed"))
+    }
+
+    /// None where neither place has the quantity.
+    fn row(&self, arm: &str, baseline: Option<&str>) -> Option<Row> {
+        let (sim, lab) = (self.value(self.sim, arm), self.value(self.lab, arm));
+        if sim.is_none() && lab.is_none() {
+            return None;
+        }
+        let to_baseline = self.quantity.is_latency() && self.cpus > 1;
+        let bound = self.bound();
+        let (off, verdict) = self.judge(arm, baseline.filter(|_| to_baseline), sim, lab);
+        Some(Row {
+            arm: arm.to_string(),
+            group: self.group.to_string(),
+            quantity: self.quantity,
+            sim,
+            lab,
+            to_baseline,
+            off,
+            bound,
+            verdict,
+        })
+    }
+
+    fn judge(
+        &self,
+        arm: &str,
+        baseline: Option<&str>,
+        sim: Option<f64>,
+        lab: Option<f64>,
+    ) -> (Option<f64>, Verdict) {
+        let no = |why: &str| (None, Verdict::NotJudged(why.to_string()));
+        if let Some(few) = self.too_few(arm) {
+            return no(&few);
+        }
+        let (Some(mut sim), Some(mut lab)) = (sim, lab) else {
+            return no("not measured in one of the places");
+        };
+        if let Some(baseline) = baseline {
+            if baseline == arm {
+                return no("the others are divided by it");
+            }
+            if let Some(few) = self.too_few(baseline) {
+                return no(&format!("baseline: {few}"));
+            }
+            let of = |e| self.value(e, baseline).filter(|v| *v > 0.0);
+            let (Some(s), Some(l)) = (of(self.sim), of(self.lab)) else {
+                return no("the baseline has no such value");
+            };
+            (sim, lab) = (sim / s, lab / l);
+        }
+        let off = match self.quantity {
+            Quantity::Share => (sim - lab).abs(),
+            _ => factor(sim, lab),
+        };
+        let few = match self.quantity {
+            Quantity::Switches => self.bounds.switches.few,
+            Quantity::Migrations => self.bounds.migrations.few,
+            _ => 0.0,
+        };
+        let within = off <= self.bound() || (sim < few && lab < few);
+        let verdict = if within {
+            Verdict::Within
+        } else {
+            Verdict::Broken
+        };
+        (Some(off), verdict)
+    }
+}
+
+/// How many times the larger value is the smaller one; both zero is 1.
+pub fn factor(a: f64, b: f64) -> f64 {
+    if a == b {
+        return 1.0;
+    }
+    (a / b).max(b / a)
+}

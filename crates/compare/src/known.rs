@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Bounds that are known to be broken, each with the reason: what is published, and what a check tells from news.
+use crate::judge::{Comparison, Row, Verdict};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The list, `known.toml`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    #[serde(default)]
+    broken: Vec<Entry>,
+}
+
+/// Rows that are known to be broken. What is left out matches anything.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    scenario: Option<String>,
+    arm: Option<String>,
+    #[serde(rename = "vm")]
+    group: Option<String>,
+    /// As in the tables; `order` for that of the policies.
+    quantity: String,
+    why: String,
+}
+
+/// A list that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct KnownError {
+    path: PathBuf,
+    reason: String,
+}
+
+impl Entry {
+    fn matches(&self, scenario: &str, arm: &str, group: &str, quantity: &str) -> bool {
+        let is = |mine: &Option<String>, other: &str| mine.as_deref().is_none_or(|m| m == other);
+        is(&self.scenario, scenario)
+            && is(&self.arm, arm)
+            && is(&self.group, group)
+            && self.quantity == quantity
+    }
+}
+
+impl Known {
+    /// Reads the list; an empty one if there is no such file.
+    ///
+    /// # Errors
+    /// It cannot be read or understood.
+    pub fn read(path: &Path) -> Result<Known, KnownError> {
+        let wrong = |reason: String| KnownError {
+            path: path.to_path_buf(),
+            reason,
+        };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Known::parse(&text).map_err(wrong),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Known::default()),
+            Err(e) => Err(wrong(e.to_string())),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Known, String> {
+        toml_edit::de::from_str(text).map_err(|e| e.to_string())
+    }
+
+    /// Why this row is broken, if that is known.
+    pub fn why(&self, scenario: &str, row: &Row) -> Option<String> {
+        let found = self
+            .broken
+            .iter()
+            .find(|e| e.matches(scenario, &row.arm, &row.group, row.quantity.name()));
+        found.map(|e| e.why.clone())
+    }
+
+    /// What is broken and not in the list, one line each.
+    pub fn news(&self, all: &[Comparison]) -> Vec<String> {
+        let mut news = Vec::new();
+        for c in all {
+            for row in c.broken().filter(|r| self.why(&c.scenario, r).is_none()) {
+                let shown = |v| crate::table::value(row.quantity, v);
+                news.push(format!(
+                    "{}: {} of {} under {}: {} simulated, {} on the kernel",
+                    c.scenario,
+                    row.quantity,
+                    row.group,
+                    row.arm,
+                    shown(row.sim),
+                    shown(row.lab)
+                ));
+            }
+            let listed = |e: &Entry| {
+                e.quantity == "order" && e.scenario.as_deref().is_none_or(|s| s == c.scenario)
+            };
+            if c.ranking.verdict == Verdict::Broken && !self.broken.iter().any(listed) {
+                news.push(format!(
+                    "{}: order of the policies, tau {:.2}",
+                    c.scenario,
+                    c.ranking.tau.unwrap_or(0.0)
+                ));
+            }
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::Bounds;
+    use crate::judge::compare;
+    use crate::table::tests::experiment;
+
+    #[test]
+    fn what_is_listed_is_no_news() {
+        let bounds = Bounds::built_in().unwrap();
+        let lab = experiment(1, &[("a", 1.0), ("b", 0.9)]);
+        let sim = experiment(1, &[("a", 1.2), ("b", 0.9)]);
+        let all = [compare(&sim, &lab, &bounds)];
+        // 20 % off: share and switches, nothing else.
+        assert_eq!(Known::default().news(&all).len(), 2);
+        let text = "[[broken]]\nscenario = \"t\"\nquantity = \"switches\"\nwhy = \"because\"\n";
+        let known = Known::parse(text).unwrap();
+        let news = known.news(&all);
+        assert_eq!(news.len(), 1, "{news:?}");
+        assert!(news[0].contains("share of web under a"), "{news:?}");
+        let other = Known::parse(&text.replace("\"t\"", "\"u\"")).unwrap();
+        assert_eq!(other.news(&all).len(), 2);
+        assert!(Known::parse("[[broken]]\nquantity = \"switches\"\n").is_err());
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Records of the real kernel, kept small: what a comparison needs of one scenario, so that the simulator can be held
+//! against the kernel again without a VM.
+use crate::judge::Quantity;
+use berth_results::experiment::{Arm, Experiment, Group, Results, Setup};
+use berth_results::schema::{Place, RunRecord};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Version of the record files.
+const FORMAT: u32 = 1;
+/// Significant digits kept of each value.
+const DIGITS: usize = 5;
+
+/// One scenario on a real kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    format: u32,
+    /// Version of the kernel and what ran it.
+    pub kernel: String,
+    pub title: String,
+    pub cpus: u32,
+    pub groups: Vec<Group>,
+    pub warmup_ns: u64,
+    pub measure_ns: u64,
+    pub seeds: Vec<u64>,
+    pub baseline: Option<String>,
+    pub arms: BTreeMap<String, ArmRecord>,
+}
+
+/// One arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArmRecord {
+    pub policy: String,
+    /// Of the policy's object; none for the kernel's own scheduler.
+    pub hash: Option<String>,
+    /// Values by metric, in the order of the record's seeds.
+    pub metrics: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+/// A record that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct RecordError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// The metrics that a comparison reads.
+fn metrics(groups: &[Group]) -> Vec<String> {
+    let of = |g: &Group| {
+        let counts = Quantity::ALL.iter().filter_map(|q| q.count(&g.name));
+        let values = Quantity::ALL.iter().map(|q| q.metric(&g.name));
+        values.chain(counts).collect::<Vec<_>>()
+    };
+    let mut all: Vec<String> = groups.iter().flat_map(of).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// So many digits that differences of the bounds' size are kept, and files stay readable.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
+}
+
+impl Record {
+    /// What is needed of the results of a scenario.
+    pub fn of(results: &Results) -> Option<Record> {
+        let e = results.experiments.first()?;
+        let arm = |arm: &Arm| {
+            let values = |metric: &String| {
+                let by_seed = e.values(&arm.name, metric);
+                let list: Vec<Option<f64>> = e
+                    .setup
+                    .seeds
+                    .iter()
+                    .map(|s| by_seed.get(s).copied().map(rounded))
+                    .collect();
+                (metric.clone(), list)
+            };
+            let metrics = metrics(&e.setup.groups)
+                .iter()
+                .map(values)
+                .filter(|(_, list)| list.iter().any(Option::is_some))
+                .collect();
+            let record = ArmRecord {
+                policy: arm.policy.clone(),
+                hash: arm.hash.clone(),
+                metrics,
+            };
+            (arm.name.clone(), record)
+        };
+        Some(Record {
+            format: FORMAT,
+            kernel: results.provenance.kernel.clone(),
+            title: e.setup.title.clone(),
+            cpus: e.setup.cpus,
+            groups: e.setup.groups.clone(),
+            warmup_ns: e.setup.warmup_ns,
+            measure_ns: e.setup.measure_ns,
+            seeds: e.setup.seeds.clone(),
+            baseline: e.baseline.clone(),
+            arms: e
+                .arms
+                .iter()
+                .map(arm)
+                .filter(|(_, record)| !record.metrics.is_empty())
+                .collect(),
+        })
+    }
+
+    /// As an experiment of the lab, to be compared. Arms come in the order of `order`, then the rest.
+    pub fn experiment(&self, name: &str, order: &[String]) -> Experiment {
+        let mut arms: Vec<&String> = self.arms.keys().collect();
+        arms.sort_by_key(|a| order.iter().position(|o| o == *a).unwrap_or(order.len()));
+        let runs = arms.iter().flat_map(|arm| {
+            let metrics = &self.arms[*arm].metrics;
+            self.seeds.iter().enumerate().map(|(i, seed)| {
+                let values = metrics
+                    .iter()
+                    .filter_map(|(name, values)| Some((name.clone(), (*values.get(i)?)?)))
+                    .collect();
+                RunRecord::new(Place::Lab, arm, *seed, values)
+            })
+        });
+        Experiment {
+            setup: Setup {
+                name: name.to_string(),
+                title: self.title.clone(),
+                cpus: self.cpus,
+                groups: self.groups.clone(),
+                warmup_ns: self.warmup_ns,
+                measure_ns: self.measure_ns,
+                seeds: self.seeds.clone(),
+            },
+            variant: Vec::new(),
+            runs: runs.collect(),
+            arms: arms
+                .iter()
+                .map(|name| Arm {
+                    name: name.to_string(),
+                    policy: self.arms[*name].policy.clone(),
+                    hash: self.arms[*name].hash.clone(),
+                    absent: None,
+                })
+                .collect(),
+            baseline: self.baseline.clone(),
+            expects: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Adds the arms of a later record of the same scenario, in place of those of the same name.
+    pub fn take_over(&mut self, newer: Record) {
+        let mut arms = std::mem::take(&mut self.arms);
+        // Values of other seeds or of another kernel do not belong beside the new ones.
+        if newer.seeds != self.seeds || newer.kernel != self.kernel {
+            arms.clear();
+        }
+        *self = newer;
+        for (name, arm) in arms {
+            self.arms.entry(name).or_insert(arm);
+        }
+    }
+
+    /// Where the record of a scenario file lies: `kernel/NAME.json` beside it.
+    pub fn path(scenario: &Path) -> PathBuf {
+        let name = scenario
+            .file_stem()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let folder = scenario.parent().unwrap_or(Path::new("."));
+        folder.join("kernel").join(format!("{name}.json"))
+    }
+
+    /// Reads a record; none if there is no such file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is of another version.
+    pub fn read(path: &Path) -> Result<Option<Record>, RecordError> {
+        let wrong = |reason: String| RecordError {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        let record: Record = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        if record.format != FORMAT {
+            let format = record.format;
+            return Err(wrong(format!(
+                "a record of format {format}, and this program knows {FORMAT}: make it anew with --record"
+            )));
+        }
+        Ok(Some(record))
+    }
+
+    /// Writes the record, one line per metric.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+        let wrong = |reason: String| RecordError {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let text = self.text().map_err(|e| wrong(e.to_string()))?;
+        berth_results::write::atomic(path, text.as_bytes()).map_err(|e| wrong(e.to_string()))
+    }
+
+    fn text(&self) -> Result<String, serde_json::Error> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        // Lists of numbers stay on one line.
+        let mut out = String::new();
+        let mut inside = false;
+        for line in text.lines() {
+            let word = line.trim();
+            let number = word.trim_end_matches(',');
+            let plain = number == "null" || number.parse::<f64>().is_ok();
+            if inside && (plain || word.starts_with(']')) {
+                out.push_str(word);
+                if plain && word.ends_with(',') {
+                    out.push(' ');
+                }
+                if word.starts_with(']') {
+                    out.push('\n');
+                    inside = false;
+                }
+                continue;
+            }
+            inside = line.ends_with('[');
+            out.push_str(line);
+            if !inside {
+                out.push('\n');
+            }
+        }
+        // A list of objects was no list of numbers.
+        Ok(out.replace("[    {", "[\n    {"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::experiment;
+    use berth_results::experiment::{FORMAT as RESULTS, Provenance};
+
+    fn results() -> Results {
+        Results {
+            format: RESULTS,
+            place: Place::Lab,
+            provenance: Provenance {
+                version: String::new(),
+                command: String::new(),
+                kernel: "7.2".into(),
+                machine: String::new(),
+                scenario: String::new(),
+            },
+            complete: true,
+            experiments: vec![experiment(1, &[("a", 1.0), ("b", 1.23456789)])],
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_and_compares_as_the_results_did() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record::of(&results()).unwrap();
+        let path = Record::path(&dir.path().join("x.toml"));
+        assert_eq!(Record::read(&path).unwrap(), None);
+        record.write(&path).unwrap();
+        let read = Record::read(&path).unwrap().unwrap();
+        assert_eq!(read, record);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains(": [5e6, 5e6],") || text.contains("[5000000.0, 5000000.0]"),
+            "{text}"
+        );
+        let e = read.experiment("x", &["b".into(), "a".into()]);
+        assert_eq!(e.arms[0].name, "b");
+        let share = e.estimate("b", "web.cpu").unwrap().mean;
+        assert!((share - 0.5 * 1.23456789).abs() < 1e-4, "{share}");
+        std::fs::write(&path, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
+        assert!(Record::read(&path).is_err());
+    }
+
+    #[test]
+    fn arms_of_another_kernel_do_not_stay() {
+        let mut old = Record::of(&results()).unwrap();
+        let mut newer = old.clone();
+        newer.arms.remove("a");
+        old.take_over(newer.clone());
+        assert_eq!(old.arms.len(), 2);
+        newer.kernel = "7.3".into();
+        old.take_over(newer);
+        assert_eq!(old.arms.len(), 1);
+    }
+}

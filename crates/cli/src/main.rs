@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The `berth` command: one file per verb, no logic of its own.
+mod calibrate;
+mod combinations;
 mod compare;
 mod exit;
 mod interrupt;
@@ -7,6 +9,7 @@ mod interrupt;
 mod lab;
 mod options;
 mod output;
+mod paper;
 mod plan;
 mod policies;
 mod policy;

@@ -16,6 +16,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "ADDRESS=A,B,C")]
     pub vary: Vec<String>,
 
+    /// Run very many combinations of --vary without asking
+    #[arg(long)]
+    pub yes: bool,
+
     /// Only these arms; also a shipped policy that the scenario does not name
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub arm: Vec<String>,

@@ -3,8 +3,10 @@
 //! with the input is found here, before anything runs.
 use crate::exit::Failure;
 use crate::options::RunOptions;
+use crate::paper;
 use berth_results::expect::{self, Bound, Limit};
 use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Results, Setup};
+use berth_results::findings;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::diag::nearest;
 use berth_scenario::model::{self, Arm, Class, Scenario};
@@ -13,19 +15,27 @@ use berth_scenario::support::{self, Place as Where};
 use berth_scenario::{Edit, Loaded, edit, place_of, read, shipped, show};
 
 /// All that is to be run.
+#[derive(Default)]
 pub struct Plan {
     pub name: String,
     pub seeds: Vec<u64>,
     pub variants: Vec<Variant>,
     pub warnings: Vec<String>,
+    /// Of every variant, for the results.
+    pub notes: Vec<String>,
+    /// Free parameters were fitted before.
+    pub fitted: bool,
 }
 
 /// The scenario with one combination of `--vary`.
+#[derive(Default)]
 pub struct Variant {
     pub set: Vec<String>,
     pub scenario: Scenario,
     /// Everything that was read or defaulted, and where it stands.
     pub facts: Vec<Fact>,
+    /// What a paper reports of it.
+    pub claims: Vec<findings::Claim>,
     /// The scenario with all defaults, as text.
     pub full: String,
     pub arms: Vec<PlannedArm>,
@@ -114,6 +124,7 @@ pub fn plan(
         let arms = chosen(&scenario, options, policies);
         variants.push(Variant {
             set,
+            claims: paper::claims(&scenario, input.folder.as_deref())?,
             full: show::full(&facts),
             arms,
             scenario,
@@ -141,6 +152,8 @@ pub fn plan(
         seeds,
         variants,
         warnings,
+        notes: Vec::new(),
+        fitted: false,
     })
 }
 
@@ -300,7 +313,8 @@ impl Variant {
             baseline,
             runs,
             expects: Vec::new(),
-            notes: note.into_iter().collect(),
+            findings: Vec::new(),
+            notes: plan.notes.iter().cloned().chain(note).collect(),
         };
         let expects = self
             .scenario
@@ -310,6 +324,16 @@ impl Variant {
         experiment.expects = expects
             .flat_map(bounds)
             .map(|bound| expect::check(&bound, &experiment, self.scenario.baseline.as_deref()))
+            .collect();
+        experiment.findings = self
+            .claims
+            .iter()
+            .map(|claim| {
+                // Without fitting, nothing was fitted to it.
+                let mut claim = claim.clone();
+                claim.fitted &= plan.fitted;
+                findings::find(&claim, &experiment)
+            })
             .collect();
         experiment
     }

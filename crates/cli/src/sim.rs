@@ -4,7 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use crate::plan::{Plan, plan};
 use crate::simulator::Simulator;
-use crate::{interrupt, output, policies, replications};
+use crate::{calibrate, combinations, interrupt, output, policies, replications};
 use berth_report::progress::Bar;
 use berth_results::schema::{Place, RunRecord};
 use std::io::IsTerminal;
@@ -23,6 +23,10 @@ pub struct Args {
     /// Interpret policies and check each of their accesses: slow, for a policy that misbehaves
     #[arg(long)]
     checked: bool,
+
+    /// Take the file's values for what [calibrate] would fit
+    #[arg(long)]
+    no_calibrate: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -37,12 +41,24 @@ Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a 
 (what was finished is kept).";
 
 pub fn run(args: &Args) -> Done {
-    let mut plan = plan(&args.run, &policies::shipped(), None)?;
+    let cancel = interrupt::flag();
+    let options = &mut args.run.clone();
+    combinations::ask(options, args.workers, args.checked)?;
+    let mut notes = Vec::new();
+    if !args.no_calibrate {
+        let talk = !options.quiet && std::io::stderr().is_terminal();
+        if let Some(fit) = calibrate::fit(options, args.workers, args.checked, cancel, talk)? {
+            options.set.extend(fit.set);
+            notes = fit.notes;
+        }
+    }
+    let mut plan = plan(options, &policies::shipped(), None)?;
+    plan.fitted = !notes.is_empty();
+    plan.notes = notes;
     let simulator = Simulator::prepare(&mut plan, args.checked)?;
     plan.check(berth_scenario::support::Place::Sim)?;
-    let cancel = interrupt::flag();
     execute(
-        &args.run,
+        options,
         &plan,
         args.workers,
         cancel,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables, sentences and progress for the terminal. Nothing here computes statistics.
+pub mod findings;
 pub mod progress;
 pub mod sentences;
 pub mod side_by_side;
@@ -51,6 +52,7 @@ pub fn whole(
         table::table(experiment, style),
         sentences::gain_and_price(experiment, style),
         sentences::expects(&experiment.expects, baseline, style),
+        findings::findings(&experiment.findings, style),
         sentences::footnotes(experiment, style),
     ];
     let blocks: Vec<_> = blocks.into_iter().filter(|b| !b.is_empty()).collect();

@@ -87,6 +87,7 @@ pub fn value(value: f64, unit: &str) -> String {
         "ns" => duration(value),
         "1/s" => format!("{} /s", number(value)),
         "CPU" => format!("{} CPUs", number(value)),
+        "bit/s" => format!("{} Mbit/s", number(value / 1e6)),
         _ => number(value),
     }
 }

@@ -53,6 +53,7 @@ fn experiment(place: Place, arms: &[(&str, Option<f64>)]) -> Experiment {
         baseline: Some("gfifo".into()),
         runs,
         expects: vec![],
+        findings: vec![],
         notes: vec![],
     }
 }

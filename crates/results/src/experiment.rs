@@ -47,6 +47,9 @@ pub struct Experiment {
     pub runs: Vec<RunRecord>,
     /// The bounds of the scenario and whether they hold.
     pub expects: Vec<crate::expect::Verdict>,
+    /// What a paper reports beside what came out here.
+    #[serde(default)]
+    pub findings: Vec<crate::findings::Finding>,
     /// Notes on the whole experiment.
     pub notes: Vec<String>,
 }
@@ -211,6 +214,7 @@ pub(crate) mod tests {
             baseline: Some(arms[0].0.to_string()),
             runs: runs.collect(),
             expects: vec![],
+            findings: vec![],
             notes: vec![],
         }
     }

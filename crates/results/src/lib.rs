@@ -6,6 +6,7 @@
 pub mod detail;
 pub mod expect;
 pub mod experiment;
+pub mod findings;
 pub mod schema;
 pub mod stats;
 pub mod write;

@@ -423,28 +423,66 @@ fn put(table: &mut Table, key: &str, at: &At, node: Node) {
 /// One point of a `--vary`: what is set, as `ADDRESS=VALUE`. Empty for a plain run.
 pub type Variant = Vec<String>;
 
+/// The most combinations of `--vary`.
+const MOST_COMBINATIONS: u64 = 10_000_000;
+
+/// How many combinations several `--vary` come to.
+///
+/// # Errors
+/// As [`variants`].
+pub fn combinations(vary: &[String]) -> Result<u64> {
+    let mut all = 1_u64;
+    for text in vary {
+        let (_, values, whole) = varied(text)?;
+        all = all.saturating_mul(values.len() as u64);
+        if all > MOST_COMBINATIONS {
+            return Err(Error::at(
+                &whole,
+                format!("these are more than {MOST_COMBINATIONS} combinations"),
+            )
+            .label("vary less at once"));
+        }
+    }
+    Ok(all)
+}
+
+/// The first combination.
+///
+/// # Errors
+/// As [`variants`].
+pub fn first(vary: &[String]) -> Result<Variant> {
+    vary.iter()
+        .map(|text| {
+            let (address, values, _) = varied(text)?;
+            Ok(format!("{address}={}", values.first().unwrap_or(&"")))
+        })
+        .collect()
+}
+
+/// Address and values of one `--vary`, and where it stands.
+fn varied(text: &str) -> Result<(String, Vec<&str>, At)> {
+    let (address, _, _) = assignment("--vary", text)?;
+    let values = split_values(text.split_once('=').map_or("", |(_, v)| v));
+    let (source, start) = argument("--vary", text);
+    let whole = At {
+        source,
+        span: start..start + text.len(),
+    };
+    if values.iter().any(|v| v.is_empty()) {
+        return Err(Error::at(&whole, "a value is missing between two commas"));
+    }
+    Ok((address, values, whole))
+}
+
 /// All combinations of several `--vary ADDRESS=a,b,c`, the last varying fastest.
 ///
 /// # Errors
-/// No `=`, an empty value, or more than 10,000 combinations.
+/// No `=`, an empty value, or more than 10 million combinations.
 pub fn variants(vary: &[String]) -> Result<Vec<Variant>> {
+    combinations(vary)?;
     let mut all: Vec<Variant> = vec![Vec::new()];
     for text in vary {
-        let (address, _, _) = assignment("--vary", text)?;
-        let values = text.split_once('=').map_or("", |(_, v)| v);
-        let (source, start) = argument("--vary", text);
-        let whole = At {
-            source,
-            span: start..start + text.len(),
-        };
-        let values = split_values(values);
-        if values.iter().any(|v| v.is_empty()) {
-            return Err(Error::at(&whole, "a value is missing between two commas"));
-        }
-        if all.len().saturating_mul(values.len()) > 10_000 {
-            return Err(Error::at(&whole, "these are more than 10000 combinations")
-                .label("vary less at once"));
-        }
+        let (address, values, _) = varied(text)?;
         all = all
             .iter()
             .flat_map(|variant| {
@@ -499,8 +537,14 @@ mod tests {
         assert_eq!(variants(&[]).unwrap(), [Variant::new()]);
         assert!(variants(&["x".into()]).is_err());
         assert!(variants(&["a.b=1,,2".into()]).is_err());
-        let many = "a.b=".to_string() + &vec!["1"; 200].join(",");
-        assert!(variants(&[many.clone(), many.clone(), many]).is_err());
+        let many = "a.b=".to_string() + &vec!["1"; 300].join(",");
+        let many = [many.clone(), many.clone(), many];
+        assert!(variants(&many).is_err());
+        assert_eq!(combinations(&many[..2]).unwrap(), 90_000);
+        assert_eq!(
+            first(&["a.b=7,8".into(), "c.d=[1, 2],3".into()]).unwrap(),
+            ["a.b=7", "c.d=[1, 2]"]
+        );
     }
 
     #[test]

@@ -28,4 +28,4 @@ pub mod tree;
 
 pub use diag::Error;
 pub use edit::Edit;
-pub use read::{Input, Loaded, place_of, read};
+pub use read::{Input, Loaded, place_of, read, value_of};

@@ -126,6 +126,10 @@ fn times_baseline(text: &str) -> Option<std::result::Result<f64, String>> {
     })
 }
 
+/// A quantity with its unit as a value of a metric with that unit.
+///
+/// # Errors
+/// It is no such quantity.
 pub fn absolute(text: &str, unit: &str) -> std::result::Result<f64, String> {
     match unit {
         "ns" => quantity::duration(text).map(|ns| ns as f64),

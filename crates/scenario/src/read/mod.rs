@@ -20,6 +20,7 @@ use crate::tree::{self, Node, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use expect::absolute as value_of;
 pub use models::MODELS;
 pub use net::PATHS;
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The claims of a paper that a scenario reproduces, in the words of the results.
+use crate::exit::Failure;
+use berth_results::findings::{Claim, Comparison};
+use berth_scenario::claims;
+use berth_scenario::model::Scenario;
+use berth_scenario::{metrics, value_of};
+use std::path::Path;
+
+/// The claims that a scenario's `[reproduces]` names, from the file beside it; none if there is no such file.
+///
+/// # Errors
+/// A value that is not one of its metric.
+pub fn claims(scenario: &Scenario, folder: Option<&Path>) -> Result<Vec<Claim>, Failure> {
+    let Some(reproduces) = &scenario.reproduces else {
+        return Ok(Vec::new());
+    };
+    let Some(all) = claims::beside(folder) else {
+        return Ok(Vec::new());
+    };
+    let mut found: Vec<Claim> = Vec::new();
+    for claim in reproduces
+        .claims
+        .iter()
+        .flat_map(|pattern| claims::matching(&all, pattern))
+    {
+        if found.iter().all(|other| other.id != claim.id) {
+            found.push(translate(claim, scenario, &reproduces.metric)?);
+        }
+    }
+    Ok(found)
+}
+
+fn translate(claim: &claims::Claim, scenario: &Scenario, metric: &str) -> Result<Claim, Failure> {
+    let metric = claim.metric.as_deref().unwrap_or(metric);
+    // Comparisons are parts of one, whatever they compare.
+    let unit = match claim.comparison {
+        Some(_) => "1",
+        None => metrics::parse(metric).map_or("1", |(_, unit)| unit),
+    };
+    let number = |text: &String| {
+        let zero = text.trim().trim_end_matches('%') == "0";
+        if zero { Ok(0.0) } else { value_of(text, unit) }
+            .map_err(|why| Failure::Input(format!("claim {}: `{text}`: {why}", claim.id)))
+    };
+    let accept = match &claim.accept {
+        Some((low, high)) => Some((number(low)?, number(high)?)),
+        None => None,
+    };
+    let fitted = scenario
+        .calibrate
+        .as_ref()
+        .is_some_and(|c| c.claim.as_ref() == Some(&claim.id));
+    Ok(Claim {
+        id: claim.id.clone(),
+        says: claim.says.clone(),
+        source: claim.source.clone(),
+        metric: metric.to_string(),
+        arm: claim.arm.clone(),
+        against: claim.against.clone(),
+        comparison: claim.comparison.map(|c| match c {
+            claims::Comparison::Reduction => Comparison::Reduction,
+            claims::Comparison::Gain => Comparison::Gain,
+        }),
+        value: claim.value.as_ref().map(number).transpose()?,
+        accept,
+        fitted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_scenario::{Input, read};
+
+    #[test]
+    fn every_claim_of_the_papers_has_values_of_its_metric() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/flms");
+        let mut number = 0;
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.ends_with("claims.toml") {
+                continue;
+            }
+            let scenario = read(&Input::from_file(&path).unwrap(), &[])
+                .unwrap()
+                .scenario;
+            let found = claims(&scenario, Some(&folder)).ok().unwrap();
+            assert!(!found.is_empty(), "{}", path.display());
+            number += found.len();
+        }
+        assert!(number > 15, "{number}");
+        let ping = Input::from_file(&folder.join("ef6-ping.toml")).unwrap();
+        let found = claims(&read(&ping, &[]).unwrap().scenario, Some(&folder))
+            .ok()
+            .unwrap();
+        let of = |id: &str| found.iter().find(|c| c.id == id).unwrap();
+        assert_eq!(of("F-T1-LAT-CREDIT").value, Some(16_853_000.0));
+        assert!(of("F-T1-LAT-CREDIT").fitted && !of("F-T1-LAT-FLMS").fitted);
+        let reduction = of("F-LAT-VS-CREDIT");
+        assert!((reduction.value.unwrap() - 0.7663).abs() < 1e-9);
+        assert_eq!(reduction.accept, Some((0.5, 0.95)));
+    }
+}

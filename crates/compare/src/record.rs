@@ -148,6 +148,7 @@ impl Record {
                 .collect(),
             baseline: self.baseline.clone(),
             expects: Vec::new(),
+            findings: Vec::new(),
             notes: Vec::new(),
         }
     }

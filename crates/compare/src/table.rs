@@ -154,6 +154,7 @@ pub(crate) mod tests {
             baseline: Some(arms[0].0.to_string()),
             runs: arms.iter().flat_map(|a| [run(a, 1), run(a, 2)]).collect(),
             expects: vec![],
+            findings: vec![],
             notes: vec![],
         }
     }

@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance docs setup-sim setup-lab clean
+.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,7 +15,7 @@ help: ## this list
 demo: ## the noisy neighbour, simulated and then on a real kernel in a throw-away VM
 	@tools/demo
 
-test: setup-sim setup-lab ## everything: unit, property and oracle tests, then real kernels in the lab
+test: setup-sim setup-lab setup-browser ## everything: unit, property and oracle tests, then real kernels in the lab
 	@tools/test full
 
 test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 minutes when warm
@@ -44,6 +44,9 @@ docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
 
 setup-sim: ## what simulator and tests need (clang)
 	@tools/setup sim
+
+setup-browser: ## what the report's test needs (headless Chromium, 100 MB)
+	@tools/setup browser
 
 setup-lab: ## what the lab needs (libbpf's build, QEMU, kernels)
 	@tools/setup lab

@@ -4,6 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
+use berth_results::schema::Place;
 use berth_results::write;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -44,13 +45,41 @@ fn terminal_width() -> usize {
     }
 }
 
-/// Writes the results into their folder; gives the path of the JSON file.
+/// Writes the results and the report into their folder; gives the path of the report.
 ///
 /// # Errors
 /// The disk's; the command then fails, but what can be shown is shown first.
 pub fn save(options: &RunOptions, name: &str, results: &Results) -> Result<PathBuf, Failure> {
     let folder = write::folder(&options.out, name);
-    write::write(&folder, results).map_err(|e| Failure::Run(e.to_string()))
+    write::write(&folder, results).map_err(|e| Failure::Run(e.to_string()))?;
+    report(&folder)
+}
+
+/// Writes `report.html` from all results of a folder; gives its path.
+///
+/// # Errors
+/// There are no results, or they cannot be read, or the report not written.
+pub fn report(folder: &Path) -> Result<PathBuf, Failure> {
+    let failed = |e: write::FileError| Failure::Run(e.to_string());
+    let mut all = Vec::new();
+    for place in [Place::Sim, Place::Lab, Place::Host] {
+        all.extend(write::read(folder, place).map_err(failed)?);
+    }
+    if all.is_empty() {
+        return Err(no_results(folder));
+    }
+    let path = folder.join("report.html");
+    let page = berth_report::html::page(&all.iter().collect::<Vec<_>>());
+    write::atomic(&path, page.as_bytes()).map_err(failed)?;
+    Ok(path)
+}
+
+/// What to say of a folder without results.
+pub fn no_results(folder: &Path) -> Failure {
+    Failure::Input(format!(
+        "there are no results in {}: berth sim makes some",
+        folder.display()
+    ))
 }
 
 /// Shows results as the user wants them: table, JSON or CSV.
@@ -100,7 +129,7 @@ pub fn text(results: &Results, baseline: Option<&str>) -> String {
 
 /// The last lines: where the results are and what to do next.
 pub fn next_steps(saved: &Path, lines: &[(&str, String)]) {
-    let mut text = format!("  Results  {}\n", saved.display());
+    let mut text = format!("  Report   {}\n", saved.display());
     for (word, line) in lines {
         text.push_str(&format!("  {word:<8} {line}\n"));
     }

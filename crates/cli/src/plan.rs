@@ -316,6 +316,7 @@ impl Variant {
             findings: Vec::new(),
             notes: plan.notes.iter().cloned().chain(note).collect(),
         };
+        experiment.keep_worst_strips();
         let expects = self
             .scenario
             .expects

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth results show`: results that were kept, shown again.
+//! `berth results show` and `report`: results that were kept, shown again.
 use crate::exit::{Done, Failure};
 use crate::output;
 use berth_report::side_by_side::side_by_side;
@@ -29,14 +29,26 @@ enum Verb {
         #[arg(long)]
         provenance: bool,
     },
+    /// Writes report.html once more, from kept results
+    Report {
+        /// A scenario's folder, e.g. berth-out/noisy-neighbour
+        folder: PathBuf,
+    },
 }
 
 pub fn run(args: &Args) -> Done {
-    let Verb::Show {
-        folder,
-        side_by_side,
-        provenance,
-    } = &args.verb;
+    let (folder, side_by_side, provenance) = match &args.verb {
+        Verb::Report { folder } => {
+            let path = output::report(folder)?;
+            output::print(&format!("{}\n", path.display()));
+            return Ok(());
+        }
+        Verb::Show {
+            folder,
+            side_by_side,
+            provenance,
+        } => (folder, side_by_side, provenance),
+    };
     let read = |place| write::read(folder, place).map_err(|e| Failure::Input(e.to_string()));
     let (sim, lab) = (read(Place::Sim)?, read(Place::Lab)?);
     if *side_by_side {
@@ -44,10 +56,7 @@ pub fn run(args: &Args) -> Done {
     }
     let all: Vec<Results> = [sim, lab].into_iter().flatten().collect();
     if all.is_empty() {
-        return Err(Failure::Input(format!(
-            "there are no results in {}: berth sim makes some",
-            folder.display()
-        )));
+        return Err(output::no_results(folder));
     }
     for results in &all {
         output::print(&output::text(results, None));

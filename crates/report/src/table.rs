@@ -49,7 +49,7 @@ pub fn leading_metric(experiment: &Experiment) -> Option<String> {
 }
 
 /// The group's work matters more than its latency: it never answers anybody.
-fn does_work(experiment: &Experiment, group: &Group) -> bool {
+pub(crate) fn does_work(experiment: &Experiment, group: &Group) -> bool {
     let measured = experiment.metrics();
     let has = |quantity: &str| measured.contains(format!("{}.{quantity}", group.name).as_str());
     has("work") && !has("response.p99") && group.class != "latency"

@@ -155,6 +155,28 @@ impl Experiment {
         (measured.len() > 1 && beats_all).then_some(best)
     }
 
+    /// Of the worst waits only that of each arm and group keeps its strip: the others are as long and seldom looked at.
+    pub fn keep_worst_strips(&mut self) {
+        let mut longest = std::collections::BTreeMap::<(String, String), (u64, u64)>::new();
+        for run in &self.runs {
+            for w in &run.worst {
+                let best = longest.entry((run.arm.clone(), w.group.clone()));
+                let best = best.or_insert((w.ns(), run.seed));
+                if w.ns() > best.0 {
+                    *best = (w.ns(), run.seed);
+                }
+            }
+        }
+        for run in &mut self.runs {
+            for w in &mut run.worst {
+                let best = longest.get(&(run.arm.clone(), w.group.clone()));
+                if best.is_none_or(|b| b.1 != run.seed) {
+                    w.strip = None;
+                }
+            }
+        }
+    }
+
     /// Notes of the experiment and of its runs, each once, in order.
     pub fn all_notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();

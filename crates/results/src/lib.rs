@@ -7,6 +7,7 @@ pub mod detail;
 pub mod expect;
 pub mod experiment;
 pub mod findings;
+pub mod json;
 pub mod schema;
 pub mod stats;
 pub mod write;

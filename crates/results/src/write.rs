@@ -77,10 +77,7 @@ pub fn atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 /// # Errors
 /// Never for results that this program made: all numbers in them are finite.
 pub fn to_json(results: &Results) -> Result<String, FileError> {
-    let mut text =
-        serde_json::to_string_pretty(results).map_err(|e| FileError::Csv(e.to_string()))?;
-    text.push('\n');
-    Ok(text)
+    crate::json::to_string(results).map_err(|e| FileError::Csv(e.to_string()))
 }
 
 /// The runs as CSV, one row per run and metric.

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tables of the page: all metrics, expectations, simulator beside real kernel, notes.
+use super::escape::{csv_row, escape};
+use super::figure::data;
+use crate::table::leading_metric;
+use crate::text::{number, value};
+use berth_results::expect::Limit;
+use berth_results::experiment::Experiment;
+use berth_results::schema::unit_of;
+
+/// All metrics with intervals; those of single VMs folded away.
+pub fn metrics(e: &Experiment) -> String {
+    let arms: Vec<&str> = e
+        .arms
+        .iter()
+        .map(|a| a.name.as_str())
+        .filter(|a| e.runs.iter().any(|r| r.arm == *a))
+        .collect();
+    let whole = |metric: &str| {
+        let object = metric.split('.').next().unwrap_or("");
+        object == "host" || object == "policy" || e.setup.groups.iter().any(|g| g.name == object)
+    };
+    let all = e.metrics();
+    let (first, rest): (Vec<&str>, Vec<&str>) = all.iter().copied().partition(|m| whole(m));
+    let mut csv = csv_row(&["arm", "metric", "unit", "n", "mean", "half_95"]);
+    for arm in &arms {
+        for metric in &all {
+            if let Some(x) = e.estimate(arm, metric) {
+                csv.push_str(&csv_row(&[
+                    (*arm).to_string(),
+                    (*metric).to_string(),
+                    unit_of(metric).to_string(),
+                    x.n.to_string(),
+                    x.mean.to_string(),
+                    x.half.map_or(String::new(), |h| h.to_string()),
+                ]));
+            }
+        }
+    }
+    let mut out = format!("<section><h2>All metrics</h2>{}", table(e, &arms, &first));
+    if !rest.is_empty() {
+        out.push_str(&format!(
+            "<details><summary>Each VM by itself ({} metrics)</summary>{}</details>",
+            rest.len(),
+            table(e, &arms, &rest)
+        ));
+    }
+    out + &data(&csv) + "</section>"
+}
+
+fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
+    let lead = leading_metric(e);
+    let head: String = arms
+        .iter()
+        .map(|a| {
+            let base = if e.baseline.as_deref() == Some(*a) {
+                " <small>baseline</small>"
+            } else {
+                ""
+            };
+            format!("<th scope=\"col\">{}{base}</th>", escape(a))
+        })
+        .collect();
+    let mut rows = String::new();
+    for metric in metrics {
+        let unit = unit_of(metric);
+        let best = e.lowest(metric);
+        let cells: String = arms
+            .iter()
+            .map(|arm| match e.estimate(arm, metric) {
+                None => "<td class=\"none\">-</td>".into(),
+                Some(x) => {
+                    let half = x.half.map_or(String::new(), |h| {
+                        format!(" <small>± {}</small>", escape(&value(h, unit)))
+                    });
+                    // Lower is better only for times.
+                    let marked = best == Some(*arm) && is_time(metric);
+                    let class = if marked { " class=\"best\"" } else { "" };
+                    let mark = if marked { "▸ " } else { "" };
+                    format!(
+                        "<td{class}>{mark}{}{half}</td>",
+                        escape(&value(x.mean, unit))
+                    )
+                }
+            })
+            .collect();
+        let class = if lead.as_deref() == Some(*metric) {
+            " class=\"leading\""
+        } else {
+            ""
+        };
+        rows.push_str(&format!(
+            "<tr{class}><th scope=\"row\">{}</th>{cells}</tr>",
+            escape(metric)
+        ));
+    }
+    format!(
+        "<div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"caption\">Mean over seeds ± 95 % interval. ▸: lower than every other arm, the paired interval excludes “no difference”.</p>"
+    )
+}
+
+fn is_time(metric: &str) -> bool {
+    let quantity = metric.split('.').nth(1).unwrap_or("");
+    ["response", "wakeup", "run_delay"].contains(&quantity) && !metric.ends_with(".count")
+}
+
+/// The scenario's expectations.
+pub fn expects(e: &Experiment) -> String {
+    if e.expects.is_empty() {
+        return String::new();
+    }
+    let rows: String = e
+        .expects
+        .iter()
+        .map(|v| {
+            let unit = unit_of(&v.bound.metric);
+            let relation = if v.bound.at_most { "at most" } else { "at least" };
+            let (limit, shown) = match v.bound.limit {
+                Limit::Absolute(x) => (value(x, unit), v.value.map(|x| value(x, unit))),
+                Limit::TimesBaseline(x) => (format!("{x} × baseline"), v.value.map(number)),
+            };
+            let (class, word) = match v.holds {
+                Some(true) => ("gain", "holds"),
+                Some(false) => ("loss", "does not hold"),
+                None => ("none", "cannot be said"),
+            };
+            let shown = shown.or_else(|| v.why.clone()).unwrap_or_default();
+            format!(
+                "<tr><td><span class=\"{class}\">{word}</span></td><td>{} of {} {relation} {}</td><td>{}</td></tr>",
+                escape(&v.bound.metric),
+                escape(&v.bound.arm),
+                escape(&limit),
+                escape(&shown)
+            )
+        })
+        .collect();
+    format!(
+        "<section><h2>Expectations</h2><div class=\"scroll\"><table class=\"plain\"><tbody>{rows}</tbody></table></div></section>"
+    )
+}
+
+/// What a reader must know: arms without runs, notes.
+pub fn notes(e: &Experiment) -> String {
+    let absent = e.arms.iter().filter_map(|a| {
+        Some(format!(
+            "<b>{}</b> has no runs: {}",
+            escape(&a.name),
+            escape(a.absent.as_ref()?)
+        ))
+    });
+    let notes = e.all_notes().into_iter().map(|n| escape(&n));
+    let items: String = absent
+        .chain(notes)
+        .map(|n| format!("<li>{n}</li>"))
+        .collect();
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("<section><h2>Notes</h2><ul class=\"notes\">{items}</ul></section>")
+}
+
+/// The same arms in two places: values beside each other, never divided by each other.
+pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
+    let arms: Vec<&str> = sim
+        .arms
+        .iter()
+        .map(|a| a.name.as_str())
+        .filter(|a| {
+            [sim, lab]
+                .iter()
+                .any(|e| e.runs.iter().any(|r| r.arm == *a))
+        })
+        .collect();
+    let of_groups = |metric: &&str| {
+        let object = metric.split('.').next().unwrap_or("");
+        object == "host" || sim.setup.groups.iter().any(|g| g.name == object)
+    };
+    let both: Vec<&str> = sim
+        .metrics()
+        .intersection(&lab.metrics())
+        .copied()
+        .filter(of_groups)
+        .collect();
+    if both.is_empty() || arms.is_empty() {
+        return String::new();
+    }
+    let mut csv = csv_row(&["metric", "unit", "arm", "sim", "lab"]);
+    let head: String = arms
+        .iter()
+        .map(|a| format!("<th scope=\"colgroup\" colspan=\"2\">{}</th>", escape(a)))
+        .collect();
+    let places =
+        "<th scope=\"col\">simulated</th><th scope=\"col\">real kernel</th>".repeat(arms.len());
+    let mut rows = String::new();
+    for metric in both {
+        let unit = unit_of(metric);
+        let mut cells = String::new();
+        for arm in &arms {
+            let values = [sim, lab].map(|e| e.estimate(arm, metric).map(|x| x.mean));
+            for v in values {
+                let text = v.map_or("-".into(), |v| value(v, unit));
+                cells.push_str(&format!("<td>{}</td>", escape(&text)));
+            }
+            let [s, l] = values.map(|v| v.map_or(String::new(), |v| v.to_string()));
+            csv.push_str(&csv_row(&[
+                metric.to_string(),
+                unit.to_string(),
+                arm.to_string(),
+                s,
+                l,
+            ]));
+        }
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th>{cells}</tr>",
+            escape(metric)
+        ));
+    }
+    format!(
+        "<section><h2>Simulator beside real kernel</h2><div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}</tr><tr><th></th>{places}</tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"caption\">Means over each place's seeds. Delays across CPUs of the lab's emulated machine are its own; compare shares, ranking and ratios.</p>{}</section>",
+        data(&csv)
+    )
+}

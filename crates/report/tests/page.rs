@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The report as a file, and in a real browser (headless Chromium, where there is one; `make test` installs it).
+use berth_report::html;
+use berth_results::detail::{Distribution, Strip, Wait, WorstWait};
+use berth_results::experiment::{Arm, Experiment, FORMAT, Group, Provenance, Results, Setup};
+use berth_results::schema::{Place, RunRecord};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// A name that would be a program if anything forgot to make it harmless.
+const EVIL: &str = "<script>document.title='owned'</script>\"'&";
+
+fn results(place: Place, factor: f64) -> Results {
+    let mut runs = Vec::new();
+    for (arm, latency, work) in [
+        ("linux", 14.1, 1.0),
+        ("flms", 1.3 * factor, 0.979),
+        ("same", 14.1, 1.0),
+    ] {
+        for seed in 1..=6_u64 {
+            let wobble = 1.0 + 0.02 * (seed as f64 - 3.0) + 0.003 * ((seed * 7) % 5) as f64 * work;
+            let p99 = latency
+                * 1e6
+                * if arm == "same" {
+                    1.0 + 0.3 * (seed as f64 - 3.5)
+                } else {
+                    wobble
+                };
+            let metrics = BTreeMap::from([
+                ("web.response.p99".to_string(), p99),
+                ("web.response.p50".to_string(), p99 / 20.0),
+                (
+                    "build.work".to_string(),
+                    3.2e10 * work * (1.0 + 0.0001 * seed as f64),
+                ),
+                ("host.switches_per_cpu".to_string(), 610.0 + seed as f64),
+                (format!("{EVIL}-1.cpu"), 0.5),
+            ]);
+            let mut run = RunRecord::new(place, arm, seed, metrics);
+            run.notes = vec![format!("a note with {EVIL}")];
+            let wait = |waiter: &str, cause: &str, ns| Wait {
+                waiter: waiter.into(),
+                cause: cause.into(),
+                ns,
+            };
+            run.waits = vec![
+                wait("web", "build", (p99 * 100.0) as u64),
+                wait("build", "web", 5_000_000),
+                wait(EVIL, "(idle)", 1_000_000),
+            ];
+            let times = (0..400u64).map(|i| ((p99 as u64 / 400 + 1) * i + 1000, 400 - i));
+            run.times = BTreeMap::from([("web.response".into(), Distribution::of(times))]);
+            run.series = BTreeMap::from([("web.cpu".into(), vec![0.4, 0.5, 0.45, 0.5])]);
+            run.worst = vec![WorstWait {
+                group: "web".into(),
+                thread: format!("{EVIL}/0"),
+                cpu: 1,
+                from_ns: 8_204_000_000,
+                to_ns: 8_241_600_000,
+                unfinished: false,
+                behind: vec![("build-3/1".into(), 30_000_000)],
+                strip: (seed == 1).then(|| Strip {
+                    from_ns: 8_196_600_000,
+                    to_ns: 8_246_600_000,
+                    cpus: vec![0, 1],
+                    threads: vec![
+                        ("build-3/1".into(), "build".into()),
+                        (EVIL.into(), "web".into()),
+                    ],
+                    ran: vec![
+                        [0, 1, 0, 9_000_000],
+                        [1, 0, 0, 45_000_000],
+                        [1, 1, 45_000_000, 5_000_000],
+                    ],
+                }),
+            }];
+            runs.push(run);
+        }
+    }
+    let arm = |name: &str| Arm {
+        name: name.into(),
+        policy: name.into(),
+        hash: None,
+        absent: None,
+    };
+    let group = |name: &str, class: &str| Group {
+        name: name.into(),
+        class: class.into(),
+        vms: 1,
+        vcpus: 2,
+    };
+    Results {
+        format: FORMAT,
+        place,
+        provenance: Provenance {
+            version: "0.1.0".into(),
+            command: format!("berth sim '{EVIL}'"),
+            kernel: "7.2".into(),
+            machine: "linux-x86_64".into(),
+            scenario: format!("title = \"{EVIL}\""),
+        },
+        complete: true,
+        experiments: vec![Experiment {
+            setup: Setup {
+                name: "t".into(),
+                title: format!("Noisy {EVIL}"),
+                cpus: 2,
+                groups: vec![
+                    group("web", "latency"),
+                    group("build", "batch"),
+                    group(EVIL, "mixed"),
+                ],
+                warmup_ns: 1_000_000_000,
+                measure_ns: 10_000_000_000,
+                seeds: (1..=6).collect(),
+            },
+            variant: vec![],
+            arms: vec![arm("linux"), arm("flms"), arm("same")],
+            baseline: Some("linux".into()),
+            runs,
+            expects: vec![],
+            notes: vec![],
+        }],
+    }
+}
+
+/// What a reader sees: no tags, entities resolved.
+fn visible(page: &str) -> String {
+    let body = &page[page.find("<body>").unwrap()..page.find("<script>").unwrap()];
+    let mut text = String::new();
+    let mut inside = false;
+    for c in body.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => inside = false,
+            c if !inside => text.push(c),
+            _ => (),
+        }
+    }
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
+}
+
+#[test]
+fn the_sentence_comes_first_and_is_honest() {
+    let page = html::page(&[&results(Place::Sim, 1.0)]);
+    let text = visible(&page);
+    let lead = &page[page.find("class=\"lead\"").unwrap()..];
+    let lead = &lead[..lead.find("</p>").unwrap()];
+    assert!(
+        lead.contains("<b>flms</b>") && lead.contains("instead of"),
+        "{lead}"
+    );
+    // Gain and loss in the same sentence.
+    assert!(
+        lead.contains("class=\"gain\"")
+            && lead.contains("class=\"loss\"")
+            && lead.contains("less work"),
+        "{lead}"
+    );
+    // An arm that cannot be told apart has no colour.
+    let other = &page[page.find("class=\"others\"").unwrap()..];
+    let other = &other[..other.find("</p>").unwrap()];
+    assert!(
+        other.contains("not told apart") && !other.contains("class=\"gain\""),
+        "{other}"
+    );
+    let order = [
+        "Gain against price",
+        "Latency as a picture",
+        "Who waited for whom",
+        "The worst wait",
+        "Share over time",
+        "All metrics",
+        "How it was made",
+    ];
+    let places: Vec<usize> = order
+        .iter()
+        .map(|h| text.find(h).unwrap_or_else(|| panic!("{h}")))
+        .collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn what_comes_from_outside_is_harmless() {
+    let page = html::page(&[&results(Place::Sim, 1.0), &results(Place::Lab, 1.2)]);
+    // One script, ours; no address of anything to load.
+    assert_eq!(page.matches("<script").count(), 1);
+    for word in ["http://", "https://", "src=", "url(", "@import", "href="] {
+        assert!(!page.contains(word), "{word}");
+    }
+    let text = visible(&page);
+    assert!(text.contains(EVIL) && text.contains("Simulator beside real kernel"));
+    // Every figure has its data.
+    assert_eq!(
+        page.matches("class=\"copy\"").count(),
+        page.matches("<details class=\"data\">").count()
+    );
+    assert!(page.matches("class=\"copy\"").count() >= 12);
+}
+
+#[test]
+fn incomplete_results_still_make_a_page() {
+    let mut r = results(Place::Sim, 1.0);
+    r.experiments[0].baseline = None;
+    assert!(visible(&html::page(&[&r])).contains("nothing to compare"));
+    r.experiments[0].runs.clear();
+    r.complete = false;
+    assert!(visible(&html::page(&[&r])).contains("Not complete"));
+    for run_of in ["linux", "flms"] {
+        let mut r = results(Place::Sim, 1.0);
+        r.experiments[0]
+            .runs
+            .retain(|x| x.arm == run_of && x.seed == 1);
+        r.experiments[0].runs.iter_mut().for_each(|x| {
+            x.waits.clear();
+            x.times.clear();
+            x.worst.clear();
+            x.series.clear();
+        });
+        assert!(html::page(&[&r]).ends_with("</html>\n"));
+    }
+    r.experiments.clear();
+    assert!(html::page(&[&r]).contains("How it was made"));
+    assert!(html::page(&[]).contains("<title>Berth"));
+}
+
+/// A browser of this machine, if there is one.
+fn browser() -> Option<&'static str> {
+    [
+        "chromium-headless-shell",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+    ]
+    .into_iter()
+    .find(|b| {
+        Command::new(b)
+            .arg("--version")
+            .output()
+            .is_ok_and(|o| o.status.success())
+    })
+}
+
+fn run(browser: &str, page: &Path, more: &[&str]) -> (String, String) {
+    let profile = page.with_extension("profile");
+    let out = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+        ])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{browser}: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    (
+        String::from_utf8_lossy(&out.stdout).into_owned(),
+        String::from_utf8_lossy(&out.stderr).into_owned(),
+    )
+}
+
+/// In a browser: nothing to complain about, nothing asked of the network, the text is there, and so are the pictures.
+#[test]
+fn a_real_browser_shows_it() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no Chromium (apt-get install chromium-headless-shell)");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("report.html");
+    std::fs::write(&path, html::page(&[&results(Place::Sim, 1.0)])).unwrap();
+    let log = dir.path().join("net.json");
+    let (dom, complaints) = run(
+        browser,
+        &path,
+        &["--dump-dom", &format!("--log-net-log={}", log.display())],
+    );
+    assert!(dom.contains("Who waited for whom") && dom.contains("instead of"));
+    // The script ran (it says so by what it prepares), the foreign one did not.
+    assert!(!dom.contains("<title>owned"), "a name became a program");
+    let said: Vec<&str> = complaints
+        .lines()
+        .filter(|l| l.contains("CONSOLE"))
+        .collect();
+    assert!(said.is_empty(), "{said:?}");
+    let net = std::fs::read_to_string(&log).unwrap_or_default();
+    let asked: Vec<&str> = net
+        .split('"')
+        .filter(|s| s.starts_with("http://") || s.starts_with("https://"))
+        .filter(|s| s.contains("report") || s.contains("font") || s.contains("cdn"))
+        .collect();
+    assert!(asked.is_empty(), "{asked:?}");
+
+    for (name, width, more) in [
+        ("light", "1200,1800", ""),
+        ("narrow", "500,1800", ""),
+        (
+            "dark",
+            "1200,1800",
+            "--blink-settings=preferredColorScheme=0",
+        ),
+    ] {
+        let png = dir.path().join(format!("{name}.png"));
+        let shot = format!("--screenshot={}", png.display());
+        let size = format!("--window-size={width}");
+        let mut arguments = vec![shot.as_str(), size.as_str()];
+        arguments.extend(Some(more).filter(|m| !m.is_empty()));
+        run(browser, &path, &arguments);
+        let bytes = std::fs::read(&png).unwrap_or_else(|e| panic!("{name}: {e}"));
+        // An empty page of this size is some 10 KB.
+        assert!(
+            bytes.starts_with(b"\x89PNG") && bytes.len() > 40_000,
+            "{name}: {} bytes",
+            bytes.len()
+        );
+    }
+    let pdf = dir.path().join("paper.pdf");
+    run(
+        browser,
+        &path,
+        &[&format!("--print-to-pdf={}", pdf.display())],
+    );
+    assert!(std::fs::metadata(&pdf).unwrap().len() > 30_000);
+}

@@ -251,7 +251,7 @@ fn a_run_from_start_to_end() {
         "short · 4 CPUs",
         "web: response time",
         "vmfair against gfifo",
-        "Results  berth-out/short/sim.json",
+        "Report   berth-out/short/report.html",
     ] {
         assert!(text.contains(words), "{text}");
     }

@@ -7,6 +7,7 @@ pub mod sentences;
 pub mod side_by_side;
 pub mod table;
 pub mod text;
+pub mod waiting;
 
 use berth_results::experiment::Experiment;
 use berth_results::schema::Place;
@@ -52,6 +53,7 @@ pub fn whole(
     let blocks = [
         table::table(experiment, style),
         sentences::gain_and_price(experiment, style),
+        waiting::lines(experiment, style),
         sentences::expects(&experiment.expects, baseline, style),
         findings::findings(&experiment.findings, style),
         sentences::footnotes(experiment, style),

@@ -234,7 +234,7 @@ pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
 }
 
 /// Words in lines of at most so many columns (a longer word stands alone).
-fn wrap(text: &str, columns: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines

@@ -24,6 +24,11 @@ pub fn table(e: &Experiment, arm: &str, name_of: &dyn Fn(&str) -> String) -> Tab
     table
 }
 
+/// The same with every VM by itself.
+pub fn table_of_waits(e: &Experiment, arm: &str) -> Table {
+    table(e, arm, &str::to_string)
+}
+
 /// The group of a VM (`web-2` is of `web`); what is no VM stays itself.
 pub fn group_of(e: &Experiment, name: &str) -> String {
     let of = |g: &&berth_results::experiment::Group| {

@@ -17,7 +17,7 @@ pub(crate) mod strip;
 mod tables;
 mod trade;
 
-pub use matrix::group_of;
+pub(crate) use matrix::{group_of, table_of_waits};
 
 use crate::text::{fixed, plain_duration};
 use berth_results::experiment::{Experiment, Results};

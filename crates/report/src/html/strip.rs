@@ -5,6 +5,7 @@ use super::escape::{csv_row, escape};
 use super::figure::{COLOURS, Figure, legend};
 use crate::table::leading_metric;
 use crate::text::duration;
+use crate::waiting::words;
 use berth_results::detail::{HOST, WorstWait};
 use berth_results::experiment::Experiment;
 use berth_results::schema::RunRecord;
@@ -46,27 +47,6 @@ pub fn thread_name(name: &str) -> String {
         }
         _ => name.to_string(),
     }
-}
-
-/// The sentence of a worst wait.
-pub fn words(arm: &str, run: &RunRecord, w: &WorstWait) -> String {
-    let behind = match w.behind.first() {
-        Some((thread, _)) => format!("behind {}", thread_name(thread)),
-        None => "for an idle CPU".into(),
-    };
-    let more = match w.behind.len() {
-        0 | 1 => String::new(),
-        n => format!(" and {} more", n - 1),
-    };
-    let verb = if w.unfinished { "stands" } else { "stood" };
-    format!(
-        "{} {verb} {} {behind}{more} on CPU {} ({arm}, seed {}, at {:.3} s)",
-        thread_name(&w.thread),
-        duration(w.ns() as f64),
-        w.cpu,
-        run.seed,
-        w.from_ns as f64 / 1e9
-    )
 }
 
 /// One figure per arm that kept one.

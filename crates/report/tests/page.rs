@@ -120,6 +120,7 @@ fn results(place: Place, factor: f64) -> Results {
             baseline: Some("linux".into()),
             runs,
             expects: vec![],
+            findings: Default::default(),
             notes: vec![],
         }],
     }

@@ -34,7 +34,9 @@ impl ScenarioWorkload {
         let stream = &self.clients.streams[from.stream as usize];
         let vm = stream.vm;
         let group = self.groups[vm as usize] as usize;
-        self.traffic[group].packets += stream.sizes.packets[0];
+        if now >= self.measure_from {
+            self.traffic[group].packets += stream.sizes.packets[0];
+        }
         let parcel = net.enter(Stage::Nic, parcel.message, false, now);
         let port = &mut net.ports[vm as usize];
         port.rx.push_back(parcel);
@@ -185,7 +187,9 @@ impl ScenarioWorkload {
         let Some(from) = message.from else { return };
         let stream = &self.clients.streams[from.stream as usize];
         let group = self.groups[stream.vm as usize] as usize;
-        self.traffic[group].packets += stream.sizes.packets[1];
+        if now >= self.measure_from {
+            self.traffic[group].packets += stream.sizes.packets[1];
+        }
         let parcel = net.enter(Stage::WireOut, message, true, now);
         net.wire[1].push_back(parcel);
         let at = net.link.send(true, stream.sizes.bytes[1], now);

@@ -13,6 +13,8 @@ pub(super) enum Op {
     Timer {
         period_ns: Nanos,
     },
+    /// In the middle of a loop, or in one with several of them. Queue number, see [`Programs::queues`].
+    Receive(u16),
     Reply,
     /// Queue number, see [`Programs::queues`].
     Send(u16),
@@ -47,7 +49,7 @@ pub(super) struct Program {
     pub ops: Vec<Op>,
     /// Where the loop begins.
     pub again: u32,
-    /// The queue a pool serves.
+    /// The queue a pool serves: its only `receive` is its first step.
     pub queue: Option<u16>,
     /// Periods of its timers, in the order of the steps.
     pub periods: Vec<Nanos>,
@@ -109,8 +111,11 @@ impl Programs {
         let mut queues: Vec<String> = scenario
             .tasks
             .values()
-            .filter_map(placement::pool_queue)
-            .map(str::to_string)
+            .flat_map(|task| &task.steps)
+            .filter_map(|step| match step {
+                Step::Receive(queue) => Some(queue.clone()),
+                _ => None,
+            })
             .collect();
         queues.sort();
         queues.dedup();
@@ -121,7 +126,10 @@ impl Programs {
             names: Names::default(),
         };
         for task in scenario.tasks.values() {
-            let queue = placement::pool_queue(task).and_then(|q| programs.queue(q));
+            let receives = |s: &&Step| matches!(s, Step::Receive(_));
+            let once = task.first.is_empty() && task.steps.iter().filter(receives).count() == 1;
+            let queue = placement::pool_queue(task).filter(|_| once);
+            let queue = queue.and_then(|q| programs.queue(q));
             let mut program = Program {
                 task: task.name.clone(),
                 ops: Vec::new(),
@@ -163,11 +171,8 @@ impl Programs {
                     period_ns: (*period_ns).max(1),
                 }
             }
-            Step::Receive(_) => {
-                return Err(PlacementError::ReceiveInside {
-                    task: program.task.clone(),
-                });
-            }
+            // Every queue that somebody receives on has a number.
+            Step::Receive(queue) => Op::Receive(self.queue(queue).unwrap_or(0)),
             Step::Reply => Op::Reply,
             Step::Send { to, .. } => {
                 let queue = placement::queue_of(scenario, to).and_then(|q| self.queue(q));

@@ -38,9 +38,9 @@ impl ScenarioWorkload {
 
     pub(super) fn waiter(&self, home: u32, queue: u16) -> Option<u32> {
         let serves = |thread: u32| {
-            let (first, n) = self.threads[thread as usize].serves;
-            let serves = &self.serves[first as usize..][..usize::from(n)];
-            serves.iter().any(|s| s.queue == queue)
+            let t = &self.threads[thread as usize];
+            let serves = &self.serves[t.serves.0 as usize..][..usize::from(t.serves.1)];
+            t.listens == Some(queue) || serves.iter().any(|s| s.queue == queue)
         };
         self.mail.longest_waiting(home, serves)
     }
@@ -139,6 +139,7 @@ impl ScenarioWorkload {
         let oldest = self.mail.take(t.home, serves.iter().map(|s| s.queue));
         let Some((queue, message)) = oldest else {
             self.mail.wait(t.home, who.token);
+            t.slept = true;
             return false;
         };
         self.irq_cpu[t.home as usize] = who.cpu;
@@ -147,6 +148,22 @@ impl ScenarioWorkload {
         if let Some(served) = serves.iter().find(|s| s.queue == queue) {
             t.program = served.program;
         }
+        true
+    }
+
+    /// The step `receive` in the middle of a loop: the oldest message of that queue; if there is none, the thread
+    /// waits. What it had in hand is given up.
+    pub(super) fn receive(&mut self, who: Who, queue: u16, now: Nanos) -> bool {
+        self.finish(who.token, now, false, None);
+        let t = &mut self.threads[who.token as usize];
+        let Some((_, message)) = self.mail.take(t.home, [queue]) else {
+            t.listens = Some(queue);
+            t.slept = true;
+            self.mail.wait(t.home, who.token);
+            return false;
+        };
+        t.listens = None;
+        t.in_hand = Some(message);
         true
     }
 }

@@ -34,7 +34,6 @@ impl ScenarioWorkload {
                     t.step = IDLE;
                     self.finish(who.token, now, false, None);
                     if !self.take_message(who) {
-                        self.threads[who.token as usize].slept = true;
                         return Action::Block;
                     }
                     let ns = self.receive_cost(who.token);
@@ -82,6 +81,18 @@ impl ScenarioWorkload {
                     }
                     t.packed = false;
                     self.transmit(who.token, now, ctx);
+                }
+                Op::Receive(queue) => {
+                    let queue = *queue;
+                    t.step -= 1;
+                    if !self.receive(who, queue, now) {
+                        return Action::Block;
+                    }
+                    self.threads[who.token as usize].step += 1;
+                    let ns = self.receive_cost(who.token);
+                    if ns > 0 {
+                        return Action::Compute { ns };
+                    }
                 }
                 Op::Send(queue) => {
                     let (queue, home) = (*queue, t.home as usize);

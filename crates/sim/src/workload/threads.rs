@@ -27,6 +27,8 @@ pub(super) struct Thread {
     /// First and number of the queues it serves, in [`ScenarioWorkload::serves`]; 0 = not a pool.
     pub serves: (u32, u16),
     pub alive: bool,
+    /// Queue that it waits at in the middle of a loop.
+    pub listens: Option<u16>,
     pub in_hand: Option<Message>,
     /// It slept before it took what is in hand.
     pub slept: bool,
@@ -106,6 +108,7 @@ impl ScenarioWorkload {
             phases: phases.into_boxed_slice(),
             serves: *serves,
             alive: true,
+            listens: None,
             in_hand: None,
             slept: false,
             packed: false,

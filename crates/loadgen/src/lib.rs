@@ -12,6 +12,7 @@ mod mailbox;
 mod metrics;
 mod procfs;
 mod shared;
+mod sync;
 mod sys;
 mod worker;
 

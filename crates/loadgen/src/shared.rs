@@ -4,9 +4,10 @@ use crate::burn::Speed;
 use crate::cgroup::Groups;
 use crate::mailbox::{Asker, Mailbox};
 use crate::procfs::ThreadCounters;
+use crate::sync::{self, Home};
 use crate::sys;
 use berth_scenario::model::{Nanos, Scenario};
-use berth_scenario::placement::HostThread;
+use berth_scenario::placement::{self, HostThread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub groups: Option<Groups>,
     /// By VM ordinal; `None` is the host's.
     pub mailboxes: BTreeMap<Option<u32>, Mailbox>,
+    /// What threads share; by VM ordinal, `None` is the host's.
+    pub homes: BTreeMap<Option<u32>, Home>,
     /// Changes from 0 when the run is over; every sleeping thread also waits on it.
     pub stop: AtomicU32,
     /// Threads that are set up, and the gate they wait at.
@@ -74,6 +77,7 @@ impl Shared {
             sched_ext,
             groups,
             mailboxes,
+            homes: sync::homes(scenario, placement::instances(scenario).len() as u32, seed),
             stop: AtomicU32::new(0),
             ready: AtomicU32::new(0),
             gate: AtomicU32::new(0),
@@ -156,6 +160,11 @@ impl Shared {
             last_counters: Mutex::new(None),
         });
         slots.push(Arc::clone(&slot));
+        drop(slots);
+        let vm = slot.thread.vm.as_ref().map(|vm| vm.ordinal);
+        if let Some(home) = self.homes.get(&vm) {
+            home.join(&self.scenario, &slot.thread, slot.ordinal);
+        }
         slot
     }
 }

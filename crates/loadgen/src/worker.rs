@@ -4,8 +4,10 @@ use crate::burn::Burner;
 use crate::mailbox::{Mailbox, Taken};
 use crate::procfs;
 use crate::shared::{Shared, Slot};
+use crate::sync::{End, Home, Parker, Waited};
 use crate::sys::{self, Woken};
 use crate::{LoadError, metrics::Latencies};
+use berth_scenario::chunks::Share;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::{Nanos, Step};
 use berth_scenario::placement::{self, HostThread, Work};
@@ -32,6 +34,7 @@ pub struct Worker {
     /// Times the loop began: the `nth` of value lists.
     round: u64,
     in_hand: Option<Taken>,
+    parker: Arc<Parker>,
     end_ns: Nanos,
     latencies: Latencies,
 }
@@ -74,6 +77,7 @@ impl Worker {
             phases: Vec::new(),
             round: 0,
             in_hand: None,
+            parker: Arc::default(),
             end_ns: Nanos::MAX,
             latencies: Latencies::default(),
         }
@@ -109,7 +113,13 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         match self.me.work.clone() {
             Work::Task(name) => {
-                let steps = &shared.scenario.tasks[&name].steps;
+                let task = &shared.scenario.tasks[&name];
+                for step in &task.first {
+                    if let Next::End = self.step(step)? {
+                        return Ok(());
+                    }
+                }
+                let steps = &task.steps;
                 while let Next::Step = self.steps(steps)? {}
             }
             Work::Pools(names) => {
@@ -189,7 +199,11 @@ impl Worker {
             }
             Step::SetAffinity(cpus) => sys::set_affinity(cpus)?,
             Step::Fork(task) => crate::fork(&self.shared, &self.me, task)?,
-            Step::Exit => return Ok(Next::End),
+            Step::Exit => {
+                self.home()
+                    .leave(&self.shared.scenario, &self.me, self.slot.ordinal);
+                return Ok(Next::End);
+            }
             Step::Lock { .. }
             | Step::Spin { .. }
             | Step::Unlock { .. }
@@ -197,9 +211,8 @@ impl Worker {
             | Step::Wait { .. }
             | Step::Signal { .. }
             | Step::Broadcast { .. }
-            | Step::Chunks { .. }
-            | Step::Read { .. }
-            | Step::Write { .. } => {
+            | Step::Chunks { .. } => return self.shared_step(step),
+            Step::Read { .. } | Step::Write { .. } => {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
                     format!("the load generator has no step `{}`", step.word()),
@@ -211,6 +224,66 @@ impl Worker {
         } else {
             Next::Step
         })
+    }
+
+    fn home(&self) -> &Home {
+        let vm = self.me.vm.as_ref().map(|vm| vm.ordinal);
+        // There is one for every VM and for the host.
+        &self.shared.homes[&vm]
+    }
+
+    /// A step that involves other threads of the home.
+    fn shared_step(&mut self, step: &Step) -> io::Result<Next> {
+        if let Step::Chunks { name, chunks, each } = step {
+            let mut comes = true;
+            loop {
+                let ordinal = self.slot.ordinal;
+                match self.home().chunk(name, ordinal, comes, *chunks, each) {
+                    Share::Done => break,
+                    Share::Chunk { ns, .. } => {
+                        if let Next::End = self.burn(ns) {
+                            return Ok(Next::End);
+                        }
+                    }
+                }
+                comes = false;
+            }
+            return Ok(self.go_on());
+        }
+        let (me, home) = (&self.parker, self.home());
+        let end = End {
+            stop: &self.shared.stop,
+            at_ns: Some(self.end_ns).filter(|ns| *ns != Nanos::MAX),
+        };
+        let waited = match step {
+            Step::Lock { name } => home.lock(name, me, &end)?,
+            Step::Spin { name } => home.spin(name, &end),
+            Step::Barrier { name } => home.barrier(name, me, &end)?,
+            Step::Wait { name } => home.wait(name, me, &end)?,
+            Step::Unlock { name } => {
+                home.unlock(name);
+                Waited::No
+            }
+            Step::Signal { name } | Step::Broadcast { name } => {
+                home.signal(name, matches!(step, Step::Broadcast { .. }));
+                Waited::No
+            }
+            _ => Waited::No,
+        };
+        match waited {
+            Waited::Over => return Ok(Next::End),
+            Waited::Woken(at) => self.woken_at(at),
+            Waited::No => (),
+        }
+        Ok(self.go_on())
+    }
+
+    fn go_on(&self) -> Next {
+        if self.is_over() {
+            Next::End
+        } else {
+            Next::Step
+        }
     }
 
     fn is_over(&self) -> bool {

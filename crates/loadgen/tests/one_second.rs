@@ -259,3 +259,60 @@ fn what_cannot_be_done_is_refused_by_name() {
         Err(LoadError::Cgroup { .. })
     ));
 }
+
+/// Locks, a barrier, stolen work, signals and steps before the loop: everybody gets somewhere, and the run ends
+/// although threads sleep and spin for each other.
+#[test]
+fn threads_that_wait_for_each_other_get_on_and_end() {
+    let name = || "x".to_string();
+    let work = || Step::Compute(Dist::Const(MS / 10));
+    let parallel = vec![
+        Step::Chunks {
+            name: name(),
+            chunks: 8,
+            each: Dist::Const(MS / 10),
+        },
+        Step::Barrier { name: name() },
+    ];
+    let locked = vec![
+        Step::Lock { name: name() },
+        work(),
+        Step::Unlock { name: name() },
+        Step::Spin { name: "s".into() },
+        Step::Unlock { name: "s".into() },
+        work(),
+    ];
+    let wait = vec![Step::Wait { name: name() }, work()];
+    let ring = vec![
+        Step::Sleep(Dist::Const(MS)),
+        Step::Signal { name: name() },
+        Step::Broadcast { name: name() },
+    ];
+    let mut tasks = [
+        task("parallel", None, parallel),
+        task("locked", Some(2), locked),
+        task("wait", Some(2), wait),
+        task("ring", Some(1), ring),
+    ];
+    // The waiters do 50 ms before their loop begins.
+    tasks[2].1.first = vec![Step::Compute(Dist::Const(50 * MS))];
+    let mut signals = vm("signals", 1, 3, "wait");
+    signals.tasks.push("ring".into());
+    let mut s = scenario();
+    s.tasks = tasks.into();
+    s.clients = vec![];
+    s.host.tasks = vec![];
+    s.run.warmup_ns = 0;
+    s.run.measure_ns = 500 * MS;
+    s.vms = vec![
+        vm("parallel", 1, 2, "parallel"),
+        vm("locked", 1, 2, "locked"),
+        signals,
+    ];
+    let outcome = go(&s).unwrap();
+    let m = &outcome.metrics;
+    for vm in ["parallel", "locked", "signals"] {
+        assert!(m[&format!("{vm}.work")] > 0.0, "{vm}: {m:?}");
+    }
+    assert!(m["signals.work"] >= 60e6, "{m:?}");
+}

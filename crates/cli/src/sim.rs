@@ -219,6 +219,8 @@ mod tests {
             "noisy-neighbour",
             "--quiet",
             "--json",
+            "--set",
+            "compare.policies=[\"linux\", \"gfifo\", \"vmfair\"]",
             "--out",
             out.as_str(),
         ];

@@ -12,15 +12,17 @@ use crate::read::PATHS;
 /// How packets travel in a scenario that does not say (`net.path`).
 pub const DEFAULT_NET_PATH: &str = "none";
 
-/// Policies of the literature that files may name and this release does not have: such an arm has no runs, and the table
-/// says why. A policy that arrives leaves this list.
-pub static LATER_POLICIES: [(&str, &str); 17] = [
+/// Policies of the literature that files may name whether this release has them or not: without, the arm has no runs, and the table
+/// says why. A policy that has arrived may stay in the list: what is shipped runs.
+pub static LATER_POLICIES: [(&str, &str); 19] = [
     ("amp", "AMP schedulers"),
     ("brm", "bias random vCPU migration"),
     ("cfs", "Linux's scheduler until 6.5"),
+    ("credit", "Xen's Credit"),
     ("credit2", "Xen's Credit2"),
     ("ecredit", "ECredit"),
     ("fcfs", "first come, first served"),
+    ("flms", "FLMS"),
     ("iobound", "I/O bounding"),
     ("mlfq", "multi-level feedback queues"),
     ("mqms", "MQMS"),

@@ -90,7 +90,7 @@ fn noisy_neighbour() {
     );
     assert_eq!(scenario.clients[0].reply_bytes, 8192);
     let arms: Vec<_> = scenario.arms.iter().map(|a| a.name.as_str()).collect();
-    assert_eq!(arms, ["linux", "gfifo", "vmfair"]);
+    assert_eq!(arms, ["linux", "credit", "vmfair", "flms"]);
     assert_eq!(scenario.baseline.as_deref(), Some("linux"));
     assert_eq!(scenario.expects[0].at_most, Some(Bound::Absolute(1e7)));
     assert_eq!(

@@ -18,6 +18,7 @@ mod results;
 mod scenario;
 mod sim;
 mod simulator;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

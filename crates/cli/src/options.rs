@@ -77,7 +77,7 @@ impl RunOptions {
 }
 
 /// Quotes what a shell would take apart.
-fn quote(argument: &str) -> String {
+pub fn quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
         argument.to_string()

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth sim`: every arm with every seed in the simulator.
 use crate::exit::{Done, Failure};
-use crate::options::RunOptions;
+use crate::options::{RunOptions, quote};
 use crate::plan::{Plan, plan};
 use crate::simulator::Simulator;
+use crate::trace::{Trace, Window};
 use crate::{calibrate, combinations, interrupt, output, policies, replications};
 use berth_report::progress::Bar;
+use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args)]
@@ -27,6 +30,14 @@ pub struct Args {
     /// Take the file's values for what [calibrate] would fit
     #[arg(long)]
     no_calibrate: bool,
+
+    /// Write what happens to a file for ui.perfetto.dev: a span of the run's time, or `all`; one arm, one seed
+    #[arg(long, value_name = "FROM..TO", value_parser = Window::parse)]
+    trace: Option<Window>,
+
+    /// The trace's file [default: ARM-SEED.pftrace in the scenario's folder of results]
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    trace_out: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -55,15 +66,57 @@ pub fn run(args: &Args) -> Done {
     let mut plan = plan(options, &policies::shipped(), None)?;
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
-    let simulator = Simulator::prepare(&mut plan, args.checked)?;
+    let mut simulator = Simulator::prepare(&mut plan, args.checked)?;
     plan.check(berth_scenario::support::Place::Sim)?;
-    execute(
+    let trace = args.trace.map(|w| trace(args, &plan, w)).transpose()?;
+    if let Some(trace) = &trace {
+        simulator.tell(trace.sink());
+    }
+    let done = execute(
         options,
         &plan,
         args.workers,
         cancel,
         |variant, arm, seed| simulator.run(variant, arm, seed),
-    )
+    );
+    if let Some(trace) = trace {
+        // The results are on disk by now, whatever becomes of the trace.
+        let path = trace.path().display().to_string();
+        let written = trace.finish()?;
+        let per_switch = written.bytes as f64 / written.switches.max(1) as f64;
+        eprintln!(
+            "trace {path}: {} switches, {} KB, {per_switch:.1} bytes each; open it at https://ui.perfetto.dev",
+            written.switches,
+            written.bytes.div_ceil(1000)
+        );
+    }
+    done
+}
+
+/// Opens the trace of the plan's only run.
+fn trace(args: &Args, plan: &Plan, window: Window) -> Result<Trace, Failure> {
+    let runs = plan.runs();
+    let variant = plan.variants.first();
+    let arm = variant.and_then(|v| Some((v, v.arms.iter().find(|a| a.absent.is_none())?)));
+    let (Some((variant, arm)), 1, Some(seed)) = (arm, runs, plan.seeds.first()) else {
+        return Err(Failure::Input(format!(
+            "--trace is of one run, and this would be {}: choose with --arm NAME and --seed N",
+            output::runs(runs)
+        )));
+    };
+    let file = args.trace_out.clone().unwrap_or_else(|| {
+        let name: String = arm
+            .arm
+            .name
+            .chars()
+            .map(|c| if c == '/' { '_' } else { c })
+            .collect();
+        berth_results::write::folder(&args.run.out, &plan.name)
+            .join(format!("{name}-{seed}.pftrace"))
+    });
+    let vms = berth_sim::run::vm_specs(&variant.scenario);
+    let vms = vms.into_iter().map(|vm| vm.name).collect();
+    Trace::create(&file, window, vms, &variant.scenario.host.kernel)
 }
 
 /// Runs the plan, keeps and shows what comes out.
@@ -114,7 +167,7 @@ fn execute(
         output::show(options, &results, baseline)?;
         let saved = saved?;
         if !options.json && !options.csv {
-            output::next_steps(&saved, &next(plan, options, finished, took));
+            output::next_steps(&saved, &next(plan, options, &results, finished, took));
         }
     }
     for failure in &outcome.failures {
@@ -157,6 +210,7 @@ fn nothing_to_run(plan: &Plan) -> String {
 fn next(
     plan: &Plan,
     options: &RunOptions,
+    results: &Results,
     finished: usize,
     took: f64,
 ) -> Vec<(&'static str, String)> {
@@ -171,20 +225,18 @@ fn next(
             output::runs(finished)
         ),
     )];
-    let one_arm = plan
-        .variants
+    let first = results
+        .experiments
         .first()
-        .and_then(|v| v.arms.iter().find(|a| a.absent.is_none()));
-    if let (Some(arm), [_]) = (one_arm, &plan.variants[..])
-        && plan.seeds.len() > 1
-    {
-        let again = format!(
-            "berth sim {} --arm {} --seed {}",
-            options.scenario.as_deref().unwrap_or(&plan.name),
-            arm.arm.name,
-            plan.seeds[0]
-        );
-        lines.push(("Again", format!("{again}   one run: same bytes every time")));
+        .filter(|_| plan.variants.len() == 1);
+    if let Some(look) = first.and_then(berth_report::waiting::look) {
+        let scenario = options.scenario.as_deref().unwrap_or(&plan.name);
+        let sets = options.set.iter().map(|s| format!(" --set {}", quote(s)));
+        let sets: String = sets.collect();
+        lines.push((
+            "Look",
+            format!("berth sim {}{sets} {look}", quote(scenario)),
+        ));
     }
     if cfg!(feature = "kernel") {
         let lab = format!(

@@ -8,6 +8,7 @@ use berth_policy::policy::Policy;
 use berth_results::schema::RunRecord;
 use berth_scenario::model::{Arm, Scenario};
 use berth_sim::run::{Options, run_one};
+use berth_sim::trace::SharedSink;
 use std::collections::BTreeMap;
 
 /// Everything that runs need. Positions are those of the plan.
@@ -76,6 +77,11 @@ impl Simulator {
             ..Options::default()
         };
         Ok(Simulator { cells, options })
+    }
+
+    /// Tells a sink what happens in the runs from now on (there should be one).
+    pub fn tell(&mut self, sink: SharedSink) {
+        self.options.sink = Some(sink);
     }
 
     /// One run.

@@ -541,3 +541,40 @@ fn ctrl_c_ends_one_long_simulation_and_keeps_the_earlier_ones() {
     assert!(asked.elapsed() < Duration::from_secs(20));
     assert_eq!(place.results()["complete"], false);
 }
+
+#[test]
+fn traces() {
+    let place = Place::new(SHORT);
+    // Of one run only.
+    let said = place.fails(2, &["sim", "short.toml", "--trace", "all"]);
+    assert!(
+        said.contains("choose with --arm NAME and --seed N"),
+        "{said}"
+    );
+    let said = place.fails(2, &["sim", "short.toml", "--trace", "9s"]);
+    assert!(said.contains("is no time span"), "{said}");
+    let one = [
+        "sim",
+        "short.toml",
+        "--arm",
+        "vmfair",
+        "--seed",
+        "1",
+        "--trace",
+    ];
+    place.works(&[&one[..], &["..100ms"]].concat());
+    let file = place.dir.path().join("berth-out/short/vmfair-1.pftrace");
+    assert!(std::fs::metadata(&file).unwrap().len() > 500);
+    let hash = place.results()["experiments"][0]["runs"][0]["hash"].clone();
+    // A full disk: the results are the same, and kept.
+    std::fs::remove_dir_all(place.dir.path().join("berth-out")).unwrap();
+    let said = place.fails(
+        3,
+        &[&one[..], &["all", "--trace-out", "/dev/full"]].concat(),
+    );
+    assert!(
+        said.contains("/dev/full is not whole") && said.contains("the results are kept"),
+        "{said}"
+    );
+    assert_eq!(place.results()["experiments"][0]["runs"][0]["hash"], hash);
+}

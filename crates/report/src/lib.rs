@@ -2,6 +2,7 @@
 //! Tables, sentences and progress for the terminal. Nothing here computes statistics.
 pub mod findings;
 pub mod html;
+pub mod perfetto;
 pub mod progress;
 pub mod sentences;
 pub mod side_by_side;

@@ -24,12 +24,7 @@ pub fn lines(e: &Experiment, style: &Style) -> String {
     if let Some(text) = whom(e, arm, &group) {
         out.push_str(&format!("  {text}\n"));
     }
-    // The worst of all arms.
-    let all = e.arms.iter().filter_map(|a| {
-        let (run, w) = worst(e, &a.name, &group)?;
-        Some((a.name.as_str(), run, w))
-    });
-    if let Some((arm, run, w)) = all.max_by_key(|(_, _, w)| w.ns()) {
+    if let Some((arm, run, w)) = worst_of_all(e, &group) {
         let text = format!("Worst wait: {}", words(arm, run, w));
         for (i, line) in crate::sentences::wrap(&text, style.width.saturating_sub(6))
             .iter()
@@ -39,6 +34,31 @@ pub fn lines(e: &Experiment, style: &Style) -> String {
         }
     }
     out
+}
+
+/// The worst wait of all arms.
+fn worst_of_all<'a>(
+    e: &'a Experiment,
+    group: &str,
+) -> Option<(&'a str, &'a RunRecord, &'a WorstWait)> {
+    let all = e.arms.iter().filter_map(|a| {
+        let (run, w) = worst(e, &a.name, group)?;
+        Some((a.name.as_str(), run, w))
+    });
+    all.max_by_key(|(_, _, w)| w.ns())
+}
+
+/// Options of `berth sim` that show the worst wait in a trace: `--arm linux --seed 7 --trace 8.1s..8.3s`.
+pub fn look(e: &Experiment) -> Option<String> {
+    let (arm, run, w) = worst_of_all(e, &group(e)?)?;
+    // Tenths of a second around it.
+    let tenth = 100_000_000;
+    let from = (w.from_ns / tenth) as f64 / 10.0;
+    let to = (w.to_ns / tenth + 1) as f64 / 10.0;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    arm.chars()
+        .all(plain)
+        .then(|| format!("--arm {arm} --seed {} --trace {from}s..{to}s", run.seed))
 }
 
 /// The sentence of a worst wait.

@@ -40,6 +40,8 @@ pub struct Options {
     pub ops_var: Option<String>,
     /// Keep the trace ([`run_traced`]).
     pub record: bool,
+    /// Told what happens. A run with one is not repeated in checked mode when the policy fails.
+    pub sink: Option<trace::SharedSink>,
     /// Set from outside (Ctrl-C) to end a run early, with [`SimError::Cancelled`].
     pub cancel: Option<&'static AtomicBool>,
 }
@@ -211,7 +213,7 @@ pub fn run_traced(
     opts: &Options,
 ) -> Result<(RunRecord, Vec<trace::Event>), SimError> {
     match attempt(scenario, arm, policy, params, seed, opts) {
-        Err(native) if !opts.checked && has_a_place(&native) => {
+        Err(native) if !opts.checked && opts.sink.is_none() && has_a_place(&native) => {
             let checked = Options {
                 checked: true,
                 ..opts.clone()
@@ -252,6 +254,9 @@ fn attempt(
     load_policy(&mut m, policy, params, &vms, opts)?;
     let mut k = m.kernel();
     k.recent = Recent::new(k.topo.nr_cpus());
+    if let Some(sink) = &opts.sink {
+        m.tell(sink);
+    }
     m.start();
     // Before the warm-up: replies during it are not measured.
     m.workload.measure_from(scenario.run.warmup_ns);

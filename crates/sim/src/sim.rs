@@ -87,6 +87,16 @@ impl<W: Workload> Machine<W> {
     /// Keep every event of the trace.
     pub fn record(&mut self) {
         self.kernel.record = Some(Vec::new());
+        self.kernel.watched = true;
+    }
+
+    /// Tell a sink what happens from now on, on the host and in its guests. Before the start.
+    pub fn tell(&mut self, sink: &trace::SharedSink) {
+        for k in self.world.machines.iter().flatten() {
+            let mut k = *k;
+            k.sink = Some(sink.clone());
+            k.watched = true;
+        }
     }
 
     /// The recorded trace so far.

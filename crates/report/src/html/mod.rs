@@ -109,6 +109,7 @@ fn part(e: &Experiment, place: Place, full: bool) -> String {
         out.push_str(&put("", "", over_time::figure(e).into_iter().collect()));
     }
     out.push_str(&tables::expects(e));
+    out.push_str(&tables::findings(e));
     out.push_str(&tables::metrics(e));
     out.push_str(&tables::notes(e));
     out + "</article>"

@@ -140,6 +140,78 @@ pub fn expects(e: &Experiment) -> String {
     )
 }
 
+/// A paper's claims: its value, ours, the verdict and why.
+pub fn findings(e: &Experiment) -> String {
+    if e.findings.is_empty() {
+        return String::new();
+    }
+    let mut csv = csv_row(&[
+        "claim",
+        "metric",
+        "paper",
+        "ours",
+        "low",
+        "high",
+        "accept_low",
+        "accept_high",
+        "holds",
+    ]);
+    let mut rows = String::new();
+    for f in &e.findings {
+        let c = &f.claim;
+        let unit = unit_of(&c.metric);
+        let shown = |x: f64| match c.comparison {
+            None if unit != "1" => value(x, unit),
+            _ => format!("{} %", number(x * 100.0)),
+        };
+        let range = |r: Option<(f64, f64)>| {
+            r.map_or(String::new(), |(l, h)| {
+                format!("{} to {}", shown(l), shown(h))
+            })
+        };
+        let (class, word) = match f.holds {
+            Some(true) => ("gain", "found"),
+            Some(false) => ("loss", "not found"),
+            None => ("none", "cannot be said"),
+        };
+        let fitted = if c.fitted {
+            " (the arm was fitted to this value)"
+        } else {
+            ""
+        };
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th><td>{} <small>{}{fitted}</small></td><td>{}</td><td>{} <small>{}</small></td><td><span class=\"{class}\">{word}</span> <small>{}</small></td></tr>",
+            escape(&c.id),
+            escape(&c.says),
+            escape(&c.source),
+            escape(&c.value.map_or("-".into(), shown)),
+            escape(&f.ours.map_or("-".into(), shown)),
+            escape(&range(f.interval)),
+            escape(&f.why.clone().unwrap_or_else(|| match c.accept {
+                Some(_) => format!("accepted: {}", range(c.accept)),
+                None => String::new(),
+            }))
+        ));
+        let text = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
+        csv.push_str(&csv_row(&[
+            c.id.clone(),
+            c.metric.clone(),
+            text(c.value),
+            text(f.ours),
+            text(f.interval.map(|i| i.0)),
+            text(f.interval.map(|i| i.1)),
+            text(c.accept.map(|i| i.0)),
+            text(c.accept.map(|i| i.1)),
+            f.holds.map_or(String::new(), |h| h.to_string()),
+        ]));
+    }
+    format!(
+        "<section><h2>The paper's claims</h2><div class=\"scroll\"><table class=\"plain\"><thead><tr><th></th><th>claim</th><th>paper</th><th>ours</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"caption\">What counts as found was written down before the runs.</p>{}</section>",
+        data(&csv)
+    )
+}
+
 /// What a reader must know: arms without runs, notes.
 pub fn notes(e: &Experiment) -> String {
     let absent = e.arms.iter().filter_map(|a| {

@@ -167,6 +167,9 @@ pub struct Kernel {
     /// Tasks that have exited so far.
     pub exited: u64,
     pub record: Option<Vec<crate::trace::Event>>,
+    pub sink: Option<crate::trace::SharedSink>,
+    /// There is a record or a sink.
+    pub watched: bool,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
     pub seed: u64,
     /// Set from outside to end the run early.
@@ -271,6 +274,8 @@ impl Kernel {
             args: Vec::new(),
             exited: 0,
             record: None,
+            sink: None,
+            watched: false,
             hotplug: spec.hotplug.clone(),
             seed: spec.seed,
             cancel: None,
@@ -366,7 +371,7 @@ impl Kernel {
         self.hash.add(self.now);
         self.hash.add(word);
         self.recent.push(self.now, word);
-        if self.record.is_some() {
+        if self.watched {
             self.write_down(kind, cpu, task);
         }
     }
@@ -381,6 +386,20 @@ impl Kernel {
         };
         if let Some(record) = &mut self.record {
             record.push(event);
+        }
+        if kind == crate::trace::Kind::Fork {
+            self.tell_born(task);
+        } else if let Some(sink) = &self.sink {
+            let life = |t: TaskId| self.tasks.hot[t as usize].life;
+            sink.with(|sink| sink.event(self.id, &event, &life));
+        }
+    }
+
+    /// The sink learns of a task.
+    fn tell_born(&self, task: TaskId) {
+        if let Some(sink) = &self.sink {
+            let entry = self.tasks.hot[task as usize].stats;
+            sink.with(|sink| sink.born(self.id, task, &self.tasks.name(task), entry));
         }
     }
 
@@ -477,7 +496,10 @@ impl Handle {
         let hot = &mut self.tasks.hot[task as usize];
         hot.class = SchedClass::Stop;
         hot.cpu = cpu;
+        let entry = self.stats.index(None);
+        self.tasks.hot[task as usize].stats = entry;
         self.cpus[cpu as usize].stopper = task;
+        self.tell_born(task);
         task
     }
 

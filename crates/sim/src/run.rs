@@ -381,6 +381,7 @@ fn machine_metrics(
         "host.idle".into(),
         (now.idle_ns - before.idle_ns) as f64 / span_ns / cpus,
     );
+    k.stats.moves(span_s, out);
     if switches > 0.0 {
         out.insert(
             "policy.insns_per_switch".into(),

@@ -392,9 +392,10 @@ impl Handle {
         }
         let from = k.tasks.hot[next as usize].last_cpu;
         if from != cpu && from != NONE {
-            let t = &k.tasks.hot[next as usize];
-            k.stats.migrated(t.stats);
-            cost += match k.topo.distance(from, cpu) {
+            let distance = k.topo.distance(from, cpu);
+            let entry = k.tasks.hot[next as usize].stats;
+            k.stats.migrated(entry, distance);
+            cost += match distance {
                 Distance::Same => 0,
                 Distance::Core => k.cost.migrate_same_core_ns,
                 Distance::Llc => k.cost.migrate_same_llc_ns,

@@ -4,9 +4,11 @@
 pub mod blame;
 pub mod recent;
 
+use crate::machine::Distance;
 use crate::workload::api::{Nanos, VmId};
 use blame::Blame;
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 
 /// More VMs than this share their group's histograms (which are some tens of KiB each).
 const OWN_HISTOGRAMS: usize = 64;
@@ -98,6 +100,8 @@ pub struct Stats {
     group_of: Vec<u32>,
     pub pairs: Vec<Pair>,
     pub blame: Blame,
+    /// Changes of CPU of all threads: to a sibling of the core, inside the package, to another package.
+    pub moves: [u64; 3],
     /// Waits are on account up to here.
     pub settled_at: Nanos,
 }
@@ -125,6 +129,7 @@ impl Stats {
             group_of,
             pairs: vec![Pair::default(); own as usize + 1],
             blame: Blame::new(groups, cpus),
+            moves: [0; 3],
             settled_at: 0,
         }
     }
@@ -137,6 +142,7 @@ impl Stats {
             group_of: vec![0],
             pairs: Vec::new(),
             blame: Blame::default(),
+            moves: [0; 3],
             settled_at: 0,
         }
     }
@@ -173,8 +179,27 @@ impl Stats {
     }
 
     #[inline]
-    pub fn migrated(&mut self, entry: u32) {
+    pub fn migrated(&mut self, entry: u32, distance: Distance) {
         self.vms[entry as usize].migrations += 1;
+        let far = match distance {
+            Distance::Same | Distance::Core => 0,
+            Distance::Llc | Distance::Package => 1,
+            Distance::Node | Distance::Far => 2,
+        };
+        self.moves[far] += 1;
+    }
+
+    /// Changes of CPU by distance, per second of `span_s`, and the part of them that went to another package.
+    pub fn moves(&self, span_s: f64, out: &mut BTreeMap<String, f64>) {
+        let names = ["same_core", "same_package", "other_package"];
+        for (name, n) in names.iter().zip(self.moves) {
+            out.insert(format!("host.moves.{name}"), n as f64 / span_s);
+        }
+        let all: u64 = self.moves.iter().sum();
+        if all > 0 {
+            let share = self.moves[2] as f64 / all as f64;
+            out.insert("host.moves.other_package_share".into(), share);
+        }
     }
 
     /// A stay in the run queue is over; `woken`: it began with a wake-up from sleep. `true`: it is the longest of
@@ -221,6 +246,7 @@ impl Stats {
     /// Forget everything so far (the warm-up is over, and everything is settled).
     pub fn reset(&mut self) {
         self.blame.reset();
+        self.moves = [0; 3];
         self.vms.fill(Counters::default());
         for p in &mut self.pairs {
             p.wakeup.reset();
@@ -250,5 +276,29 @@ mod tests {
         t.add_to(&mut h);
         assert_eq!(h.len(), 2);
         assert!(h.min().abs_diff(500) <= 4);
+    }
+
+    #[test]
+    fn moves_by_distance() {
+        let mut stats = Stats::new(&[0], 2);
+        for distance in [
+            Distance::Core,
+            Distance::Llc,
+            Distance::Package,
+            Distance::Node,
+        ] {
+            stats.migrated(0, distance);
+        }
+        let mut out = BTreeMap::new();
+        stats.moves(2.0, &mut out);
+        assert_eq!(out["host.moves.same_core"], 0.5);
+        assert_eq!(out["host.moves.same_package"], 1.0);
+        assert_eq!(out["host.moves.other_package_share"], 0.25);
+        assert_eq!(stats.vms[0].migrations, 4);
+        stats.reset();
+        out.clear();
+        stats.moves(2.0, &mut out);
+        assert_eq!(out["host.moves.other_package"], 0.0);
+        assert!(!out.contains_key("host.moves.other_package_share"));
     }
 }

@@ -82,6 +82,7 @@ pub fn unit_of(metric: &str) -> &'static str {
         ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
         ("cpu", _) => "CPU",
         ("migrations" | "moves" | "switches" | "switches_per_cpu", _) => "1/s",
+        ("requests" | "packets", _) => "1/s",
         ("throughput", _) => "bit/s",
         _ => "1",
     }

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 11] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 13] = [
     (
         "response",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
@@ -39,7 +39,14 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 11] = [
         "throughput",
         &[],
         "bit/s",
-        "bits of answered requests a second",
+        "what answered requests carried (of a stream without its acknowledgements)",
+    ),
+    ("requests", &[], "1/s", "requests answered"),
+    (
+        "packets",
+        &[],
+        "1/s",
+        "packets that the network card took in for it or sent from it",
     ),
     (
         "switches",

@@ -181,7 +181,7 @@ fn a_stream_is_bound_by_its_window_or_by_a_cpu() {
         "{rate} and not {}",
         40.0 / trip
     );
-    assert_eq!(metrics["v.throughput"], rate * 1564.0 * 8.0);
+    assert_eq!(metrics["v.throughput"], rate * 1500.0 * 8.0);
     // The guest needs 1 + 2 x 10 us for each.
     let (metrics, _) = run(&stream("10us", "10us"), SECOND).unwrap();
     let rate = metrics["v.requests"];

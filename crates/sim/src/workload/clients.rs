@@ -75,7 +75,12 @@ impl Clients {
                     first: spec.start_ns,
                     stop: spec.stop_ns.unwrap_or(LONGEST_NS),
                     source,
-                    sizes: Sizes::new(client.request_bytes, client.reply_bytes, scenario.net.mtu),
+                    sizes: Sizes::new(
+                        client.request_bytes,
+                        client.reply_bytes,
+                        client.window_bytes.is_some(),
+                        scenario.net.mtu,
+                    ),
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {

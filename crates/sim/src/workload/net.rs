@@ -104,14 +104,17 @@ pub(super) struct Sizes {
     pub bytes: [u64; 2],
     /// Packets: of the request, of the reply.
     pub packets: [u64; 2],
+    /// What counts as carried: request and reply; of a stream, whose replies only acknowledge, the request.
+    pub payload: u64,
 }
 
 impl Sizes {
-    pub fn new(request: u64, reply: u64, mtu: u32) -> Sizes {
+    pub fn new(request: u64, reply: u64, stream: bool, mtu: u32) -> Sizes {
         let packets = |bytes: u64| bytes.div_ceil(u64::from(mtu.max(1))).max(1);
         Sizes {
             bytes: [request, reply],
             packets: [packets(request), packets(reply)],
+            payload: if stream { request } else { request + reply },
         }
     }
 }
@@ -300,8 +303,9 @@ mod tests {
 
     #[test]
     fn packets_of_a_parcel() {
-        let sizes = Sizes::new(64, 4500, 1500);
-        assert_eq!(sizes.packets, [1, 3]);
-        assert_eq!(Sizes::new(0, 1501, 1500).packets, [1, 2]);
+        let sizes = Sizes::new(64, 4500, false, 1500);
+        assert_eq!((sizes.packets, sizes.payload), ([1, 3], 4564));
+        let sizes = Sizes::new(0, 1501, true, 1500);
+        assert_eq!((sizes.packets, sizes.payload), ([1, 2], 0));
     }
 }

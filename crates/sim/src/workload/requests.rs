@@ -115,7 +115,7 @@ impl ScenarioWorkload {
             let sizes = &self.clients.streams[from.stream as usize].sizes;
             let traffic = &mut self.traffic[group];
             traffic.answered += 1;
-            traffic.bytes += sizes.bytes[0] + sizes.bytes[1];
+            traffic.bytes += sizes.payload;
             if self.scenario.vms[group].count > 1 {
                 let vm = &mut self.by_vm[home as usize];
                 vm.get_or_insert_with(|| Responses::new(2)).record(response);

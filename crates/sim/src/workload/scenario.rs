@@ -61,7 +61,7 @@ pub struct ScenarioWorkload {
 /// What clients and a VM group have exchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
-    /// Requests answered, and the bytes of these requests and replies.
+    /// Requests answered, and the bytes they carried.
     pub answered: u64,
     pub bytes: u64,
     /// Packets that the NIC received for it or sent from it.

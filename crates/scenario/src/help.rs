@@ -3,8 +3,9 @@
 use crate::diag::nearest;
 use crate::keys::{Default, KINDS, Kind};
 use crate::metrics;
-use crate::phrase::{DISTRIBUTIONS, SENDS, STEPS};
+use crate::phrase::{DISTRIBUTIONS, SENDS};
 use crate::read::MODELS;
+use crate::steps::STEPS;
 use crate::support;
 
 const PHRASES: [&str; 7] = [

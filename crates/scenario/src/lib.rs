@@ -22,6 +22,7 @@ pub mod rtapp;
 pub mod section;
 pub mod shipped;
 pub mod show;
+pub mod steps;
 pub mod support;
 mod sync;
 pub mod tree;

@@ -28,7 +28,6 @@
  * one.
  */
 #include <scx/common.bpf.h>
-#include "berth/identity.bpf.h"
 #include "berth/param.bpf.h"
 #include "berth/stats.bpf.h"
 #include "berth/topology.bpf.h"
@@ -52,86 +51,11 @@ BERTH_PARAM(bool, delay_dequeue, "bool", 1, 0, 1,
 	    "Who sleeps with negative lag stays until its turn (DELAY_DEQUEUE)");
 BERTH_PARAM(bool, delay_zero, "bool", 1, 0, 1,
 	    "Such a sleeper gains no positive lag meanwhile (DELAY_ZERO)");
+BERTH_PARAM(
+	u64, balance_us, "us", 16000, 1000, 1000000,
+	"A busy CPU looks for work elsewhere every so often, times the number of CPUs in its LLC");
 BERTH_PARAM(bool, wakeup_preemption, "bool", 1, 0, 1,
 	    "A waking thread may take the CPU (WAKEUP_PREEMPTION)");
-
-/* Written before load by name: timer ticks per second; 0: slices end exactly. */
-const volatile u32 berth_hz = 250;
-
-#define UNIT	20 /* a weight of 1 << UNIT is nice 0's; run time is virtual time there */
-#define SHADOWS 8
-#define NOWHERE -1
-
-/* Weights of nice -20 to 19, and of SCHED_IDLE. */
-static const u32 nice_weights[40] = {
-	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916,
-	9548,  7620,  6100,  4904,  3906,  3121,  2501,	 1991,	1586,  1277,
-	1024,  820,   655,   526,   423,   335,	  272,	 215,	172,   137,
-	110,   87,    70,    56,    45,	   36,	  29,	 23,	18,    15,
-};
-#define IDLE_WEIGHT 3
-#define POLICY_IDLE 5 /* SCHED_IDLE */
-
-/* A thread's part in the competition. */
-struct entity {
-	u64 v;	      /* virtual run time */
-	u64 deadline; /* virtual; relative to v while `relative` */
-	s64 lag;      /* V - v when it left */
-	u64 weight;   /* as counted in the sums */
-	u64 slice;    /* ns */
-	s32 cpu;      /* whose sums count it; NOWHERE */
-	bool queued;  /* waits in that CPU's queue */
-	bool shadow;  /* sleeps, and still counts (until its shadow is gone) */
-	bool relative;
-	bool fresh; /* has never run */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct entity);
-} entities SEC(".maps");
-
-struct shadow {
-	u64 v;
-	u64 deadline;
-	u64 weight;
-	s64 lag;
-	s32 pid;
-	u32 pad;
-};
-
-/* A run queue. What is not under the lock belongs to who holds the kernel's run queue lock. */
-struct runq {
-	struct bpf_spin_lock lock; /* the sums: other CPUs take threads away */
-	u32 nr;			   /* who counts: waiting, running, shadows */
-	u64 weight;		   /* sum of weights */
-	u64 wv;			   /* sum of weight times v, modulo 2^64 */
-	u64 v0;			   /* some v near the others */
-
-	/* The running thread. */
-	u64 v;
-	u64 deadline;
-	u64 protected_to; /* keeps the CPU up to this v */
-	u64 curr_weight;
-	u64 slice;
-	u64 charged; /* of p->se.sum_exec_runtime */
-	u64 charged_at;
-	s32 curr;     /* its pid; 0: none */
-	u32 queued;   /* waiting here */
-	bool alone;   /* it runs without end of slice */
-	bool resched; /* has been told to choose anew */
-	u8 nr_shadows;
-	struct shadow shadows[SHADOWS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
-	__type(key, u32);
-	__type(value, struct runq);
-} rqs_by_cpu SEC(".maps");
 
 struct berth_stats {
 	u64 idle;      /* woken onto an idle CPU */
@@ -139,361 +63,72 @@ struct berth_stats {
 	u64 preempted; /* took the CPU when it woke */
 	u64 kept;      /* slice ended, still first: went on */
 	u64 pulled;    /* taken over by an idle CPU */
+	u64 balanced;  /* times a busy CPU took threads over */
+	u64 parked;    /* had to wait for the next period of cpu.max */
 	u64 shadows;   /* slept with negative lag and stayed */
 };
 BERTH_STATS;
 
-static u64 base_slice_ns;
-static u64 tick_ns;
-static bool any_slices; /* some thread has asked for a slice of its own */
+#include "berth/eevdf_balance.bpf.h"
 
-/* The sums at one moment. */
-struct sums {
-	u64 weight;
-	u64 wv;
-	u64 v0;
+/* Timers. */
+struct guard {
+	struct bpf_timer timer;
 };
 
-static __always_inline struct entity *entity_of(struct task_struct *p)
+enum { GUARD_BALANCE, GUARD_PARKED, GUARDS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GUARDS);
+	__type(key, u32);
+	__type(value, struct guard);
+} guards SEC(".maps");
+
+static u64 parked_until; /* when somebody is next looked at */
+
+#define PARKED (1ULL << 32) /* queue of threads whose cgroups have used up their limits */
+
+/* Count p's run time against the limits of its cgroups. 0: it may run; else: again from then on. */
+static __always_inline u64 limited_until(struct task_struct *p, struct entity *e)
 {
-	return bpf_task_storage_get(&entities, p, 0, 0);
+	u64 sum = p->se.sum_exec_runtime, ns = sum - e->used_ns;
+
+	if (!berth_groups_limited || !e->member.group)
+		return 0;
+	e->used_ns = sum;
+	return berth_member_use(&e->member, ns, scx_bpf_now());
 }
 
-static __always_inline struct runq *rq_of(s32 cpu)
+/* A slice no longer than limits can wait. */
+static __always_inline u64 within_limits(struct entity *e, u64 slice)
 {
-	u32 key = cpu;
-
-	return bpf_map_lookup_elem(&rqs_by_cpu, &key);
+	if (berth_groups_limited && e->member.group && slice > BERTH_BUDGET_NS)
+		return BERTH_BUDGET_NS;
+	return slice;
 }
 
-/* Run time as virtual time. */
-static __always_inline u64 virtual_ns(u64 ns, u64 weight)
+/* p waits until its cgroups may run again. */
+static __always_inline void park(struct task_struct *p, struct entity *e, u64 until)
 {
-	return weight == 1ULL << UNIT ? ns : (ns << UNIT) / (weight ?: 1);
-}
+	struct runq *rq = e->cpu == NOWHERE ? NULL : rq_of(e->cpu);
+	u64 now = scx_bpf_now();
+	struct guard *guard;
+	u32 slot = GUARD_PARKED;
 
-static __always_inline u64 real_ns(u64 virtual, u64 weight)
-{
-	return virtual * weight >> UNIT;
-}
-
-static __always_inline u64 weight_of(struct task_struct *p)
-{
-	u32 nice = p->static_prio - 100;
-
-	if (p->policy == POLICY_IDLE)
-		return IDLE_WEIGHT << 10;
-	return nice < 40 ? (u64)nice_weights[nice] << 10 : 1ULL << UNIT;
-}
-
-static __always_inline void read_sums(struct runq *rq, struct sums *s)
-{
-	bpf_spin_lock(&rq->lock);
-	s->weight = rq->weight;
-	s->wv = rq->wv;
-	bpf_spin_unlock(&rq->lock);
-	s->v0 = rq->v0;
-}
-
-/* V, rounded down. */
-static __always_inline u64 mean(struct runq *rq, struct sums *s)
-{
-	s64 sum = s->wv - s->weight * s->v0;
-
-	if (!s->weight)
-		return s->v0;
-	if (sum < 0)
-		s->v0 -= ((u64)-sum + s->weight - 1) / s->weight;
-	else
-		s->v0 += (u64)sum / s->weight;
-	rq->v0 = s->v0;
-	return s->v0;
-}
-
-/* v <= V, without division. */
-static __always_inline bool eligible(struct sums *s, u64 v)
-{
-	s64 sum = s->wv - s->weight * s->v0, key = v - s->v0, load = s->weight;
-
-	/* Very light threads are far from V: keep the product within 63 bits. */
-	if (key > 1LL << 32 || key < -(1LL << 32)) {
-		sum >>= 12;
-		key >>= 12;
+	if (rq) {
+		if (e->queued && rq->queued)
+			rq->queued--;
+		detach(e, rq, false);
 	}
-	return sum >= key * load;
-}
-
-/* The slice p asks for: sched_setattr()'s, or the default. */
-static __always_inline u64 slice_of(struct task_struct *p)
-{
-	if (bpf_core_field_exists(p->se.custom_slice) && p->se.custom_slice && p->se.slice)
-		return p->se.slice;
-	return base_slice_ns;
-}
-
-static __always_inline void join(struct runq *rq, u64 weight, u64 v)
-{
-	bpf_spin_lock(&rq->lock);
-	rq->nr++;
-	rq->weight += weight;
-	rq->wv += weight * v;
-	bpf_spin_unlock(&rq->lock);
-}
-
-static __always_inline void leave(struct runq *rq, u64 weight, u64 v)
-{
-	bpf_spin_lock(&rq->lock);
-	if (rq->nr)
-		rq->nr--;
-	rq->weight -= weight;
-	rq->wv -= weight * v;
-	bpf_spin_unlock(&rq->lock);
-}
-
-/* The running thread has run for ns more (or, corrected, less). */
-static __always_inline void advance(struct runq *rq, s64 ns)
-{
-	u64 dv;
-
-	if (!ns)
-		return;
-	dv = ns > 0 ? virtual_ns(ns, rq->curr_weight) : -virtual_ns(-ns, rq->curr_weight);
-	rq->v += dv;
-	bpf_spin_lock(&rq->lock);
-	rq->wv += rq->curr_weight * dv;
-	bpf_spin_unlock(&rq->lock);
-}
-
-/* Has the running thread reached its deadline? Then it gets the next one. */
-static __always_inline bool renew(struct runq *rq)
-{
-	if (time_before(rq->v, rq->deadline))
-		return false;
-	rq->deadline = rq->v + virtual_ns(rq->slice, rq->curr_weight);
-	return true;
-}
-
-/* Charge p, which runs here, what it has run by the task clock. */
-static __always_inline void charge(struct runq *rq, struct task_struct *p)
-{
-	u64 sum = p->se.sum_exec_runtime;
-
-	advance(rq, sum - rq->charged);
-	rq->charged = sum;
-	rq->charged_at = scx_bpf_now();
-}
-
-/* The same between ticks, when the task clock is behind. */
-static __always_inline void charge_ahead(struct runq *rq, u64 now)
-{
-	s64 ns = now - rq->charged_at;
-
-	if (ns <= 0)
-		return;
-	advance(rq, ns);
-	rq->charged += ns;
-	rq->charged_at = now;
-}
-
-/*
- * The running thread was alone until now: its deadline is the one the kernel's ticks would have
- * given it.
- */
-static __always_inline void renew_at_ticks(struct runq *rq, u64 now)
-{
-	u64 v = rq->v - virtual_ns(now % tick_ns, rq->curr_weight), late, ticks;
-
-	if (!time_before(v, rq->deadline)) {
-		late = real_ns(v - rq->deadline, rq->curr_weight) / tick_ns;
-		ticks = (rq->slice + tick_ns - 1) / tick_ns;
-		v -= virtual_ns(late % (ticks ?: 1) * tick_ns, rq->curr_weight);
-		rq->deadline = v + virtual_ns(rq->slice, rq->curr_weight);
+	e->queued = false;
+	guard = bpf_map_lookup_elem(&guards, &slot);
+	if (guard &&
+	    (!parked_until || time_before(until, parked_until) || time_before(parked_until, now))) {
+		parked_until = until;
+		bpf_timer_start(&guard->timer, time_before(now, until) ? until - now : 1, 0);
 	}
-	renew(rq);
-}
-
-/* What is left of the running thread's protection, ns; without, it is looked at at every tick. */
-static __always_inline u64 protection_ns(struct runq *rq)
-{
-	if (time_before(rq->v, rq->protected_to))
-		return real_ns(rq->protected_to - rq->v, rq->curr_weight) ?: 1;
-	return berth_hz ? 1 : tick_ns;
-}
-
-static __always_inline s64 bounded_lag(struct entity *e, s64 lag)
-{
-	s64 limit = virtual_ns((e->slice > base_slice_ns ? e->slice : base_slice_ns) + tick_ns,
-			       e->weight);
-
-	return lag > limit ? limit : lag < -limit ? -limit : lag;
-}
-
-/* Out of the sums, remembering the lag; `sleeps`: it will ask anew, else its request goes on. */
-static __always_inline void detach(struct entity *e, struct runq *rq, bool sleeps)
-{
-	struct sums s;
-
-	read_sums(rq, &s);
-	e->lag = bounded_lag(e, mean(rq, &s) - e->v);
-	leave(rq, e->weight, e->v);
-	if (!sleeps && !e->relative) {
-		e->deadline -= e->v;
-		e->relative = true;
-	}
-	e->cpu = NOWHERE;
-}
-
-/* Into the competition on a CPU, with the lag it has. */
-static __always_inline void place(struct task_struct *p, struct entity *e, struct runq *rq, s32 cpu)
-{
-	struct sums s;
-	s64 lag = 0;
-	u64 v, vslice;
-
-	read_sums(rq, &s);
-	v = mean(rq, &s);
-	e->weight = weight_of(p);
-	e->slice = slice_of(p);
-	if (e->slice != base_slice_ns)
-		any_slices = true;
-	if (place_lag && e->lag && s.weight) {
-		/* It will itself move V: more now, so that e->lag is left then. */
-		lag = e->lag;
-		if (lag < 0)
-			lag -= (u64)-lag * e->weight / s.weight;
-		else
-			lag += (u64)lag * e->weight / s.weight;
-	}
-	e->v = v - lag;
-	vslice = virtual_ns(e->slice, e->weight);
-	if (e->relative)
-		e->deadline += e->v;
-	else
-		e->deadline = e->v + (e->fresh ? vslice / 2 : vslice);
-	e->relative = false;
-	e->fresh = false;
-	e->cpu = cpu;
-	join(rq, e->weight, e->v);
-}
-
-static __always_inline struct shadow *shadow_at(struct runq *rq, u32 i)
-{
-	return i < SHADOWS ? &rq->shadows[i] : NULL;
-}
-
-/* Forget shadow i. */
-static __always_inline void drop_shadow(struct runq *rq, u32 i)
-{
-	struct shadow *sh = shadow_at(rq, i), *last;
-
-	if (!sh || !rq->nr_shadows)
-		return;
-	leave(rq, sh->weight, sh->v);
-	last = shadow_at(rq, --rq->nr_shadows);
-	if (last)
-		*sh = *last;
-}
-
-/* Index of the eligible shadow with the earliest deadline; SHADOWS: none. */
-static __always_inline u32 first_shadow(struct runq *rq, struct sums *s)
-{
-	u32 i, best = SHADOWS;
-	u64 deadline = 0;
-
-	for (i = 0; i < SHADOWS; i++) {
-		struct shadow *sh = &rq->shadows[i];
-
-		if (i >= rq->nr_shadows)
-			break;
-		if ((best == SHADOWS || time_before(sh->deadline, deadline)) &&
-		    eligible(s, sh->v)) {
-			best = i;
-			deadline = sh->deadline;
-		}
-	}
-	return best;
-}
-
-static __always_inline u32 shadow_of(struct runq *rq, s32 pid)
-{
-	u32 i;
-
-	for (i = 0; i < SHADOWS; i++) {
-		if (i >= rq->nr_shadows)
-			break;
-		if (rq->shadows[i].pid == pid)
-			return i;
-	}
-	return SHADOWS;
-}
-
-/*
- * A thread falls asleep or otherwise stops counting. With negative lag, a sleeper's shadow stays.
- */
-static __always_inline void depart(struct task_struct *p, struct entity *e, struct runq *rq,
-				   bool sleeps)
-{
-	struct shadow *sh;
-	struct sums s;
-
-	if (sleeps && delay_dequeue) {
-		read_sums(rq, &s);
-		sh = shadow_at(rq, rq->nr_shadows);
-		if (sh && !eligible(&s, e->v)) {
-			sh->v = e->v;
-			sh->deadline = e->deadline;
-			sh->weight = e->weight;
-			sh->lag = bounded_lag(e, mean(rq, &s) - e->v);
-			sh->pid = p->pid;
-			rq->nr_shadows++;
-			/* Its lag when the shadow will be gone: eligible, so not negative. */
-			e->lag = 0;
-			e->shadow = true;
-			berth_count(shadows);
-			return;
-		}
-	}
-	detach(e, rq, sleeps);
-}
-
-/*
- * p wakes, and may have a shadow. True: its shadow has become p again, on the same CPU.
- */
-static __always_inline bool reappear(struct task_struct *p, struct entity *e, s32 cpu)
-{
-	struct runq *rq = rq_of(e->cpu);
-	struct shadow *sh;
-	struct sums s;
-	u32 i;
-
-	e->shadow = false;
-	if (!rq)
-		return false;
-	i = shadow_of(rq, p->pid);
-	sh = shadow_at(rq, i);
-	if (!sh) {
-		e->cpu = NOWHERE;
-		return false;
-	}
-	read_sums(rq, &s);
-	e->lag = bounded_lag(e, mean(rq, &s) - e->v);
-	if (e->lag < sh->lag)
-		e->lag = sh->lag;
-	if (delay_zero && e->lag > 0)
-		e->lag = 0;
-	if (e->cpu == cpu && e->lag < 0) {
-		/* Still in debt: goes on where it was. */
-		sh->weight = 0;
-		sh->v = 0;
-		bpf_spin_lock(&rq->lock);
-		rq->nr++;
-		bpf_spin_unlock(&rq->lock);
-		drop_shadow(rq, i);
-		return true;
-	}
-	drop_shadow(rq, i);
-	e->cpu = NOWHERE;
-	return false;
+	berth_count(parked);
 }
 
 s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -504,6 +139,8 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	s32 cpu;
 
 	if (!e)
+		return prev_cpu;
+	if (berth_groups_limited && limited_until(p, e))
 		return prev_cpu;
 	if (e->shadow) {
 		/* On the run queue for the kernel: it stays there. */
@@ -521,8 +158,9 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	}
 	if (idle) {
 		berth_count(idle);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, e->slice ?: base_slice_ns, 0);
-	}
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, within_limits(e, e->slice), 0);
+	} else if (wake_flags & SCX_WAKE_FORK)
+		cpu = least_loaded(p, cpu);
 	return cpu;
 }
 
@@ -533,7 +171,7 @@ static __always_inline bool first(struct runq *rq, struct entity *e, s32 cpu, bo
 	struct entity *other;
 	bool beaten = false;
 	struct sums s;
-	u32 i;
+	struct shadow *sh;
 
 	read_sums(rq, &s);
 	if (!eligible(&s, e->v))
@@ -541,8 +179,8 @@ static __always_inline bool first(struct runq *rq, struct entity *e, s32 cpu, bo
 	if (eligible(&s, rq->v) && (time_before(rq->deadline, e->deadline) ||
 				    (protect && time_before(rq->v, rq->protected_to))))
 		return false;
-	i = first_shadow(rq, &s);
-	if (i < SHADOWS && time_before(rq->shadows[i].deadline, e->deadline))
+	sh = shadow_at(rq, first_shadow(rq, &s));
+	if (sh && time_before(sh->deadline, e->deadline))
 		return false;
 	p = rq->queued ? __COMPAT_scx_bpf_dsq_peek(cpu) : NULL;
 	if (!p || time_after(p->scx.dsq_vtime, e->deadline))
@@ -590,14 +228,27 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	struct runq *rq = rq_of(cpu), *old;
 	bool placed, overdue = false, arrives, others;
 	struct task_struct *curr;
-	u64 now, slice;
+	u64 now, slice, until;
 	s64 ahead;
 
 	if (!e || !rq) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_DFL, enq_flags);
 		return;
 	}
+	if (berth_groups_limited) {
+		until = limited_until(p, e);
+		if (until) {
+			if (e->shadow)
+				reappear(p, e, NOWHERE);
+			park(p, e, until);
+			scx_bpf_dsq_insert(p, PARKED, e->slice, enq_flags);
+			return;
+		}
+	}
 	arrives = e->cpu != cpu || e->shadow;
+	runnable(p, e, true);
+	if (!arrives)
+		reweight(p, e, rq);
 	if (arrives && rq->curr) {
 		now = scx_bpf_now();
 		others = rq->nr > 1;
@@ -636,59 +287,14 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 			}
 		}
 	}
-	scx_bpf_dsq_insert_vtime(p, cpu, slice ?: 1, e->deadline, enq_flags);
-}
-
-/* Take over one waiting thread from the CPU near here with most of them. */
-static __always_inline bool pull(s32 cpu)
-{
-	struct berth_cpu *topo = berth_cpu(cpu);
-	struct task_struct *p;
-	struct runq *rq;
-	s32 busiest = NOWHERE, other, i;
-	bool done = false;
-	u32 most = 0;
-
-	if (!topo)
-		return false;
-	other = topo->next_in_llc;
-	bpf_for(i, 0, berth_nr_cpus) {
-		if (other == cpu)
-			break;
-		rq = rq_of(other);
-		topo = berth_cpu(other);
-		if (!rq || !topo)
-			break;
-		if (rq->queued > most) {
-			most = rq->queued;
-			busiest = other;
-		}
-		other = topo->next_in_llc;
+	slice = within_limits(e, slice ?: 1);
+	scx_bpf_dsq_insert_vtime(p, cpu, slice, e->deadline, enq_flags);
+	if (!arrives) {
+		/* Two want this CPU, as a tick has shown: let an idle one look. */
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu >= 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
-	if (!most) {
-		/* Nobody waits in this LLC. */
-		bpf_for(i, 1, berth_nr_llcs > 1 ? berth_nr_cpus : 1) {
-			other = (cpu + i) % berth_nr_cpus;
-			rq = rq_of(other);
-			if (rq && rq->queued > most) {
-				most = rq->queued;
-				busiest = other;
-			}
-		}
-	}
-	if (busiest < 0)
-		return false;
-	bpf_for_each(scx_dsq, p, busiest, 0) {
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || is_migration_disabled(p))
-			continue;
-		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
-			done = true;
-			break;
-		}
-	}
-	if (done)
-		berth_count(pulled);
-	return done;
 }
 
 /* Give the CPU to the waiting thread that is first among the eligible. */
@@ -739,34 +345,38 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct runq *rq = rq_of(cpu);
 	bool goes_on = false, is_head = true, waits;
+	struct entity *e = NULL;
 	u64 deadline = 0;
 	struct sums s;
-	u32 i, sh;
+	struct shadow *sh;
+	u32 i, gone;
 
 	if (!rq)
 		return;
 	rq->resched = false;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && prev->pid == rq->curr) {
-		goes_on = true;
 		charge(rq, prev);
 		renew(rq);
+		e = entity_of(prev);
+		goes_on = e && !limited_until(prev, e);
 	}
 	bpf_for(i, 0, SHADOWS + 1) {
 		if (!rq->nr_shadows)
 			break;
 		read_sums(rq, &s);
 		mean(rq, &s);
-		sh = first_shadow(rq, &s);
-		if (sh >= SHADOWS)
+		gone = first_shadow(rq, &s);
+		sh = shadow_at(rq, gone);
+		if (!sh)
 			break;
 		if (goes_on && eligible(&s, rq->v) &&
-		    (time_before(rq->deadline, rq->shadows[sh].deadline) ||
+		    (time_before(rq->deadline, sh->deadline) ||
 		     time_before(rq->v, rq->protected_to)))
 			break;
 		waits = first_waiting(&s, cpu, &deadline, &is_head);
-		if (waits && !time_after(deadline, rq->shadows[sh].deadline))
+		if (waits && !time_after(deadline, sh->deadline))
 			break;
-		drop_shadow(rq, sh);
+		drop_shadow(rq, gone);
 	}
 	if (goes_on && rq->nr > 1) {
 		read_sums(rq, &s);
@@ -780,9 +390,10 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (waits && (is_head ? scx_bpf_dsq_move_to_local(cpu, 0) : hand_over(&s, cpu)))
 		return;
-	if (goes_on) {
+	if (goes_on && e) {
 		rq->alone = rq->nr == 1;
-		scx_bpf_task_set_slice(prev, rq->alone ? SCX_SLICE_INF : protection_ns(rq));
+		scx_bpf_task_set_slice(
+			prev, within_limits(e, rq->alone ? SCX_SLICE_INF : protection_ns(rq)));
 		berth_count(kept);
 		return;
 	}
@@ -816,6 +427,7 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 
 	if (!e || !rq)
 		return;
+	runnable(p, e, true);
 	placed = e->shadow && reappear(p, e, cpu);
 	if (!placed && e->cpu != cpu) {
 		old = e->cpu == NOWHERE ? NULL : rq_of(e->cpu);
@@ -872,7 +484,10 @@ void BPF_STRUCT_OPS(eevdf_quiescent, struct task_struct *p, u64 deq_flags)
 	struct entity *e = entity_of(p);
 	struct runq *rq;
 
-	if (!e || e->cpu == NOWHERE || e->shadow)
+	if (!e)
+		return;
+	runnable(p, e, false);
+	if (e->cpu == NOWHERE || e->shadow)
 		return;
 	rq = rq_of(e->cpu);
 	if (!rq)
@@ -918,7 +533,50 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init_task, struct task_struct *p,
 	e->slice = base_slice_ns;
 	e->weight = 1ULL << UNIT;
 	e->fresh = args->fork;
+	e->used_ns = p->se.sum_exec_runtime;
+	e->member.group = berth_group_slot(args->cgroup->kn->id);
 	return 0;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_cgroup_init, struct cgroup *cgrp,
+			     struct scx_cgroup_init_args *args)
+{
+	int err = berth_group_init(cgrp, args->weight);
+
+	if (!err)
+		berth_group_limit(cgrp->kn->id, args->bw_period_us, args->bw_quota_us);
+	return err;
+}
+
+void BPF_STRUCT_OPS(eevdf_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
+{
+	berth_group_limit(cgrp->kn->id, period_us, quota_us);
+}
+
+void BPF_STRUCT_OPS_SLEEPABLE(eevdf_cgroup_exit, struct cgroup *cgrp)
+{
+	berth_group_exit(cgrp);
+}
+
+void BPF_STRUCT_OPS(eevdf_cgroup_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	struct entity *e = entity_of(p);
+	bool wants;
+
+	if (!e)
+		return;
+	wants = e->member.counted;
+	runnable(p, e, false);
+	e->member.group = berth_group_slot(to->kn->id);
+	if (wants)
+		runnable(p, e, true);
+}
+
+void BPF_STRUCT_OPS(eevdf_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	berth_group_weight(cgrp->kn->id, weight);
 }
 
 /* p leaves the policy, or exits. */
@@ -927,7 +585,10 @@ void BPF_STRUCT_OPS(eevdf_disable, struct task_struct *p)
 	struct entity *e = entity_of(p);
 	struct runq *rq;
 
-	if (!e || e->cpu == NOWHERE)
+	if (!e)
+		return;
+	runnable(p, e, false);
+	if (e->cpu == NOWHERE)
 		return;
 	rq = rq_of(e->cpu);
 	if (!rq)
@@ -941,18 +602,68 @@ void BPF_STRUCT_OPS(eevdf_disable, struct task_struct *p)
 	e->cpu = NOWHERE;
 }
 
-/* Present so that the kernel does not end the policy when CPUs come and go. */
 void BPF_STRUCT_OPS(eevdf_cpu_online, s32 cpu)
 {
+	struct runq *rq = rq_of(cpu);
+
+	if (rq)
+		rq->online = true;
 }
 
 void BPF_STRUCT_OPS(eevdf_cpu_offline, s32 cpu)
 {
+	struct runq *rq = rq_of(cpu);
+
+	if (rq)
+		rq->online = false;
+}
+
+/* A period of cpu.max has ended: whoever may run again goes back to a CPU. */
+static int unpark(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = scx_bpf_now(), until, next = 0, slice;
+	struct task_struct *p;
+	struct entity *e;
+	struct runq *rq;
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, PARKED, 0) {
+		e = entity_of(p);
+		if (!e)
+			continue;
+		until = berth_member_use(&e->member, 0, now);
+		if (until) {
+			if (!next || time_before(until, next))
+				next = until;
+			continue;
+		}
+		cpu = scx_bpf_task_cpu(p);
+		rq = rq_of(cpu);
+		if (!rq)
+			continue;
+		place(p, e, rq, cpu);
+		e->queued = true;
+		rq->queued++;
+		slice = time_before(e->v, e->deadline) ? real_ns(e->deadline - e->v, e->weight) : 0;
+		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, within_limits(e, slice ?: 1));
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, e->deadline);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	bpf_rcu_read_unlock();
+	parked_until = next;
+	if (next)
+		bpf_timer_start(timer, time_before(now, next) ? next - now : 1, 0);
+	return 0;
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init)
 {
-	u32 factor = 1, cpus = berth_nr_cpus < 8 ? berth_nr_cpus : 8;
+	u32 factor = 1, cpus = berth_nr_cpus < 8 ? berth_nr_cpus : 8, slot;
+	struct guard *guard;
+	struct runq *rq;
+	struct llc *llc;
 	s32 cpu, err;
 
 	if (scaling)
@@ -963,8 +674,31 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init)
 		err = scx_bpf_create_dsq(cpu, -1);
 		if (err)
 			return err;
+		rq = rq_of(cpu);
+		if (rq)
+			rq->online = true;
+		slot = berth_nr_cpus - 1 - cpu;
+		slot = berth_llc(slot);
+		llc = bpf_map_lookup_elem(&llcs_by_llc, &slot);
+		if (llc)
+			llc->next = berth_nr_cpus - 1 - cpu;
 	}
-	return 0;
+	err = scx_bpf_create_dsq(PARKED, -1);
+	if (err)
+		return err;
+	slot = GUARD_PARKED;
+	guard = bpf_map_lookup_elem(&guards, &slot);
+	if (guard) {
+		bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&guard->timer, unpark);
+	}
+	slot = GUARD_BALANCE;
+	guard = bpf_map_lookup_elem(&guards, &slot);
+	if (!guard || berth_nr_cpus < 2)
+		return 0;
+	bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&guard->timer, balance_some);
+	return bpf_timer_start(&guard->timer, balance_us * 1000, 0);
 }
 
 void BPF_STRUCT_OPS(eevdf_exit, struct scx_exit_info *ei)
@@ -983,9 +717,15 @@ SCX_OPS_DEFINE(eevdf_ops,
 	.yield			= (void *)eevdf_yield,
 	.init_task		= (void *)eevdf_init_task,
 	.disable		= (void *)eevdf_disable,
+	.cgroup_init		= (void *)eevdf_cgroup_init,
+	.cgroup_exit		= (void *)eevdf_cgroup_exit,
+	.cgroup_move		= (void *)eevdf_cgroup_move,
+	.cgroup_set_weight	= (void *)eevdf_cgroup_set_weight,
+	.cgroup_set_bandwidth	= (void *)eevdf_cgroup_set_bandwidth,
 	.cpu_online		= (void *)eevdf_cpu_online,
 	.cpu_offline		= (void *)eevdf_cpu_offline,
 	.init			= (void *)eevdf_init,
 	.exit			= (void *)eevdf_exit,
+	.flags			= SCX_OPS_ENQ_LAST,
 	.timeout_ms		= 30000,
 	.name			= "eevdf");

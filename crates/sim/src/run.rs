@@ -156,7 +156,8 @@ fn instance(
         Hz::Ticks(hz) => hz,
         Hz::Exact => 0,
     };
-    identity::prepare(&mut config, policy, &k.topo, vms.len(), ticks);
+    let cgroups = k.cgroups.groups.len();
+    identity::prepare(&mut config, policy, &k.topo, vms.len(), cgroups, ticks);
     let ops_var = opts.ops_var.as_deref();
     let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
     identity::fill(&instance, &k.topo, vms, |vm| k.cgroups.of_vm(vm) as u64 + 1)

@@ -5,8 +5,9 @@
 //! machine of eight CPUs (slice 3 ms, 1000 Hz) on one CPU.
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::Hz;
+use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
-use berth_sim::run::{Options, load_policy, settle};
+use berth_sim::run::{Options, load_policy, run_one, settle};
 use berth_sim::trace::Kind;
 use berth_sim::workload::api::{Action, Ctx, TaskId, TaskSpec, Who, Workload};
 use berth_sim::{Machine, MachineSpec};
@@ -328,4 +329,107 @@ fn sleep_is_no_gain() {
             run.ran[0]
         );
     }
+}
+
+/// Metrics of four seconds of a scenario: hosts with VMs, each a cgroup.
+fn scenario(text: &str) -> BTreeMap<String, f64> {
+    let text = format!(
+        "title = \"eevdf\"\n[run]\nwarmup = \"1s\"\nmeasure = \"4s\"\n[compare]\npolicies = [\"eevdf\"]\n[task.hog]\nmodel = \"busy\"\n{text}"
+    );
+    let input = Input {
+        name: "eevdf".into(),
+        shown: "eevdf".into(),
+        text,
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+    let none = BTreeMap::new();
+    run_one(
+        &scenario.scenario,
+        "eevdf",
+        eevdf(),
+        &none,
+        1,
+        &Options::default(),
+    )
+    .unwrap_or_else(|e| panic!("{e}\n{}", input.text))
+    .metrics
+}
+
+/// A VM of busy vCPUs; `more` is further keys.
+fn vm(name: &str, vcpus: u32, weight: u32, more: &str) -> String {
+    format!("[vm.{name}]\nvcpus = {vcpus}\nweight = {weight}\ntasks = [\"hog\"]\n{more}\n")
+}
+
+/// The weight of a VM is that of its cgroup, divided among its vCPUs: on one CPU exactly.
+#[test]
+fn cgroup_weights_become_shares() {
+    let vms = [("a", 1, 50), ("b", 3, 100), ("c", 2, 350)];
+    let text: String = vms.iter().map(|(n, v, w)| vm(n, *v, *w, "")).collect();
+    let m = scenario(&format!("[host]\ncores = 1\n{text}"));
+    for (name, _, weight) in vms {
+        let (got, want) = (m[&format!("{name}.cpu")], f64::from(weight) / 500.0);
+        assert!((got / want - 1.0).abs() < 0.03, "{name}: {got} for {want}");
+    }
+}
+
+/// Several CPUs reach the weighted max-min shares by moving threads.
+#[test]
+fn balance_brings_shares_to_their_weights() {
+    let vms = [("bronze", 4, 100), ("silver", 4, 200), ("gold", 8, 400)];
+    let text: String = vms.iter().map(|(n, v, w)| vm(n, *v, *w, "")).collect();
+    let m = scenario(&format!("[host]\ncores = 4\n{text}"));
+    for (name, _, weight) in vms {
+        let (got, want) = (m[&format!("{name}.cpu")], 4.0 * f64::from(weight) / 700.0);
+        assert!((got / want - 1.0).abs() < 0.05, "{name}: {got} for {want}");
+    }
+}
+
+/// cpu.max: no more than the limit, and all of it.
+#[test]
+fn limits_are_kept() {
+    for (cap, cores, want) in [
+        ("0.5 CPUs", 4, 0.5),
+        ("1.5 CPUs", 4, 1.5),
+        ("0.6 CPUs", 2, 0.6),
+    ] {
+        let text = format!(
+            "[host]\ncores = {cores}\n{}{}",
+            vm("capped", 2, 100, &format!("cap = \"{cap}\"")),
+            vm("free", 2, 100, "")
+        );
+        let m = scenario(&text);
+        let free = f64::min(2.0, f64::from(cores) - want);
+        assert!(
+            (m["capped.cpu"] - want).abs() < 0.02,
+            "{cap}: {}",
+            m["capped.cpu"]
+        );
+        assert!(
+            (m["free.cpu"] - free).abs() < 0.02,
+            "beside {cap}: {}",
+            m["free.cpu"]
+        );
+    }
+}
+
+/// The bounds of lag over half a million dispatches:
+/// `cargo test --release -p berth-sim --test eevdf -- --ignored`
+#[test]
+#[ignore = "takes a minute"]
+fn lag_is_bounded_for_long() {
+    let mut all = 0;
+    for n in 2..=12usize {
+        let nice: Vec<i32> = (0..n as i32).map(|i| (i * 7) % 11 - 5).collect();
+        for hz in [250, 1000] {
+            let (worst, dispatches) = hold(&Setting { hz, ..MODEL }, 3e6, &nice, 100_000);
+            assert!(
+                worst <= 1.0,
+                "{worst} of the bound with {nice:?} at {hz} Hz"
+            );
+            all += dispatches;
+        }
+    }
+    println!("{all} dispatches");
+    assert!(all > 500_000);
 }

@@ -31,7 +31,14 @@ fn bytes(words: &[u32]) -> Vec<u8> {
 }
 
 /// Sizes and constants that depend on the machine, before the instance is made.
-pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vms: usize, hz: u32) {
+pub fn prepare(
+    config: &mut InstanceConfig,
+    policy: &Policy,
+    topo: &Topology,
+    vms: usize,
+    cgroups: usize,
+    hz: u32,
+) {
     let (cpus, llcs, nodes) = (topo.nr_cpus(), topo.llcs.len() as u32, topo.nr_nodes());
     for map in &policy.program().maps {
         let entries = match &map.name {
@@ -39,6 +46,7 @@ pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, vm
             n if n.ends_with("_by_llc") => llcs,
             n if n.ends_with("_by_node") => nodes,
             n if n.ends_with("_by_vm") => vms as u32 + 1,
+            n if n.ends_with("_by_cgroup") => cgroups as u32,
             _ => continue,
         };
         config.map_entries.insert(map.name.clone(), entries);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where the threads of policies/eevdf.bpf.c run: CPUs for new ones, what an idle CPU takes over,
+ * and the periodic balance among busy ones.
+ *
+ * The includer has declared balance_us and its counters (`pulled`, `balanced`).
+ */
+#ifndef __BERTH_EEVDF_BALANCE_BPF_H
+#define __BERTH_EEVDF_BALANCE_BPF_H
+
+#include "berth/eevdf.bpf.h"
+
+#define IMBALANCE 117 /* percent: smaller differences are left alone */
+#define MOVES	  32  /* threads taken over at once at most */
+
+struct llc {
+	s32 next; /* CPU whose turn it is to look for work */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct llc);
+} llcs_by_llc SEC(".maps");
+
+/* For a new thread: the allowed CPU with the least to do. */
+static __always_inline s32 least_loaded(struct task_struct *p, s32 cpu)
+{
+	struct runq *rq;
+	u64 least = ~0ULL;
+	s32 i;
+
+	bpf_for(i, 0, berth_nr_cpus) {
+		rq = rq_of(i);
+		if (rq && rq->online && rq->weight < least &&
+		    bpf_cpumask_test_cpu(i, p->cpus_ptr)) {
+			least = rq->weight;
+			cpu = i;
+		}
+	}
+	return cpu;
+}
+
+/* Take over one waiting thread from the CPU near here with most of them. */
+static __always_inline bool pull(s32 cpu)
+{
+	struct berth_cpu *topo = berth_cpu(cpu);
+	struct task_struct *p;
+	struct runq *rq;
+	s32 busiest = NOWHERE, other, i;
+	bool done = false;
+	u32 most = 0;
+
+	if (!topo)
+		return false;
+	other = topo->next_in_llc;
+	bpf_for(i, 0, berth_nr_cpus) {
+		if (other == cpu)
+			break;
+		rq = rq_of(other);
+		topo = berth_cpu(other);
+		if (!rq || !topo)
+			break;
+		if (rq->queued > most) {
+			most = rq->queued;
+			busiest = other;
+		}
+		other = topo->next_in_llc;
+	}
+	if (!most) {
+		/* Nobody waits in this LLC. */
+		bpf_for(i, 1, berth_nr_llcs > 1 ? berth_nr_cpus : 1) {
+			other = (cpu + i) % berth_nr_cpus;
+			rq = rq_of(other);
+			if (rq && rq->queued > most) {
+				most = rq->queued;
+				busiest = other;
+			}
+		}
+	}
+	if (busiest < 0)
+		return false;
+	bpf_for_each(scx_dsq, p, busiest, 0) {
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || is_migration_disabled(p))
+			continue;
+		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0)) {
+			done = true;
+			break;
+		}
+	}
+	if (done)
+		berth_count(pulled);
+	return done;
+}
+
+/*
+ * Take waiting threads over to a CPU from the busiest of its LLC, as far as both come nearer to the
+ * mean, but not too heavy ones; after vain attempts, heavier ones.
+ */
+static __always_inline void balance(s32 cpu)
+{
+	u64 total = 0, nr = 0, most = 0, local, mean_weight, room, slice;
+	struct runq *rq, *to = rq_of(cpu), *from;
+	struct task_struct *p;
+	struct berth_cpu *topo;
+	struct entity *e;
+	s32 other = cpu, busiest = NOWHERE, i;
+	u32 moved = 0;
+
+	if (!to || !to->online)
+		return;
+	bpf_for(i, 0, berth_nr_cpus) {
+		rq = rq_of(other);
+		topo = berth_cpu(other);
+		if (!rq || !topo)
+			break;
+		total += rq->weight;
+		nr++;
+		if (rq->queued && rq->weight > most && other != cpu) {
+			most = rq->weight;
+			busiest = other;
+		}
+		other = topo->next_in_llc;
+		if (other == cpu)
+			break;
+	}
+	local = to->weight;
+	mean_weight = total / (nr ?: 1);
+	if (busiest < 0 || local >= mean_weight || most * 100 <= local * IMBALANCE) {
+		to->failed = 0;
+		return;
+	}
+	from = rq_of(busiest);
+	if (!from)
+		return;
+	room = mean_weight - local;
+	if (most - mean_weight < room)
+		room = most - mean_weight;
+	bpf_for_each(scx_dsq, p, busiest, 0) {
+		e = entity_of(p);
+		if (!e || e->cpu != busiest || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+		    is_migration_disabled(p) || e->weight >> to->failed > room)
+			continue;
+		detach(e, from, false);
+		place(p, e, to, cpu);
+		slice = time_before(e->v, e->deadline) ? real_ns(e->deadline - e->v, e->weight) : 0;
+		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice ?: 1);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, e->deadline);
+		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0))
+			break; /* it has begun to run, where it will be counted again */
+		if (from->queued)
+			from->queued--;
+		to->queued++;
+		moved++;
+		if (e->weight >= room || moved >= MOVES)
+			break;
+		room -= e->weight;
+	}
+	if (moved) {
+		berth_count(balanced);
+		to->failed = 0;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (to->failed < 10) {
+		to->failed++;
+	}
+}
+
+/* Every CPU looks for work every `balance_us` times the number of CPUs in its LLC. */
+static int balance_some(void *map, int *key, struct bpf_timer *timer)
+{
+	struct llc *llc;
+	struct berth_cpu *topo;
+	s32 i;
+	u32 slot;
+
+	bpf_rcu_read_lock();
+	bpf_for(i, 0, berth_nr_llcs) {
+		slot = i;
+		llc = bpf_map_lookup_elem(&llcs_by_llc, &slot);
+		if (!llc)
+			break;
+		balance(llc->next);
+		topo = berth_cpu(llc->next);
+		if (topo)
+			llc->next = topo->next_in_llc;
+	}
+	bpf_rcu_read_unlock();
+	bpf_timer_start(timer, balance_us * 1000, 0);
+	return 0;
+}
+
+#endif

@@ -190,13 +190,10 @@ static __always_inline u64 mean(struct runq *rq, struct sums *s)
 static __always_inline bool eligible(struct sums *s, u64 v)
 {
 	s64 sum = s->wv - s->weight * s->v0, key = v - s->v0, load = s->weight;
-
 	/* Very light threads are far from V: keep the product within 63 bits. */
-	if (key > 1LL << 32 || key < -(1LL << 32)) {
-		sum >>= 12;
-		key >>= 12;
-	}
-	return sum >= key * load;
+	u32 shift = (u64)(key + (1LL << 32)) > 1ULL << 33 ? 12 : 0;
+
+	return sum >> shift >= (key >> shift) * load;
 }
 
 /* The slice p asks for: sched_setattr()'s, or the default. */
@@ -409,13 +406,13 @@ static __always_inline void drop_shadow(struct runq *rq, u32 i)
 /* Index of the eligible shadow with the earliest deadline; SHADOWS: none. */
 static __always_inline u32 first_shadow(struct runq *rq, struct sums *s)
 {
-	u32 i, best = SHADOWS;
+	u32 best = SHADOWS, i;
 	u64 deadline = 0;
 
-	for (i = 0; i < SHADOWS; i++) {
-		struct shadow *sh = &rq->shadows[i];
+	bpf_for(i, 0, rq->nr_shadows) {
+		struct shadow *sh = shadow_at(rq, i);
 
-		if (i >= rq->nr_shadows)
+		if (!sh)
 			break;
 		if ((best == SHADOWS || time_before(sh->deadline, deadline)) &&
 		    eligible(s, sh->v)) {
@@ -428,15 +425,19 @@ static __always_inline u32 first_shadow(struct runq *rq, struct sums *s)
 
 static __always_inline u32 shadow_of(struct runq *rq, s32 pid)
 {
-	u32 i;
+	u32 found = SHADOWS, i;
 
-	for (i = 0; i < SHADOWS; i++) {
-		if (i >= rq->nr_shadows)
+	bpf_for(i, 0, rq->nr_shadows) {
+		struct shadow *sh = shadow_at(rq, i);
+
+		if (!sh)
 			break;
-		if (rq->shadows[i].pid == pid)
-			return i;
+		if (sh->pid == pid) {
+			found = i;
+			break;
+		}
 	}
-	return SHADOWS;
+	return found;
 }
 
 /*

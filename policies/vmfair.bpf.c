@@ -23,15 +23,16 @@
  * run on one CPU only go to that CPU at once, and preempt when they wake: they carry timers and
  * softirqs.
  *
- * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. Caps are
- * not implemented: a VM with a cap makes the policy leave, so that the promise stays with the
- * kernel.
+ * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. A VM
+ * with a cap may use so much run time in every 100 ms; then its threads are parked until the next
+ * period begins. At ticks it may overdraw, which it pays back.
  *
  * Not good for: gangs (siblings are not run together), lock holders (a holder is preempted like
  * anyone), slices below two ticks, weights further apart than some 500 : 1 (patience_ms gives the
  * light one more).
  */
 #include <scx/common.bpf.h>
+#include "berth/bandwidth.bpf.h"
 #include "berth/identity.bpf.h"
 #include "berth/param.bpf.h"
 #include "berth/stats.bpf.h"
@@ -68,10 +69,13 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 /* A VM, or the host. Counters are shared by CPUs; clamping vtime may lose a concurrent charge,
  * which is bounded by one slice and not systematic. */
 struct group {
-	u64 vtime;	/* run time of all threads times 100 / weight, ns */
-	u64 inv_weight; /* 100 / weight, fixed point */
-	u32 runnable;	/* threads queued or running */
+	struct bpf_spin_lock lock; /* of `pool` */
+	u32 runnable;		   /* threads queued or running */
+	struct berth_pool pool;	   /* its cap */
+	u64 vtime;		   /* run time of all threads times 100 / weight, ns */
+	u64 inv_weight;		   /* 100 / weight, fixed point */
 	u32 weight;
+	u32 cap_mcpu; /* 0: none */
 };
 
 struct {
@@ -133,9 +137,13 @@ struct guard {
 	struct bpf_timer timer;
 };
 
+enum { GUARD_PATIENCE, GUARD_PARKED, GUARDS };
+
+#define PARKED (1ULL << 32) /* queue of threads whose VMs have used up their caps */
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, GUARDS);
 	__type(key, u32);
 	__type(value, struct guard);
 } guards SEC(".maps");
@@ -146,11 +154,14 @@ struct berth_stats {
 	u64 preempted; /* woken onto a CPU taken from another thread */
 	u64 kept;      /* slice ended, still first: went on */
 	u64 stolen;    /* taken from another LLC's queue */
+	u64 parked;    /* had to wait for the next period of the VM's cap */
 	u64 overdue;   /* brought forward because it had waited for `patience_ms` */
 };
 BERTH_STATS;
 
-static u64 vnow; /* highest of all CPUs'; racy, an older value is nearly as good */
+static bool any_caps;	 /* some VM has had a cap */
+static u64 parked_until; /* when the parked are next looked at */
+static u64 vnow;	 /* highest of all CPUs'; racy, an older value is nearly as good */
 
 static __always_inline struct thread *thread_of(struct task_struct *p)
 {
@@ -194,6 +205,35 @@ static __always_inline void started(struct pcpu *c, u64 key)
 		vnow = key;
 }
 
+/* A VM's threads have run for ns. 0: they may go on; else: again from then on. */
+static __always_inline u64 capped_until(struct group *g, u64 ns)
+{
+	u64 now, until = 0;
+
+	if (!any_caps || !g->cap_mcpu)
+		return 0;
+	now = scx_bpf_now();
+	bpf_spin_lock(&g->lock);
+	if (!berth_pool_use(&g->pool, ns, now))
+		until = g->pool.refill_at;
+	bpf_spin_unlock(&g->lock);
+	return until;
+}
+
+/* Have the parked looked at when a period ends. */
+static __always_inline void look_at(u64 until)
+{
+	u64 now = scx_bpf_now();
+	u32 slot = GUARD_PARKED;
+	struct guard *guard = bpf_map_lookup_elem(&guards, &slot);
+
+	if (!guard ||
+	    (parked_until && time_after(parked_until, now) && !time_before(until, parked_until)))
+		return;
+	parked_until = until;
+	bpf_timer_start(&guard->timer, time_before(now, until) ? until - now : 1, 0);
+}
+
 /* Add what p has run since the last call to its own clock and its group's. */
 static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g,
 				   struct pcpu *c)
@@ -201,6 +241,7 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, sum - t->charged_ns), limit;
 	u32 sharers = g->runnable;
 
+	capped_until(g, sum - t->charged_ns);
 	t->charged_ns = sum;
 	__sync_fetch_and_add(&g->vtime, v);
 	if (t->run == RUN_FREE) {
@@ -264,6 +305,9 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 
 	if (!t)
 		return cpu;
+	g = group_at(t->slot);
+	if (!g || capped_until(g, 0))
+		return cpu;
 	t->shielded = t->urgent;
 	if (idle) {
 		t->run = RUN_FREE;
@@ -273,9 +317,8 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	}
 	if (!t->urgent || !preempt)
 		return cpu;
-	g = group_at(t->slot);
 	c = cpu_at(cpu);
-	if (!g || !c || time_after(place(t, g, c), c->vnow)) /* it has had more than its share */
+	if (!c || time_after(place(t, g, c), c->vnow)) /* it has had more than its share */
 		return cpu;
 	victim = find_victim(p, cpu);
 	if (victim < 0)
@@ -292,9 +335,17 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	struct group *g = group_at(t ? t->slot : HOST);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = cpu_at(cpu);
+	u64 until;
 
 	if (!t || !g || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_us * 1000, enq_flags);
+		return;
+	}
+	until = capped_until(g, 0);
+	if (until) {
+		scx_bpf_dsq_insert(p, PARKED, slice_ns(t), enq_flags);
+		look_at(until);
+		berth_count(parked);
 		return;
 	}
 	place(t, g, c);
@@ -386,8 +437,8 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 	if (!c)
 		return;
 	if (t && g) {
-		goes_on = true;
 		charge(prev, t, g, c);
+		goes_on = !capped_until(g, 0);
 		key = place(t, g, c);
 	}
 	head = __COMPAT_scx_bpf_dsq_peek(llc);
@@ -402,7 +453,7 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (!head && berth_nr_llcs > 1 && steal(cpu, llc, key, goes_on))
 		return;
-	if (!t || !g)
+	if (!t || !g || !goes_on)
 		return;
 	if (prev_first) {
 		t->run = RUN_TURN;
@@ -438,6 +489,17 @@ static __always_inline void set_weight(struct group *g, u32 weight)
 	g->inv_weight = (100ULL << FIXED_ONE) / weight;
 }
 
+static __always_inline void set_cap(struct group *g, u32 cap_mcpu)
+{
+	if (g->cap_mcpu == cap_mcpu)
+		return;
+	bpf_spin_lock(&g->lock);
+	berth_pool_set(&g->pool, BERTH_PERIOD_NS, cap_mcpu * (BERTH_PERIOD_NS / 1000));
+	bpf_spin_unlock(&g->lock);
+	g->cap_mcpu = cap_mcpu;
+	any_caps = true;
+}
+
 /* Read p's labels. */
 static __always_inline int label(struct task_struct *p, struct thread *t, u64 cgroup_id, bool fork)
 {
@@ -447,10 +509,6 @@ static __always_inline int label(struct task_struct *p, struct thread *t, u64 cg
 
 	if (!id)
 		return -ENOMEM;
-	if (id->vm.cap_mcpu) {
-		scx_bpf_error("vmfair has no caps: the VM of slot %u has one", id->vm.slot);
-		return -EOPNOTSUPP;
-	}
 	slot = id->vm.slot;
 	g = group_at(slot);
 	if (!g) {
@@ -463,6 +521,7 @@ static __always_inline int label(struct task_struct *p, struct thread *t, u64 cg
 		__sync_fetch_and_add(&g->runnable, 1);
 	}
 	set_weight(g, slot == HOST ? host_weight : id->vm.weight);
+	set_cap(g, slot == HOST ? 0 : id->vm.cap_mcpu);
 	if (t->slot != slot)
 		t->vtime = g->vtime;
 	t->slot = slot;
@@ -597,10 +656,49 @@ static int bring_forward(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
+/* A period of some cap has ended: whoever may run again waits for a CPU again. */
+static int unpark(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = scx_bpf_now(), until, next = 0;
+	struct task_struct *p;
+	struct thread *t;
+	struct group *g;
+	struct pcpu *c;
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, PARKED, 0) {
+		cpu = scx_bpf_task_cpu(p);
+		t = thread_of(p);
+		g = group_at(t ? t->slot : HOST);
+		c = cpu_at(cpu);
+		if (!t || !g || !c)
+			continue;
+		until = capped_until(g, 0);
+		if (until) {
+			if (!next || time_before(until, next))
+				next = until;
+			continue;
+		}
+		t->run = RUN_TURN;
+		t->queued_at = now;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, place(t, g, c));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, berth_llc(cpu), 0);
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu >= 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	bpf_rcu_read_unlock();
+	parked_until = next;
+	if (next)
+		bpf_timer_start(timer, time_before(now, next) ? next - now : 1, 0);
+	return 0;
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 {
 	struct guard *guard;
-	u32 zero = 0;
+	u32 slot = GUARD_PARKED;
 	s32 llc, err;
 
 	bpf_for(llc, 0, berth_nr_llcs) {
@@ -608,7 +706,16 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 		if (err)
 			return err;
 	}
-	guard = bpf_map_lookup_elem(&guards, &zero);
+	err = scx_bpf_create_dsq(PARKED, -1);
+	if (err)
+		return err;
+	guard = bpf_map_lookup_elem(&guards, &slot);
+	if (!guard)
+		return -ENOENT;
+	bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&guard->timer, unpark);
+	slot = GUARD_PATIENCE;
+	guard = bpf_map_lookup_elem(&guards, &slot);
 	if (!guard)
 		return -ENOENT;
 	bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
@@ -638,5 +745,6 @@ SCX_OPS_DEFINE(vmfair_ops,
 	.cpu_offline		= (void *)vmfair_cpu_offline,
 	.init			= (void *)vmfair_init,
 	.exit			= (void *)vmfair_exit,
+	.flags			= SCX_OPS_ENQ_LAST,
 	.timeout_ms		= 10000,
 	.name			= "vmfair");

@@ -165,28 +165,31 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 }
 
 /* Would e, not in the queue yet, be chosen on this CPU? */
-static __always_inline bool first(struct runq *rq, struct entity *e, s32 cpu, bool protect)
+__noinline bool eevdf_first(s32 cpu, u64 v, u64 deadline, bool protect)
 {
+	struct runq *rq = rq_of(cpu);
 	struct task_struct *p;
 	struct entity *other;
 	bool beaten = false;
 	struct sums s;
 	struct shadow *sh;
 
-	read_sums(rq, &s);
-	if (!eligible(&s, e->v))
+	if (!rq)
 		return false;
-	if (eligible(&s, rq->v) && (time_before(rq->deadline, e->deadline) ||
+	read_sums(rq, &s);
+	if (!eligible(&s, v))
+		return false;
+	if (eligible(&s, rq->v) && (time_before(rq->deadline, deadline) ||
 				    (protect && time_before(rq->v, rq->protected_to))))
 		return false;
 	sh = shadow_at(rq, first_shadow(rq, &s));
-	if (sh && time_before(sh->deadline, e->deadline))
+	if (sh && time_before(sh->deadline, deadline))
 		return false;
 	p = rq->queued ? __COMPAT_scx_bpf_dsq_peek(cpu) : NULL;
-	if (!p || time_after(p->scx.dsq_vtime, e->deadline))
+	if (!p || time_after(p->scx.dsq_vtime, deadline))
 		return true;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
-		if (time_after(p->scx.dsq_vtime, e->deadline))
+		if (time_after(p->scx.dsq_vtime, deadline))
 			break;
 		other = entity_of(p);
 		if (other && eligible(&s, other->v)) {
@@ -204,7 +207,7 @@ static __always_inline void check_preempt(struct runq *rq, struct entity *e, s32
 
 	if (rq->resched)
 		return;
-	if (!overdue && wakeup_preemption && first(rq, e, cpu, !shorter)) {
+	if (!overdue && wakeup_preemption && eevdf_first(cpu, e->v, e->deadline, !shorter)) {
 		overdue = true;
 		berth_count(preempted);
 	}
@@ -298,15 +301,20 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* Give the CPU to the waiting thread that is first among the eligible. */
-static __always_inline bool hand_over(struct sums *s, s32 cpu)
+__noinline bool eevdf_hand_over(s32 cpu)
 {
+	struct runq *rq = rq_of(cpu);
+	struct sums s;
 	struct task_struct *p;
 	struct entity *e;
 	bool done = false;
 
+	if (!rq)
+		return false;
+	read_sums(rq, &s);
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		e = entity_of(p);
-		if (e && !eligible(s, e->v))
+		if (e && !eligible(&s, e->v))
 			continue;
 		done = scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0);
 		if (done)
@@ -315,51 +323,47 @@ static __always_inline bool hand_over(struct sums *s, s32 cpu)
 	return done;
 }
 
-/* Deadline of the first eligible waiting thread; false: there is none. */
-static __always_inline bool first_waiting(struct sums *s, s32 cpu, u64 *deadline, bool *is_head)
+/* Deadline of the first eligible waiting thread, and whether it is first in the queue, too; 0:
+ * there is none. */
+__noinline u64 eevdf_first_waiting(s32 cpu)
 {
 	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(cpu);
+	struct runq *rq = rq_of(cpu);
 	struct entity *e;
-	bool found = false;
+	u64 found = 0;
+	struct sums s;
 
-	if (!p)
-		return false;
+	if (!p || !rq)
+		return 0;
+	read_sums(rq, &s);
 	e = entity_of(p);
-	*deadline = p->scx.dsq_vtime;
-	*is_head = true;
-	if (!e || eligible(s, e->v))
-		return true;
-	*is_head = false;
+	rq->head_first = !e || eligible(&s, e->v);
+	if (rq->head_first)
+		return p->scx.dsq_vtime ?: 1;
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		e = entity_of(p);
-		if (e && eligible(s, e->v)) {
-			*deadline = p->scx.dsq_vtime;
-			found = true;
+		if (e && eligible(&s, e->v)) {
+			found = p->scx.dsq_vtime ?: 1;
 			break;
 		}
 	}
 	return found;
 }
 
-void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
+/*
+ * Shadows that would be chosen now are gone: of them, of the waiting threads and of the running one
+ * if it `goes_on`.
+ */
+__noinline int eevdf_drop_shadows(s32 cpu, bool goes_on)
 {
 	struct runq *rq = rq_of(cpu);
-	bool goes_on = false, is_head = true, waits;
-	struct entity *e = NULL;
-	u64 deadline = 0;
-	struct sums s;
 	struct shadow *sh;
+	u64 deadline;
+	struct sums s;
 	u32 i, gone;
 
 	if (!rq)
-		return;
-	rq->resched = false;
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && prev->pid == rq->curr) {
-		charge(rq, prev);
-		renew(rq);
-		e = entity_of(prev);
-		goes_on = e && !limited_until(prev, e);
-	}
+		return 0;
 	bpf_for(i, 0, SHADOWS + 1) {
 		if (!rq->nr_shadows)
 			break;
@@ -373,22 +377,43 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 		    (time_before(rq->deadline, sh->deadline) ||
 		     time_before(rq->v, rq->protected_to)))
 			break;
-		waits = first_waiting(&s, cpu, &deadline, &is_head);
-		if (waits && !time_after(deadline, sh->deadline))
+		deadline = eevdf_first_waiting(cpu);
+		if (deadline && !time_after(deadline, sh->deadline))
 			break;
 		drop_shadow(rq, gone);
 	}
-	if (goes_on && rq->nr > 1) {
-		read_sums(rq, &s);
-		waits = first_waiting(&s, cpu, &deadline, &is_head);
-		if (waits && eligible(&s, rq->v) &&
-		    (time_before(rq->deadline, deadline) || time_before(rq->v, rq->protected_to)))
-			waits = false;
-	} else {
-		read_sums(rq, &s);
-		waits = !goes_on && first_waiting(&s, cpu, &deadline, &is_head);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct runq *rq = rq_of(cpu);
+	struct entity *e = NULL;
+	bool goes_on = false;
+	u64 deadline = 0;
+	struct sums s;
+
+	if (!rq)
+		return;
+	rq->resched = false;
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && prev->pid == rq->curr) {
+		charge(rq, prev);
+		renew(rq);
+		e = entity_of(prev);
+		goes_on = e && !limited_until(prev, e);
 	}
-	if (waits && (is_head ? scx_bpf_dsq_move_to_local(cpu, 0) : hand_over(&s, cpu)))
+	if (rq->nr_shadows)
+		eevdf_drop_shadows(cpu, goes_on);
+	if (!goes_on || rq->nr > 1)
+		deadline = eevdf_first_waiting(cpu);
+	if (goes_on && deadline) {
+		read_sums(rq, &s);
+		mean(rq, &s);
+		if (eligible(&s, rq->v) &&
+		    (time_before(rq->deadline, deadline) || time_before(rq->v, rq->protected_to)))
+			deadline = 0;
+	}
+	if (deadline && (rq->head_first ? scx_bpf_dsq_move_to_local(cpu, 0) : eevdf_hand_over(cpu)))
 		return;
 	if (goes_on && e) {
 		rq->alone = rq->nr == 1;
@@ -399,11 +424,11 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (scx_bpf_dsq_move_to_local(cpu, 0))
 		return;
-	pull(cpu);
+	eevdf_pull(cpu);
 }
 
 /* Shortest slice of those who wait on a CPU. */
-static __always_inline u64 shortest_slice(s32 cpu)
+__noinline u64 eevdf_shortest_slice(s32 cpu)
 {
 	struct task_struct *p;
 	struct entity *e;
@@ -454,7 +479,7 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 	if (!run_to_parity)
 		shortest = base_slice_us * 1000;
 	else
-		shortest = any_slices && rq->queued ? shortest_slice(cpu) : e->slice;
+		shortest = any_slices && rq->queued ? eevdf_shortest_slice(cpu) : e->slice;
 	if (shortest < e->slice) {
 		end = e->v + virtual_ns(shortest, e->weight);
 		if (time_before(end, rq->protected_to))

@@ -82,6 +82,7 @@ struct runq {
 	bool alone;   /* it runs without end of slice */
 	bool resched; /* has been told to choose anew */
 	bool online;
+	bool head_first; /* as eevdf_first_waiting() has found */
 	u8 nr_shadows;
 	u8 failed; /* attempts to take work over that found none light enough */
 	struct shadow shadows[SHADOWS];

@@ -43,7 +43,7 @@ static __always_inline s32 least_loaded(struct task_struct *p, s32 cpu)
 }
 
 /* Take over one waiting thread from the CPU near here with most of them. */
-static __always_inline bool pull(s32 cpu)
+__noinline bool eevdf_pull(s32 cpu)
 {
 	struct berth_cpu *topo = berth_cpu(cpu);
 	struct task_struct *p;
@@ -98,7 +98,7 @@ static __always_inline bool pull(s32 cpu)
  * Take waiting threads over to a CPU from the busiest of its LLC, as far as both come nearer to the
  * mean, but not too heavy ones; after vain attempts, heavier ones.
  */
-static __always_inline void balance(s32 cpu)
+__noinline int eevdf_balance(s32 cpu)
 {
 	u64 total = 0, nr = 0, most = 0, local, mean_weight, room, slice;
 	struct runq *rq, *to = rq_of(cpu), *from;
@@ -109,7 +109,7 @@ static __always_inline void balance(s32 cpu)
 	u32 moved = 0;
 
 	if (!to || !to->online)
-		return;
+		return 0;
 	bpf_for(i, 0, berth_nr_cpus) {
 		rq = rq_of(other);
 		topo = berth_cpu(other);
@@ -129,11 +129,11 @@ static __always_inline void balance(s32 cpu)
 	mean_weight = total / (nr ?: 1);
 	if (busiest < 0 || local >= mean_weight || most * 100 <= local * IMBALANCE) {
 		to->failed = 0;
-		return;
+		return 0;
 	}
 	from = rq_of(busiest);
 	if (!from)
-		return;
+		return 0;
 	room = mean_weight - local;
 	if (most - mean_weight < room)
 		room = most - mean_weight;
@@ -164,6 +164,7 @@ static __always_inline void balance(s32 cpu)
 	} else if (to->failed < 10) {
 		to->failed++;
 	}
+	return 0;
 }
 
 /* Every CPU looks for work every `balance_us` times the number of CPUs in its LLC. */
@@ -180,7 +181,7 @@ static int balance_some(void *map, int *key, struct bpf_timer *timer)
 		llc = bpf_map_lookup_elem(&llcs_by_llc, &slot);
 		if (!llc)
 			break;
-		balance(llc->next);
+		eevdf_balance(llc->next);
 		topo = berth_cpu(llc->next);
 		if (topo)
 			llc->next = topo->next_in_llc;

@@ -123,25 +123,27 @@ static __always_inline u32 berth_group_slot(u64 cgroup_id)
 }
 
 /* A member of weight `weight` (1024: nice 0) becomes runnable, or no longer is. */
-static __always_inline void berth_member_runnable(struct berth_member *m, u64 weight, bool runnable,
-						  u64 now)
+__noinline int berth_member_runnable(struct berth_member *m, u64 weight, bool runnable, u64 now)
 {
 	struct berth_group *g;
 	u64 delta = weight, gone;
-	u32 slot = m->group;
 	bool turns = true;
+	u32 slot;
 	int i;
 
-	if (!slot || m->counted == runnable)
-		return;
+	if (!m || !m->group || m->counted == runnable)
+		return 0;
+	slot = m->group;
 	m->counted = runnable;
 	berth_load_update(&m->load, now);
 	gone = m->load.now;
 	m->load.now = runnable ? weight : 0;
-	for (i = 0; i < BERTH_LEVELS && turns; i++) {
+	bpf_for(i, 0, BERTH_LEVELS) {
+		if (!turns)
+			break;
 		g = berth_group_at(slot);
 		if (!g)
-			return;
+			return 0;
 		bpf_spin_lock(&g->lock);
 		berth_load_update(&g->load, now);
 		if (runnable) {
@@ -160,21 +162,24 @@ static __always_inline void berth_member_runnable(struct berth_member *m, u64 we
 		slot = g->parent;
 		bpf_spin_unlock(&g->lock);
 	}
+	return 0;
 }
 
 /* The weight of a runnable member against all other threads, in the units of `weight`. */
-static __always_inline u64 berth_member_weight(struct berth_member *m, u64 weight, u64 now)
+__noinline u64 berth_member_weight(struct berth_member *m, u64 weight, u64 now)
 {
-	u64 own = m->load.now, recent, load, result = weight;
+	u64 own, recent, load, result = weight;
 	struct berth_group *g;
-	u32 slot = m->group;
+	u32 slot;
 	int i;
 
-	if (!slot)
+	if (!m || !m->group)
 		return weight;
+	slot = m->group;
+	own = m->load.now;
 	berth_load_update(&m->load, now);
 	recent = m->load.recent;
-	for (i = 0; i < BERTH_LEVELS; i++) {
+	bpf_for(i, 0, BERTH_LEVELS) {
 		g = berth_group_at(slot);
 		if (!g)
 			break;
@@ -195,14 +200,17 @@ static __always_inline u64 berth_member_weight(struct berth_member *m, u64 weigh
  * A member has run for ns. 0: it may go on; else: the time at which one of its groups that has used
  * up its limit may run again.
  */
-static __always_inline u64 berth_member_use(struct berth_member *m, u64 ns, u64 now)
+__noinline u64 berth_member_use(struct berth_member *m, u64 ns, u64 now)
 {
-	u32 slot = berth_groups_limited ? m->group : 0;
 	struct berth_group *g;
 	u64 until = 0;
+	u32 slot;
 	int i;
 
-	for (i = 0; i < BERTH_LEVELS && slot; i++) {
+	if (!m || !berth_groups_limited)
+		return 0;
+	slot = m->group;
+	bpf_for(i, 0, BERTH_LEVELS) {
 		g = berth_group_at(slot);
 		if (!g)
 			break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
 //!
-//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick]`
+//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--two-levels]`
 //!
 //! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
 //! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
@@ -10,6 +10,7 @@
 mod bare;
 mod callback;
 mod engine;
+mod two_levels;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ struct Arguments {
     json: Option<String>,
     repeat: usize,
     quick: bool,
+    /// Only the rows with two levels.
+    two_levels: bool,
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -50,6 +53,7 @@ fn arguments() -> Result<Arguments, String> {
         json: None,
         repeat: 5,
         quick: false,
+        two_levels: false,
     };
     let mut rest = std::env::args().skip(1);
     while let Some(option) = rest.next() {
@@ -61,9 +65,10 @@ fn arguments() -> Result<Arguments, String> {
                 parsed.repeat = n.map_err(|_| "--repeat needs a number".to_string())?.max(1);
             }
             "--quick" => parsed.quick = true,
+            "--two-levels" => parsed.two_levels = true,
             other => {
                 return Err(format!(
-                    "unknown option {other}: --json FILE, --repeat N, --quick"
+                    "unknown option {other}: --json FILE, --repeat N, --quick, --two-levels"
                 ));
             }
         }
@@ -175,9 +180,62 @@ fn bare_line(what: &str, w: &bare::W8, tick_ns: Option<u64>, repeat: usize) -> L
     }
 }
 
+/// The rows with guests: median time of `repeat` runs each.
+fn two_levels(repeat: usize, quick: bool) -> Fallible<Vec<String>> {
+    let mut json = Vec::new();
+    println!(
+        "| two levels | sim-s per CPU-s | M events/s | ns per event | M switches/s | bytes per vCPU | at the end |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let small = |host, guest, hz| two_levels::Case {
+        cpus: 8,
+        vms: 8,
+        hz,
+        host,
+        guest,
+        end_ns: if quick { 2 } else { 20 } * 1_000_000_000,
+    };
+    let large = |host, guest, hz| two_levels::Case {
+        cpus: 1000,
+        vms: 2500,
+        end_ns: if quick { 100 } else { 1_000 } * 1_000_000,
+        ..small(host, guest, hz)
+    };
+    let mut cases = Vec::new();
+    for (host, guest) in [("vtime", "vtime"), ("vmfair", "vtime")] {
+        for hz in [None, Some(250)] {
+            cases.push(small(host, guest, hz));
+        }
+    }
+    for hz in [None, Some(250)] {
+        cases.push(large("vtime", "vtime", hz));
+    }
+    for case in cases {
+        let mut runs = Vec::new();
+        for _ in 0..if case.vms > 100 { 1 } else { repeat } {
+            runs.push(two_levels::run(&case)?);
+        }
+        let mut ran = runs[0];
+        ran.seconds = median(runs.iter().map(|r| r.seconds).collect());
+        let ticks = case.hz.map_or("exact".to_string(), |hz| format!("{hz} Hz"));
+        let what = format!(
+            "{} on {} CPUs, {} VMs with {}, {ticks}",
+            case.host, case.cpus, case.vms, case.guest
+        );
+        println!("{}", ran.markdown(&what));
+        json.push(ran.json(&what));
+    }
+    println!();
+    Ok(json)
+}
+
 fn run() -> Fallible<()> {
     let arguments = arguments()?;
     let (repeat, quick) = (arguments.repeat, arguments.quick);
+    let guests = two_levels(repeat, quick)?;
+    if arguments.two_levels {
+        return Ok(());
+    }
     let w8 = bare::W8::new(8, if quick { 6 } else { 60 } * 1_000_000_000);
     let mut lines = vec![
         bare_line("bare loop", &w8, None, repeat),
@@ -219,8 +277,9 @@ fn run() -> Fallible<()> {
         let list = |items: Vec<String>| items.join(",\n  ");
         let _ = write!(
             text,
-            "\n  {}],\n\"callbacks\": [\n  {}]}}\n",
+            "\n  {}],\n\"two_levels\": [\n  {}],\n\"callbacks\": [\n  {}]}}\n",
             list(lines.iter().map(Line::json).collect()),
+            list(guests),
             list(callbacks.iter().map(callback::Cost::json).collect())
         );
         if let Some(folder) = std::path::Path::new(&path).parent() {

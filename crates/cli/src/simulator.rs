@@ -6,8 +6,8 @@ use crate::plan::Plan;
 use crate::policies;
 use berth_policy::policy::Policy;
 use berth_results::schema::RunRecord;
-use berth_scenario::model::{Arm, Scenario};
-use berth_sim::run::{Options, run_one};
+use berth_scenario::model::{Arm, Scenario, Vm};
+use berth_sim::run::{GuestPolicy, Options, run_one};
 use berth_sim::trace::SharedSink;
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 pub struct Simulator {
     /// Per variant and arm; none where the arm is absent.
     cells: Vec<Vec<Option<Cell>>>,
-    options: Options,
 }
 
 struct Cell {
     scenario: Scenario,
     arm: Arm,
     policy: Policy,
+    options: Options,
 }
 
 impl Simulator {
@@ -30,8 +30,7 @@ impl Simulator {
     /// # Errors
     /// A policy that cannot be loaded, or a parameter that it does not have.
     pub fn prepare(plan: &mut Plan, checked: bool) -> Result<Simulator, Failure> {
-        // By policy and kernel line: variants and arms share them.
-        let mut loaded: BTreeMap<(String, String), Policy> = BTreeMap::new();
+        let mut loaded = Loaded::new();
         let mut cells = Vec::new();
         for variant in &mut plan.variants {
             let mut row = Vec::new();
@@ -51,37 +50,40 @@ impl Simulator {
                     )));
                 }
                 let scenario = variant.scenario.for_arm(arm);
-                let key = (arm.policy.clone(), scenario.host.kernel.clone());
-                let policy = match loaded.get(&key) {
-                    Some(policy) => policy.clone(),
-                    None => {
-                        let options = policies::options(&scenario.host.kernel)?;
-                        let policy = policies::load(&arm.policy, &options)?;
-                        loaded.insert(key, policy.clone());
-                        policy
-                    }
-                };
+                let kernel = &scenario.host.kernel;
+                let policy = load(&mut loaded, &arm.policy, kernel)?;
                 policies::check_params(arm, policy.params())?;
+                let mut guests = Vec::new();
+                for vm in &scenario.vms {
+                    guests.push(if vm.guest.is_none() {
+                        None
+                    } else {
+                        Some(guest(&mut loaded, vm, kernel)?)
+                    });
+                }
                 planned.hash = Some(policy.hash().to_string());
                 row.push(Some(Cell {
                     scenario: scenario.clone(),
                     arm: arm.clone(),
                     policy,
+                    options: Options {
+                        checked,
+                        guests,
+                        cancel: Some(interrupt::flag()),
+                        ..Options::default()
+                    },
                 }));
             }
             cells.push(row);
         }
-        let options = Options {
-            checked,
-            cancel: Some(interrupt::flag()),
-            ..Options::default()
-        };
-        Ok(Simulator { cells, options })
+        Ok(Simulator { cells })
     }
 
     /// Tells a sink what happens in the runs from now on (there should be one).
     pub fn tell(&mut self, sink: SharedSink) {
-        self.options.sink = Some(sink);
+        for cell in self.cells.iter_mut().flatten().flatten() {
+            cell.options.sink = Some(sink.clone());
+        }
     }
 
     /// One run.
@@ -96,15 +98,40 @@ impl Simulator {
             scenario,
             arm,
             policy,
+            options,
         } = cell;
-        run_one(
-            scenario,
-            &arm.name,
-            policy,
-            &arm.params,
-            seed,
-            &self.options,
-        )
-        .map_err(|e| e.to_string())
+        run_one(scenario, &arm.name, policy, &arm.params, seed, options).map_err(|e| e.to_string())
     }
+}
+
+/// By policy and kernel line: variants, arms and guests share them.
+type Loaded = BTreeMap<(String, String), Policy>;
+
+fn load(loaded: &mut Loaded, policy: &str, kernel: &str) -> Result<Policy, Failure> {
+    let key = (policy.to_string(), kernel.to_string());
+    if let Some(policy) = loaded.get(&key) {
+        return Ok(policy.clone());
+    }
+    let policy = policies::load(policy, &policies::options(kernel)?)?;
+    loaded.insert(key, policy.clone());
+    Ok(policy)
+}
+
+/// The scheduler inside a VM.
+fn guest(loaded: &mut Loaded, vm: &Vm, kernel: &str) -> Result<GuestPolicy, Failure> {
+    let policy = load(loaded, &vm.guest.policy, kernel)?;
+    // Checked like an arm's; the sentence names the VM.
+    let as_arm = Arm {
+        name: format!("vm.{}.guest", vm.name),
+        policy: vm.guest.policy.clone(),
+        preset: None,
+        params: vm.guest.params.clone(),
+        set: BTreeMap::new(),
+        scenario: None,
+    };
+    policies::check_params(&as_arm, policy.params())?;
+    Ok(GuestPolicy {
+        policy,
+        params: vm.guest.params.clone(),
+    })
 }

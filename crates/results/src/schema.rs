@@ -14,6 +14,8 @@
 //! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
+//! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
+//! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
@@ -81,7 +83,7 @@ pub fn unit_of(metric: &str) -> &'static str {
         (_, "count" | "share" | "other_package_share") => "1",
         ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
         ("cpu", _) => "CPU",
-        ("migrations" | "moves" | "switches" | "switches_per_cpu", _) => "1/s",
+        ("migrations" | "moves" | "guest" | "switches" | "switches_per_cpu", _) => "1/s",
         ("requests" | "packets", _) => "1/s",
         ("throughput", _) => "bit/s",
         _ => "1",

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 13] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 17] = [
     (
         "response",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
@@ -23,6 +23,30 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 13] = [
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
+    (
+        "run",
+        &[],
+        "1",
+        "share of time its vCPUs had a CPU (with a guest)",
+    ),
+    (
+        "steal",
+        &[],
+        "1",
+        "share of time its vCPUs waited for a CPU (with a guest)",
+    ),
+    (
+        "halt",
+        &[],
+        "1",
+        "share of time its vCPUs had nothing to do (with a guest)",
+    ),
+    (
+        "guest",
+        &["switches", "migrations"],
+        "1/s",
+        "switches, and changes of CPU, inside the guest",
+    ),
     ("migrations", &[], "1/s", "changes of CPU"),
     (
         "moves",

@@ -243,13 +243,55 @@ pub fn receives(task: &Task, queue: &str) -> bool {
 /// The host threads of a scenario, all VMs folded: VMs in file order, vCPUs ascending, then the host's own tasks.
 /// The position in this list is the thread's ordinal (see [`crate::dist::Stream`]).
 pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
-    let mut all = Vec::new();
-    names(scenario)?;
     for task in scenario.tasks.values() {
         foldable(task)?;
     }
+    threads_where(scenario, &|_| false)
+}
+
+/// As [`threads`], where VMs of these groups (by position) have the guest level: their threads are the tasks inside,
+/// in the order of the VM's list, each with its `threads` (or one per vCPU). They have no vCPU of their own; their
+/// affinity is to CPUs of the guest.
+///
+/// # Errors
+/// What cannot be folded, and what leads nowhere.
+pub fn threads_where(
+    scenario: &Scenario,
+    inside: &dyn Fn(usize) -> bool,
+) -> Result<Vec<HostThread>, PlacementError> {
+    let mut all = Vec::new();
+    names(scenario)?;
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];
+        if inside(instance.group) {
+            for name in &vm.tasks {
+                let task = find(scenario, &format!("vm.{}", vm.name), name)?;
+                foldable(task)?;
+                for i in 0..task.threads.unwrap_or(vm.vcpus) {
+                    let work = match pool_queue(task) {
+                        Some(_) => Work::Pools(vec![name.clone()]),
+                        None => Work::Task(name.clone()),
+                    };
+                    all.push(HostThread {
+                        name: format!("{name}/{i}"),
+                        vm: Some(instance.clone()),
+                        vcpu: None,
+                        role: Role::Other,
+                        work,
+                        affinity: task.affinity.clone(),
+                        nice: task.nice,
+                        weight: vm.weight,
+                        cgroup: instance.name.clone(),
+                        start_ns: vm.start_ns,
+                        stop_ns: vm.stop_ns,
+                    });
+                }
+            }
+            continue;
+        }
+        for name in &vm.tasks {
+            foldable(find(scenario, &format!("vm.{}", vm.name), name)?)?;
+        }
         for (vcpu, work) in fold(scenario, vm)? {
             let first = match &work {
                 Work::Task(name) => name,
@@ -304,7 +346,9 @@ pub fn forked(
     task: &str,
 ) -> Result<HostThread, PlacementError> {
     let child = find(scenario, &format!("`fork` in {}", parent.name), task)?;
-    let vm = parent.vm.as_ref().map(|v| &scenario.vms[v.group]);
+    // Inside a guest, the VM's own nice and affinity are not the task's.
+    let folded = parent.vm.as_ref().filter(|_| parent.role == Role::Vcpu);
+    let vm = folded.map(|v| &scenario.vms[v.group]);
     let work = match pool_queue(child) {
         Some(_) => Work::Pools(vec![task.to_string()]),
         None => Work::Task(task.to_string()),

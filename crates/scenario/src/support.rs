@@ -139,7 +139,7 @@ pub static TABLE: [Row; 17] = {
     use Has::{Instead, No, Own, Yes};
     [
         //   feature       "... has no"                 keys                           simulator  lab
-        row(Guests, "guest level", "vm.guest", FOLDED, FOLDED),
+        row(Guests, "guest level", "vm.guest", Yes, FOLDED),
         row(DriverDomain, "driver domain", "vm.role", Yes, No),
         row(
             Packets,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One simulation: a scenario under one policy with one seed, from boot to record.
 use crate::error::SimError;
+use crate::guest;
 use crate::machine::Shape;
 use crate::machine::task::Waits;
 use crate::record;
@@ -22,7 +23,7 @@ use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::policy::Policy;
 use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::model::{Host, Hz, Scenario};
+use berth_scenario::model::{Host, Hz, Scenario, VmRole};
 use berth_scenario::placement::instances;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -42,8 +43,32 @@ pub struct Options {
     pub record: bool,
     /// Told what happens. A run with one is not repeated in checked mode when the policy fails.
     pub sink: Option<trace::SharedSink>,
+    /// By VM group: the scheduler inside. Without one, or for driver domains, a VM's tasks are folded onto its vCPU
+    /// threads (see [`berth_scenario::placement`]).
+    pub guests: Vec<Option<GuestPolicy>>,
     /// Set from outside (Ctrl-C) to end a run early, with [`SimError::Cancelled`].
     pub cancel: Option<&'static AtomicBool>,
+}
+
+/// The scheduler inside the VMs of a group.
+#[derive(Clone)]
+pub struct GuestPolicy {
+    pub policy: Policy,
+    pub params: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for GuestPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GuestPolicy({}, {:?})", self.policy.hash(), self.params)
+    }
+}
+
+impl Options {
+    /// The scheduler inside the VMs of this group, if they have one.
+    pub fn guest(&self, scenario: &Scenario, group: usize) -> Option<&GuestPolicy> {
+        let folded = scenario.vms[group].role == VmRole::Driver;
+        self.guests.get(group)?.as_ref().filter(|_| !folded)
+    }
 }
 
 /// The machine of a scenario's host.
@@ -241,10 +266,11 @@ fn attempt(
         let why = "this build has no wrong models: build berth-sim with the feature `mutations`";
         return Err(SimError::Setting(why.into()));
     }
-    let workload = ScenarioWorkload::new(scenario, seed)?;
+    let inside = |group: usize| opts.guest(scenario, group).is_some();
+    let workload = ScenarioWorkload::with_guests(scenario, seed, &inside)?;
     let mut spec = machine_spec(&scenario.host, seed, opts);
     let vms = vm_specs(scenario);
-    spec.tasks = berth_scenario::placement::threads(scenario)?.len() + 8;
+    spec.tasks = workload.host_threads() + 8;
     let mut m = Machine::new(&spec, &vms, workload);
     if opts.record {
         m.record();
@@ -252,7 +278,9 @@ fn attempt(
     if let Some(flag) = opts.cancel {
         m.cancel_by(flag);
     }
+    guest::scenario::add(&mut m, scenario, seed, opts);
     load_policy(&mut m, policy, params, &vms, opts)?;
+    guest::scenario::load(&mut m, scenario, opts)?;
     let mut k = m.kernel();
     k.recent = Recent::new(k.topo.nr_cpus());
     if let Some(sink) = &opts.sink {
@@ -266,6 +294,7 @@ fn attempt(
     settle(k);
     k.stats.reset();
     k.recent.reset();
+    let guests_before = guest::scenario::Before::of(m.world());
     let (begin, measure) = (scenario.run.warmup_ns, scenario.run.measure_ns);
     let end = begin + measure;
     let mut series = record::Series::default();
@@ -279,6 +308,7 @@ fn attempt(
     }
     let mut metrics = BTreeMap::new();
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
+    guests_before.metrics(m.world(), scenario, &mut metrics);
     m.workload.metrics(end, &mut metrics);
     m.check()?;
     k.end_of_waits();

@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Events between two looks at the flag that ends a run early (some hundred microseconds).
 pub(crate) const EVENTS_AT_ONCE: u32 = 4096;
 
+/// The window of pause-loop exiting doubles this often at most.
+const MOST_SPUN: u8 = 16;
+
 /// One machine and what its tasks do.
 pub struct Machine<W: Workload> {
     kernel: Handle,
@@ -418,6 +421,10 @@ impl<W: Workload> Machine<W> {
         }
         let spins = hot.remaining == SPINNING;
         let start = k.cpus[cpu as usize].work_start.max(k.now);
+        if spins && k.ple_window != 0 {
+            let c = &mut k.cpus[cpu as usize];
+            c.spun = (c.spun + 1).min(MOST_SPUN);
+        }
         let end = k.work_end(task, start);
         k.cpus[cpu as usize].run_end = end;
         if spins && k.ple_window != 0 {

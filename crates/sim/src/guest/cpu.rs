@@ -54,6 +54,7 @@ impl Handle {
             return;
         }
         c.paused = false;
+        c.spun = 0;
         if c.resched_at != NEVER {
             c.resched_at = c.resched_at.max(start);
         }

@@ -5,6 +5,7 @@
 //! world   all machines and the one clock; the vCPUs and what became of their time
 //! cpu     a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
 //! step    the loop over the events of all machines, and what one machine's events do to another
+//! scenario  the guests of a scenario file
 //! spin    spinning tasks, and the exit of a vCPU that spins for long (PLE)
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with
 //! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
 pub mod cpu;
+pub mod scenario;
 pub mod spin;
 pub mod step;
 pub mod world;

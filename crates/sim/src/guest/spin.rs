@@ -2,7 +2,8 @@
 //! Tasks that spin until another one lets them go, and what a processor does about a vCPU that spins for long:
 //! pause-loop exiting. The vCPU leaves the guest and its thread yields, to a vCPU of the same VM that is runnable
 //! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task), else to anyone.
-//! Linux asks the vCPUs in turn, beginning after the one last helped (`kvm_vcpu_on_spin`).
+//! Linux asks the vCPUs in turn, beginning after the one last helped (`kvm_vcpu_on_spin`). Each exit in a row
+//! doubles the window; it is what it was when the vCPU next gets a CPU (KVM's `ple_window_grow`).
 use super::world::{VcpuState, WorldRef};
 use crate::engine::queue::NEVER;
 use crate::machine::task::SPINNING;
@@ -41,11 +42,12 @@ impl Kernel {
     /// When the work a task still has ends, if it begins then.
     #[inline]
     pub fn work_end(&self, task: TaskId, start: Nanos) -> Nanos {
-        let remaining = self.tasks.hot[task as usize].remaining;
+        let hot = &self.tasks.hot[task as usize];
+        let remaining = hot.remaining;
         if remaining < SPINNING {
             start + remaining
         } else if remaining == SPINNING && self.ple_window != 0 {
-            start + self.ple_window
+            start + (self.ple_window << self.cpus[hot.cpu as usize].spun)
         } else {
             NEVER - 1
         }

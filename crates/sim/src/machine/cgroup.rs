@@ -23,10 +23,16 @@ pub struct Group {
     pub inited: bool,
     /// pid of the VM's first thread (its thread group).
     leader: Option<i32>,
-    cgroup: *mut Cgroup,
-    node: *mut KernfsNode,
-    task_group: *mut TaskGroup,
-    set: *mut CssSet,
+    objects: *mut Objects,
+}
+
+/// What a policy can reach of a group, in one piece.
+#[derive(Default)]
+struct Objects {
+    cgroup: Cgroup,
+    node: KernfsNode,
+    task_group: TaskGroup,
+    set: CssSet,
 }
 
 /// Period of cpu.max, µs.
@@ -68,6 +74,7 @@ impl CgroupTable {
             (*t.mm).task_size = 1 << 47;
             (*t.signal).nr_threads = 1;
         }
+        t.groups.reserve_exact(2);
         t.add("", None, 100, None);
         t.add("machine.slice", Some(ROOT), 100, None);
         t
@@ -84,22 +91,21 @@ impl CgroupTable {
             quota_us,
             inited: false,
             leader: None,
-            cgroup: leak(),
-            node: leak(),
-            task_group: leak(),
-            set: leak(),
+            objects: leak(),
         };
         // SAFETY: just made, nobody else knows them.
         unsafe {
-            (*g.node).id = index as u64 + 1;
-            (*g.cgroup).self_css.cgroup = g.cgroup;
-            (*g.cgroup).self_css.id = index as i32 + 1;
-            (*g.cgroup).level = level as i32;
-            (*g.cgroup).kn = g.node;
-            (*g.cgroup).berth_index = index;
-            (*g.task_group).css.cgroup = g.cgroup;
-            (*g.task_group).css.id = index as i32 + 1;
-            (*g.set).dfl_cgrp = g.cgroup;
+            let o = g.objects;
+            let cgroup = &raw mut (*o).cgroup;
+            (*o).node.id = index as u64 + 1;
+            (*o).cgroup.self_css.cgroup = cgroup;
+            (*o).cgroup.self_css.id = index as i32 + 1;
+            (*o).cgroup.level = level as i32;
+            (*o).cgroup.kn = &raw mut (*o).node;
+            (*o).cgroup.berth_index = index;
+            (*o).task_group.css.cgroup = cgroup;
+            (*o).task_group.css.id = index as i32 + 1;
+            (*o).set.dfl_cgrp = cgroup;
         }
         self.groups.push(g);
         index
@@ -130,13 +136,16 @@ impl CgroupTable {
     }
 
     pub fn ptr(&self, index: u32) -> *mut Cgroup {
-        self.groups[index as usize].cgroup
+        let o = self.groups[index as usize].objects;
+        // SAFETY: made in `add`, alive as long as the table; only the address is taken.
+        unsafe { &raw mut (*o).cgroup }
     }
 
     /// Task group and css set of a group, as tasks point to them.
     pub fn views(&self, index: u32) -> (*mut TaskGroup, *mut CssSet) {
-        let g = &self.groups[index as usize];
-        (g.task_group, g.set)
+        let o = self.groups[index as usize].objects;
+        // SAFETY: as `ptr`.
+        unsafe { (&raw mut (*o).task_group, &raw mut (*o).set) }
     }
 
     /// The signal and mm structures all user threads share here.
@@ -148,7 +157,7 @@ impl CgroupTable {
     pub fn find(&self, addr: u64) -> Option<u32> {
         self.groups
             .iter()
-            .position(|g| g.cgroup as u64 == addr)
+            .position(|g| g.objects as u64 + std::mem::offset_of!(Objects, cgroup) as u64 == addr)
             .map(|i| i as u32)
     }
 
@@ -180,14 +189,7 @@ impl CgroupTable {
             (self.signal as *const u8, size_of::<SignalStruct>()),
             (self.mm as *const u8, size_of::<MmStruct>()),
         ];
-        let own = self.groups.iter().flat_map(|g| {
-            [
-                (g.cgroup as *const u8, size_of::<Cgroup>()),
-                (g.node as *const u8, size_of::<KernfsNode>()),
-                (g.task_group as *const u8, size_of::<TaskGroup>()),
-                (g.set as *const u8, size_of::<CssSet>()),
-            ]
-        });
+        let own = (self.groups.iter()).map(|g| (g.objects as *const u8, size_of::<Objects>()));
         own.chain(shared)
     }
 }
@@ -197,10 +199,7 @@ impl Drop for CgroupTable {
         for g in &self.groups {
             // SAFETY: made by `leak`, dropped once; nothing outlives the machine.
             unsafe {
-                reclaim(g.cgroup);
-                reclaim(g.node);
-                reclaim(g.task_group);
-                reclaim(g.set);
+                reclaim(g.objects);
             }
         }
         // SAFETY: as above.

@@ -54,6 +54,8 @@ pub struct Cpu {
     // ---- a guest's CPU
     /// Of `work_start`, what was left when it was paused.
     pub owed: Nanos,
+    /// Exits of spinning tasks since it has its physical CPU: each doubles the next window.
+    pub spun: u8,
     /// Time its tasks had no physical CPU, before `since`.
     pub stolen_ns: Nanos,
     /// Interrupts that fell due while it was paused, in order, and the slot they are taken with.
@@ -112,6 +114,7 @@ impl Cpu {
             switches: 0,
             last_task: NONE,
             owed: 0,
+            spun: 0,
             stolen_ns: 0,
             late: Vec::new(),
             irq_slot: NONE,

@@ -141,7 +141,9 @@ impl TaskTable {
     /// Room for this many tasks in one piece (more are added in further pieces).
     pub fn new(expected: usize) -> Self {
         let mut table = TaskTable::default();
-        table.grow(expected.max(16));
+        table.ptrs.reserve_exact(expected.max(4));
+        table.hot.reserve_exact(expected.max(4));
+        table.grow(expected.max(4));
         table
     }
 

@@ -203,9 +203,9 @@ impl Kernel {
         let topo = Topology::new(spec.shape);
         let nr = topo.nr_cpus();
         let mut queue = EventQueue::new(nr as usize + spec.tasks + 8);
-        let mut sources = Vec::new();
+        let mut sources = Vec::with_capacity(nr as usize + spec.tasks + 8);
         let mut tasks = TaskTable::new(nr as usize + spec.tasks);
-        let mut cpus = Vec::new();
+        let mut cpus = Vec::with_capacity(nr as usize);
         let mut online = CpuMask::new(nr);
         for cpu in 0..nr {
             let slot = queue.alloc();

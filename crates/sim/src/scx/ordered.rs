@@ -11,13 +11,15 @@
 const CHUNK: usize = 64;
 /// Places in a chunk: the front moves on as entries are taken, and returns to the beginning now and then.
 const ROOM: usize = 2 * CHUNK;
+/// Places the first chunk begins with: most queues of most guests never hold more.
+const SMALL: usize = 16;
 
 /// Entries in order, in `start..end`.
 #[derive(Debug)]
 struct Chunk {
-    keys: Box<[u64; ROOM]>,
+    keys: Box<[u64]>,
     /// `seq << 32 | task` of each key.
-    tags: Box<[u64; ROOM]>,
+    tags: Box<[u64]>,
     start: usize,
     end: usize,
 }
@@ -29,13 +31,30 @@ fn earlier(a: u64, b: u64) -> u64 {
 }
 
 impl Chunk {
-    fn with_room() -> Self {
+    fn with_room(room: usize) -> Self {
         Chunk {
-            keys: Box::new([0; ROOM]),
-            tags: Box::new([0; ROOM]),
+            keys: vec![0; room].into(),
+            tags: vec![0; room].into(),
             start: 0,
             end: 0,
         }
+    }
+
+    /// The back is reached: entries move to the front, of larger arrays if these are not full-sized.
+    #[cold]
+    fn make_room(&mut self) {
+        let live = self.start..self.end;
+        let room = self.keys.len();
+        if room < ROOM && self.len() > room / 2 {
+            let mut larger = Chunk::with_room(2 * room);
+            larger.keys[..live.len()].copy_from_slice(&self.keys[live.clone()]);
+            larger.tags[..live.len()].copy_from_slice(&self.tags[live.clone()]);
+            (self.keys, self.tags) = (larger.keys, larger.tags);
+        } else {
+            self.keys.copy_within(live.clone(), 0);
+            self.tags.copy_within(live.clone(), 0);
+        }
+        (self.start, self.end) = (0, live.len());
     }
 
     #[inline]
@@ -69,11 +88,8 @@ impl Chunk {
     /// Puts in an entry younger than all others.
     #[inline]
     fn insert(&mut self, e: Entry) {
-        if self.end == ROOM {
-            self.keys.copy_within(self.start.., 0);
-            self.tags.copy_within(self.start.., 0);
-            self.end -= self.start;
-            self.start = 0;
+        if self.end == self.keys.len() {
+            self.make_room();
         }
         // After its equals.
         let place = self.after_all_before(e.vtime.wrapping_add(1));
@@ -173,7 +189,7 @@ impl Ordered {
     #[inline]
     pub fn insert(&mut self, e: Entry) {
         if self.chunks.is_empty() {
-            self.chunks.push(Chunk::with_room());
+            self.chunks.push(Chunk::with_room(SMALL));
             self.firsts.push(e);
         }
         let c = self.chunk_of(&e);
@@ -191,7 +207,7 @@ impl Ordered {
 
     #[cold]
     fn divide(&mut self, c: usize) {
-        let mut upper = self.spare.pop().unwrap_or_else(Chunk::with_room);
+        let mut upper = self.spare.pop().unwrap_or_else(|| Chunk::with_room(ROOM));
         self.chunks[c].split(&mut upper);
         self.firsts.insert(c + 1, upper.entry(0));
         self.chunks.insert(c + 1, upper);
@@ -236,6 +252,7 @@ impl Ordered {
         if self.chunks.len() > 1 {
             let chunk = self.chunks.remove(c);
             self.firsts.remove(c);
+            // A chunk that was divided is full-sized, and so is its upper half.
             self.spare.push(chunk);
         } else {
             (self.chunks[0].start, self.chunks[0].end) = (0, 0);

@@ -6,6 +6,7 @@ use super::mail::Message;
 use super::net::Stage;
 use super::requests::*;
 use super::scenario::ScenarioWorkload;
+use crate::guest::machine_of;
 use berth_scenario::model::NetPath;
 
 impl ScenarioWorkload {
@@ -60,6 +61,10 @@ impl ScenarioWorkload {
             let queue = first.and_then(|p| Some(self.targets[p.message.from?.stream as usize].1));
             let waiter = queue.and_then(|q| self.waiter(vm, q));
             let cpu = waiter.map_or(self.irq_cpu[vm as usize], |t| self.threads[t as usize].cpu);
+            if self.is_inside(vm) {
+                ctx.at_in(machine_of(vm), cpu, now, token(KIND_NIC_IRQ_HERE, vm));
+                return;
+            }
             if cpu != ctx.cpu() {
                 ctx.at_on(cpu, now, token(KIND_NIC_IRQ_HERE, vm));
                 return;
@@ -193,7 +198,8 @@ impl ScenarioWorkload {
         let parcel = net.enter(Stage::WireOut, message, true, now);
         net.wire[1].push_back(parcel);
         let at = net.link.send(true, stream.sizes.bytes[1], now);
-        ctx.at(at, token(KIND_ANSWERED, 0));
+        let home = stream.vm;
+        self.at_host(home, at, token(KIND_ANSWERED, 0), ctx);
     }
 
     /// The reply at the head of the wire has reached its client.

@@ -21,6 +21,8 @@ pub(super) const KIND_NIC_IRQ_HERE: u64 = 6;
 pub(super) const KIND_POLL: u64 = 7;
 /// The parcel at the head of the other wire has come to its client.
 pub(super) const KIND_ANSWERED: u64 = 8;
+/// Inside a VM: it has been switched on.
+pub(super) const KIND_BOOT: u64 = 9;
 
 pub(super) fn token(kind: u64, number: u32) -> u64 {
     kind << KIND_SHIFT | u64::from(number)
@@ -48,7 +50,8 @@ impl ScenarioWorkload {
     pub(super) fn request(&mut self, asker: u32, moved: bool, now: Nanos, ctx: &mut Ctx) {
         let from = self.clients.askers[asker as usize];
         let (home, queue) = self.targets[from.stream as usize];
-        if !moved && self.net.is_none() {
+        // With the guest level, the guest is interrupted where the thread is when it is woken.
+        if !moved && self.net.is_none() && !self.is_inside(home) {
             // Where the interrupt goes: the CPU of the thread it wakes.
             let waiter = self.waiter(home, queue);
             let cpu = waiter.map_or(ctx.cpu(), |t| self.threads[t as usize].cpu);
@@ -127,7 +130,7 @@ impl ScenarioWorkload {
             && let Some(at) = stream.next(from.user, now)
         {
             let asker = stream.asker(from.user);
-            ctx.at(at, token(KIND_REQUEST, asker));
+            self.at_host(home, at, token(KIND_REQUEST, asker), ctx);
         }
     }
 

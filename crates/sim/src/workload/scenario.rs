@@ -56,6 +56,13 @@ pub struct ScenarioWorkload {
     pub(super) sync: Sync,
     /// By VM group, since the warm-up.
     pub(super) traffic: Vec<Traffic>,
+    /// By VM: its tasks are tasks of the machine inside it.
+    pub(super) inside: Vec<bool>,
+    /// By VM with a guest, once it has started: the masks of the programs there.
+    pub(super) guest_masks: Vec<Vec<MaskId>>,
+    /// CPUs of the programs' masks.
+    pub(super) mask_cpus: Vec<Vec<CpuId>>,
+    pub(super) host_cpus: u32,
 }
 
 /// What clients and a VM group have exchanged.
@@ -71,7 +78,20 @@ pub(super) struct Traffic {
 impl ScenarioWorkload {
     /// Errors: what cannot be folded onto vCPU threads.
     pub fn new(scenario: &Scenario, seed: u64) -> Result<ScenarioWorkload, PlacementError> {
-        let threads = placement::threads(scenario)?;
+        ScenarioWorkload::with_guests(scenario, seed, &|_| false)
+    }
+
+    /// As [`ScenarioWorkload::new`]; `guest` tells which VM groups have the guest level: the tasks of their VMs are
+    /// tasks of the machine inside, which the [`crate::Machine`] must have been given.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn with_guests(
+        scenario: &Scenario,
+        seed: u64,
+        guest: &dyn Fn(usize) -> bool,
+    ) -> Result<ScenarioWorkload, PlacementError> {
+        let threads = placement::threads_where(scenario, guest)?;
         let programs = Programs::new(scenario)?;
         let vms = placement::instances(scenario);
         let nr_vms = vms.len() as u32;
@@ -106,6 +126,10 @@ impl ScenarioWorkload {
             net,
             sync,
             traffic: vec![Traffic::default(); scenario.vms.len()],
+            inside: vms.iter().map(|vm| guest(vm.group)).collect(),
+            guest_masks: vec![Vec::new(); vms.len()],
+            mask_cpus: Vec::new(),
+            host_cpus: nr_cpus.max(1),
             seed,
             mail: Mail::new(homes, programs.queues.len()),
             programs,
@@ -147,6 +171,20 @@ impl ScenarioWorkload {
     /// Response times kept, in ns.
     pub fn responses(&self) -> &[Nanos] {
         self.record.as_deref().unwrap_or(&[])
+    }
+
+    /// Number of host threads at the start, vCPUs of guests included.
+    pub fn host_threads(&self) -> usize {
+        let own = (0..self.initial).filter(|h| !self.lives_inside(*h)).count();
+        let inside = self.inside.iter().zip(&self.groups).filter(|(i, _)| **i);
+        let vcpus = inside.map(|(_, g)| self.scenario.vms[*g as usize].vcpus as usize);
+        own + vcpus.sum::<usize>()
+    }
+
+    /// Number of tasks inside a VM at the start.
+    pub fn guest_tasks(&self, vm: u32) -> usize {
+        let of = |h: &u32| self.home_of(*h) == vm && self.lives_inside(*h);
+        (0..self.initial).filter(of).count()
     }
 
     /// Number of a task's program.
@@ -214,6 +252,7 @@ impl Workload for ScenarioWorkload {
     fn start(&mut self, ctx: &mut Ctx) {
         let masks = std::mem::take(&mut self.programs.masks);
         self.masks = masks.iter().map(|cpus| ctx.mask(cpus)).collect();
+        self.mask_cpus = masks;
         // Ordinals of random streams are positions in the list of threads, whenever their VM starts.
         let mut seen = vec![false; self.nr_vms as usize + 1];
         for host in 0..self.initial {
@@ -222,7 +261,12 @@ impl Workload for ScenarioWorkload {
             let home = self.home_of(host);
             let first_of_home = !seen[home as usize];
             if start == 0 {
-                self.start_thread(host, ctx);
+                if first_of_home && self.is_inside(home) {
+                    self.start_guest(home, ctx);
+                }
+                if !self.lives_inside(host) {
+                    self.start_thread(host, ctx);
+                }
             } else if first_of_home {
                 ctx.at(start, token(KIND_VM_START, home));
             }
@@ -264,6 +308,7 @@ impl Workload for ScenarioWorkload {
             KIND_POLL => self.poll(number, now, ctx),
             KIND_ANSWERED => self.answered(now, ctx),
             KIND_VM_START => self.start_vm(number, ctx),
+            KIND_BOOT => self.boot(number, ctx),
             _ => self.stop_vm(number, now, ctx),
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a thread does next: the steps of its task, one after the other.
-use super::api::{Action, Ctx, Nanos, Who};
+use super::api::{Action, Ctx, HOST, Nanos, Who};
 use super::mail::Message;
 use super::program::Op;
 use super::scenario::ScenarioWorkload;
@@ -108,10 +108,17 @@ impl ScenarioWorkload {
                 Op::Yield => return Action::Yield,
                 Op::SetNice(nice) => {
                     let group = self.groups.get(t.home as usize);
+                    let group = group.filter(|_| t.machine == HOST);
                     let vm = group.map_or(0, |g| self.scenario.vms[*g as usize].nice);
                     return Action::SetNice((nice + vm).clamp(-20, 19));
                 }
-                Op::SetAffinity(mask) => return Action::SetAffinity(self.masks[*mask as usize]),
+                Op::SetAffinity(mask) => {
+                    let masks = match t.machine {
+                        HOST => &self.masks,
+                        _ => &self.guest_masks[t.home as usize],
+                    };
+                    return Action::SetAffinity(masks[*mask as usize]);
+                }
                 Op::Fork(child) => {
                     let (parent, child) = (t.host, *child);
                     if let Some(spec) = self.fork(parent, child, ctx) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads of a scenario: from their description to a task of the machine, forks, VMs that start and stop.
-use super::api::{CpuId, Ctx, Nanos, Role, TaskId, TaskSpec};
+use super::api::{CpuId, Ctx, HOST, MachineId, Nanos, Role, TaskId, TaskSpec};
 use super::mail::Message;
 use super::net::BackThread;
+use super::requests::{KIND_BOOT, token};
 use super::scenario::ScenarioWorkload;
+use crate::guest::machine_of;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::{Class, NetPath};
 use berth_scenario::placement::{self, HostThread, Work};
@@ -40,6 +42,8 @@ pub(super) struct Thread {
     pub back: Option<(u32, u32)>,
     /// CPU it was last seen on: where interrupts for it arrive.
     pub cpu: CpuId,
+    /// Machine it is a task of.
+    pub machine: MachineId,
     /// Position in [`ScenarioWorkload::hosts`].
     pub host: u32,
 }
@@ -115,6 +119,7 @@ impl ScenarioWorkload {
             sharing: false,
             back: *back,
             cpu: ctx.cpu(),
+            machine: ctx.machine(),
             host,
         };
         let slot = match self.free.pop() {
@@ -206,7 +211,45 @@ impl ScenarioWorkload {
 
     /// Wakes a thread, wherever it lives.
     pub(super) fn wake(&self, thread: u32, ctx: &mut Ctx) {
-        ctx.wake(self.threads[thread as usize].task);
+        let t = &self.threads[thread as usize];
+        ctx.wake_in(t.machine, t.task);
+    }
+
+    /// Is this home a VM with the guest level?
+    pub(super) fn is_inside(&self, home: u32) -> bool {
+        self.inside.get(home as usize) == Some(&true)
+    }
+
+    /// Is this thread a task of the machine inside its VM? (Threads that move packets are the host's.)
+    pub(super) fn lives_inside(&self, host: u32) -> bool {
+        self.hosts[host as usize].back.is_none() && self.is_inside(self.home_of(host))
+    }
+
+    /// An event outside the guests: on a CPU of the host, also when a guest asks for it.
+    pub(super) fn at_host(&self, home: u32, at: Nanos, token: u64, ctx: &mut Ctx) {
+        if ctx.machine() == HOST {
+            ctx.at(at, token);
+        } else {
+            ctx.at_in(HOST, home % self.host_cpus, at, token);
+        }
+    }
+
+    /// Switches a VM's machine on; its tasks are started by an interrupt on its first CPU.
+    pub(super) fn start_guest(&mut self, home: u32, ctx: &mut Ctx) {
+        ctx.start_vm(home);
+        let now = ctx.now();
+        ctx.at_in(machine_of(home), 0, now, token(KIND_BOOT, home));
+    }
+
+    /// Inside the VM: its tasks begin.
+    pub(super) fn boot(&mut self, home: u32, ctx: &mut Ctx) {
+        self.guest_masks[home as usize] =
+            self.mask_cpus.iter().map(|cpus| ctx.mask(cpus)).collect();
+        for host in 0..self.initial {
+            if self.home_of(host) == home && self.lives_inside(host) {
+                self.start_thread(host, ctx);
+            }
+        }
     }
 
     pub(super) fn home_of(&self, host: u32) -> u32 {
@@ -220,8 +263,11 @@ impl ScenarioWorkload {
     }
 
     pub(super) fn start_vm(&mut self, home: u32, ctx: &mut Ctx) {
+        if self.is_inside(home) {
+            self.start_guest(home, ctx);
+        }
         for host in 0..self.initial {
-            if self.home_of(host) == home {
+            if self.home_of(host) == home && !self.lives_inside(host) {
                 self.start_thread(host, ctx);
             }
         }
@@ -231,11 +277,18 @@ impl ScenarioWorkload {
         for thread in 0..self.threads.len() as u32 {
             let t = &self.threads[thread as usize];
             if t.alive && t.home == home {
-                let task = t.task;
+                let (task, machine) = (t.task, t.machine);
                 self.finish(thread, now, false, None);
                 self.mail.leave(thread);
-                ctx.kill(task);
+                if machine == HOST {
+                    ctx.kill(task);
+                } else {
+                    self.threads[thread as usize].alive = false;
+                }
             }
+        }
+        if self.is_inside(home) {
+            ctx.stop_vm(home);
         }
         self.sync.clear(home);
         self.stop_port(home, now);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A workload for hosts with guests: tasks that follow lists of acts, with spin locks and barriers between them.
-use berth_policy::policy::LoadOptions;
+use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::{Class, Hz};
 use berth_sim::guest::GuestSpec;
 use berth_sim::machine::Shape;
@@ -18,6 +18,8 @@ pub enum Act {
     Busy,
     /// Sleep this long.
     Sleep(Nanos),
+    /// Sleep until the next multiple of this.
+    Until(Nanos),
     /// Take, and give back, the spin lock of this number.
     Lock(usize),
     Unlock(usize),
@@ -48,6 +50,10 @@ impl Part {
     }
     pub fn on(mut self, cpus: &[CpuId]) -> Part {
         self.cpus = cpus.to_vec();
+        self
+    }
+    pub fn nice(mut self, nice: i32) -> Part {
+        self.nice = nice;
         self
     }
 }
@@ -149,6 +155,10 @@ impl Workload for Play {
                 Act::Compute(ns) => return Action::Compute { ns },
                 Act::Busy => return Action::ComputeForever,
                 Act::Sleep(ns) => return Action::SleepUntil { at: now + ns },
+                Act::Until(period) => {
+                    let at = (now / period + 1) * period;
+                    return Action::SleepUntil { at };
+                }
                 Act::Lock(l) => {
                     let lock = &mut self.locks[l];
                     if lock.held {
@@ -199,6 +209,8 @@ pub struct Room {
     pub cap_milli: Option<u64>,
     /// Host CPUs of each vCPU; empty = all.
     pub pins: Vec<Vec<CpuId>>,
+    /// Nice of its threads.
+    pub nice: i32,
 }
 
 impl Room {
@@ -208,6 +220,7 @@ impl Room {
             weight: 100,
             cap_milli: None,
             pins: Vec::new(),
+            nice: 0,
         }
     }
 }
@@ -249,6 +262,12 @@ impl Stage {
 
     /// The machine, started.
     pub fn open(&self, parts: Vec<Part>) -> Machine<Play> {
+        let host = shipped(self.host);
+        self.open_under(&host, parts)
+    }
+
+    /// The same, with this policy on the host.
+    pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
         let spec = MachineSpec {
             hz: self.hz,
             ..MachineSpec::new(Shape::flat(self.cpus))
@@ -273,6 +292,7 @@ impl Stage {
                 vm: Some(i as u32),
                 vcpu: v,
                 role: Role::Vcpu,
+                nice: r.nice,
                 affinity: m.kernel().mask(r.pins.get(v as usize).map_or(&[], |p| p)),
                 ..TaskSpec::default()
             };
@@ -287,18 +307,14 @@ impl Stage {
             spec.halt_poll_ns = self.halt_poll_ns;
             m.add_guest(i as u32, &vms[i].name, &spec);
         }
-        let load = |name: &str| {
-            let builtin = berth_builtin::find(name).expect("a shipped policy");
-            builtin.load(&LoadOptions::default()).expect("it loads")
-        };
         let params = |list: &[(&'static str, String)]| {
             let pairs = list.iter().map(|(k, v)| (k.to_string(), v.clone()));
             pairs.collect::<BTreeMap<_, _>>()
         };
         let opts = Options::default();
-        let host = params(&self.host_params);
-        load_policy(&mut m, &load(self.host), &host, &vms, &opts).expect("the host's policy fits");
-        let policy = load(self.guest);
+        let of_host = params(&self.host_params);
+        load_policy(&mut m, host, &of_host, &vms, &opts).expect("the host's policy fits");
+        let policy = shipped(self.guest);
         let guest = params(&self.guest_params);
         for i in 0..self.rooms.len() as u32 {
             load_guest_policy(&mut m, i, &policy, &guest, &opts).expect("the guest's policy fits");
@@ -306,6 +322,12 @@ impl Stage {
         m.start();
         m
     }
+}
+
+/// A shipped policy.
+pub fn shipped(name: &str) -> Policy {
+    let builtin = berth_builtin::find(name).expect("a shipped policy");
+    builtin.load(&LoadOptions::default()).expect("it loads")
 }
 
 /// CPU time a part has had so far, ns.

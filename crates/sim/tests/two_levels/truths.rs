@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Truths of two levels over random cases, each with a solver of its own that shares nothing with the simulator.
-use crate::play::{Act, Part, Room, Stage};
+use crate::play::{Act, Part, Room, Stage, had};
+use berth_policy::policy::{LoadOptions, Policy};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use std::path::Path;
 
 const US: u64 = 1_000;
+
+/// The same cases every time; little time to make a failing one smaller.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        failure_persistence: None,
+        max_shrink_iters: 10,
+        ..ProptestConfig::default()
+    }
+}
 
 /// One thing a spinner or holder does, as the solver knows it.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +128,7 @@ fn simulated(
 #[test]
 fn a_preempted_lock_holder_delays_its_waiters() {
     let case = (1u64..5, 1u64..8, 1u64..9, 1u64..9, 1u64..9, any::<bool>());
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(24));
+    let mut runner = TestRunner::new(cases(24));
     runner
         .run(&case, |(others, q, a, b, c, ple)| {
             // No two instants coincide: odd lengths, a round slice.
@@ -185,7 +198,7 @@ fn the_delay_is_k_minus_one_slices_and_ple_moves_it_by_what_was_yielded() {
 #[test]
 fn a_barrier_on_fewer_cpus_takes_rounds() {
     let case = (1u32..9, 1u32..9, 1u64..2_000_000, any::<bool>());
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(40));
+    let mut runner = TestRunner::new(cases(40));
     runner
         .run(&case, |(n, c, w, in_guest)| {
             let (physical, virtual_) = if in_guest { (c, c) } else { (c, n) };
@@ -201,6 +214,140 @@ fn a_barrier_on_fewer_cpus_takes_rounds() {
                 prop_assert_eq!(*at, (i as u64 + 1) * round);
             }
             prop_assert!(opened.len() as u64 >= 40 * w / round - 1);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Weight of a nice level as Linux means it: a factor of 1.25 per step, about.
+fn weight(nice: i32) -> f64 {
+    [3121.0, 1991.0, 1277.0, 1024.0, 820.0, 526.0, 335.0]
+        [(nice + 5) as usize / 2 + usize::from(nice > 0)]
+}
+
+/// Divides 1 among claims of (weight, limit): by raising the level until all is given away or nobody wants more.
+fn water(claims: &[(f64, f64)]) -> Vec<f64> {
+    let given = |level: f64| claims.iter().map(|(w, l)| (w * level).min(*l)).sum::<f64>();
+    let all: f64 = claims.iter().map(|c| c.1).sum();
+    if all <= 1.0 {
+        return claims.iter().map(|c| c.1).collect();
+    }
+    let (mut low, mut high) = (0.0, 1e6);
+    for _ in 0..200 {
+        let middle = (low + high) / 2.0;
+        if given(middle) < 1.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    claims.iter().map(|(w, l)| (w * low).min(*l)).collect()
+}
+
+/// Long-run shares: per CPU, vCPUs share by the weight of their threads, and tasks share what their vCPU got; who
+/// wants less leaves the rest to the others, inside the VM first. The model of Linux's scheduler on both levels.
+#[test]
+fn nested_shares_are_weighted_max_min() {
+    const NICE: [i32; 6] = [-5, -3, -1, 1, 3, 5];
+    let task = (0usize..6, proptest::option::weighted(0.3, 1u64..16));
+    let vcpu = (0u32..3, proptest::collection::vec(task, 0..4));
+    let vm = (0usize..6, proptest::collection::vec(vcpu, 1..4));
+    let case = proptest::collection::vec(vm, 2..5);
+    let mut runner = TestRunner::new(cases(12));
+    runner
+        .run(&case, |vms| {
+            let mut rooms = Vec::new();
+            let mut parts = Vec::new();
+            // By CPU: weight of the thread, and its tasks (part, weight, limit).
+            let mut cpus: Vec<Vec<(f64, Vec<(usize, f64, f64)>)>> = vec![Vec::new(); 3];
+            for (i, (nice, vcpus)) in vms.iter().enumerate() {
+                let mut room = Room::new(vcpus.len() as u32);
+                room.nice = NICE[*nice];
+                for (v, (cpu, tasks)) in vcpus.iter().enumerate() {
+                    room.pins.push(vec![*cpu]);
+                    let mut list = Vec::new();
+                    for (nice, demand) in tasks {
+                        // A little of every 20 ms: less than any share here.
+                        let (acts, limit) = match demand {
+                            None => (vec![Act::Busy], 1.0),
+                            Some(d) => {
+                                let acts = vec![Act::Compute(d * 10_000), Act::Until(20_000_000)];
+                                (acts, *d as f64 * 10_000.0 / 20e6)
+                            }
+                        };
+                        list.push((parts.len(), weight(NICE[*nice]), limit));
+                        let part = Part::new(Some(i as u32), &acts).on(&[v as u32]);
+                        parts.push(part.nice(NICE[*nice]));
+                    }
+                    cpus[*cpu as usize].push((weight(room.nice), list));
+                }
+                rooms.push(room);
+            }
+            let mut stage = Stage::new(3, rooms);
+            (stage.host, stage.guest) = ("eevdf", "eevdf");
+            let mut m = stage.open(parts);
+            let end = 40_000_000_000;
+            m.run_until(end).unwrap();
+            m.check().unwrap();
+            for threads in &cpus {
+                let outer: Vec<(f64, f64)> = threads
+                    .iter()
+                    .map(|(w, tasks)| (*w, tasks.iter().map(|t| t.2).sum::<f64>().min(1.0)))
+                    .collect();
+                for (share, (_, tasks)) in water(&outer).iter().zip(threads) {
+                    let inner: Vec<(f64, f64)> = tasks.iter().map(|t| (t.1, t.2 / share)).collect();
+                    for (part, (i, ..)) in water(&inner).iter().zip(tasks) {
+                        let (want, got) = (part * share, had(&m, *i) as f64 / end as f64);
+                        prop_assert!(
+                            (got / want - 1.0).abs() < 1e-3,
+                            "part {}: {} for {}",
+                            i,
+                            got,
+                            want
+                        );
+                    }
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// A vCPU with quota Q in every period P is without a CPU for at most 2 (P - Q), and that long if it is served as
+/// early as possible once and as late as possible then: a host thread that nobody limits takes the rest of every
+/// second period. (Periodic resource model, Shin and Lee 2003.)
+#[test]
+fn the_longest_blackout_of_a_capped_vcpu() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies/quota.bpf.c");
+    let policy = Policy::from_path(&path, &LoadOptions::default()).unwrap();
+    let case = (1u64..20, 1u64..100, any::<bool>());
+    let mut runner = TestRunner::new(cases(32));
+    runner
+        .run(&case, |(p, percent, disturbed)| {
+            let period = p * 1_000_000;
+            let quota = (period * percent / 100) / 1000 * 1000;
+            let step = 1000;
+            let mut stage = Stage::new(1, vec![Room::new(1)]);
+            stage.guest = "gfifo";
+            stage.host_params = vec![
+                ("period_ns", period.to_string()),
+                ("quota_ns", quota.to_string()),
+            ];
+            let mut parts = vec![Part::new(Some(0), &[Act::Mark, Act::Compute(step)])];
+            if disturbed {
+                let rest = [Act::Until(2 * period), Act::Compute(period - quota)];
+                parts.push(Part::new(None, &rest).nice(-10));
+            }
+            let mut m = stage.open_under(&policy, parts);
+            m.run_until(12 * period).unwrap();
+            m.check().unwrap();
+            let marks = m.workload.marks(0);
+            // A mark follows a step of work: what is more is blackout.
+            let longest = marks.windows(2).map(|w| w[1] - w[0]).max().unwrap() - step;
+            let times = if disturbed { 2 } else { 1 };
+            prop_assert_eq!(longest, times * (period - quota));
+            let (run, ..) = m.world().times(0);
+            prop_assert_eq!(run, 12 * quota);
             Ok(())
         })
         .unwrap();

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guests of a scenario: their machines and schedulers, and what is told of them at the end.
+use super::{GuestSpec, WorldRef};
+use crate::error::SimError;
+use crate::machine::Shape;
+use crate::run::{Options, load_guest_policy, settle};
+use crate::scx::kernel::MachineSpec;
+use crate::sim::Machine;
+use crate::workload::api::{Nanos, Role, TaskSpec, VmId};
+use crate::workload::scenario::ScenarioWorkload;
+use berth_scenario::model::{Class, Scenario, Vm};
+use berth_scenario::placement::{VmInstance, instances};
+use std::collections::BTreeMap;
+
+/// The thread of a vCPU on the host, as the VM's manager starts it.
+fn thread(m: &Machine<ScenarioWorkload>, vm: &Vm, instance: &VmInstance, vcpu: u32) -> TaskSpec {
+    TaskSpec {
+        name: format!("{}/{vcpu}", instance.name),
+        vm: Some(instance.ordinal),
+        vcpu,
+        role: Role::Vcpu,
+        io: vm.class == Class::Mixed && vcpu < vm.reserved_vcpus,
+        nice: vm.nice,
+        affinity: m.kernel().mask(&vm.affinity),
+        ..TaskSpec::default()
+    }
+}
+
+/// Give the VMs of a scenario that have one their machine.
+pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
+    for instance in instances(scenario) {
+        let vm = &scenario.vms[instance.group];
+        if opts.guest(scenario, instance.group).is_none() {
+            continue;
+        }
+        let machine = MachineSpec {
+            hz: vm.guest.hz,
+            cost: scenario.host.cost.clone(),
+            tasks: m.workload.guest_tasks(instance.ordinal),
+            // Each guest has random numbers of its own.
+            seed: seed ^ (u64::from(instance.ordinal) + 1) << 32,
+            mutation: opts.mutation,
+            ..MachineSpec::new(Shape::flat(vm.vcpus.max(1)))
+        };
+        let threads = (0..vm.vcpus).map(|v| thread(m, vm, &instance, v)).collect();
+        let mut spec = GuestSpec::new(machine, threads);
+        spec.ple_window_ns = if vm.guest.ple {
+            vm.guest.ple_window_ns
+        } else {
+            0
+        };
+        spec.halt_poll_ns = vm.guest.halt_poll_ns;
+        m.add_guest(instance.ordinal, &instance.name, &spec);
+    }
+}
+
+/// Load the schedulers of the guests.
+///
+/// # Errors
+/// A parameter that the policy does not have, or a value out of bounds.
+pub fn load(
+    m: &mut Machine<ScenarioWorkload>,
+    scenario: &Scenario,
+    opts: &Options,
+) -> Result<(), SimError> {
+    // Which scheduler of an object with several: the option is the host's.
+    let inside = Options {
+        ops_var: None,
+        ..opts.clone()
+    };
+    for instance in instances(scenario) {
+        if let Some(guest) = opts.guest(scenario, instance.group) {
+            let vm = instance.ordinal;
+            load_guest_policy(m, vm, &guest.policy, &guest.params, &inside)
+                .map_err(|e| in_guest(&instance.name, e))?;
+        }
+    }
+    Ok(())
+}
+
+fn in_guest(vm: &str, error: SimError) -> SimError {
+    SimError::Guest {
+        vm: vm.to_string(),
+        error: Box::new(error),
+    }
+}
+
+/// What the guests had counted when the measured window began.
+pub struct Before {
+    at_ns: Nanos,
+    vcpus: Vec<(Nanos, Nanos, Nanos)>,
+    switches: Vec<u64>,
+}
+
+fn switches(w: WorldRef, vm: VmId) -> u64 {
+    let k = w.guest(super::machine_of(vm));
+    k.map_or(0, |k| k.cpus.iter().map(|c| c.switches).sum())
+}
+
+impl Before {
+    /// Now; what guests count of their tasks begins anew.
+    pub fn of(w: WorldRef) -> Before {
+        for mut k in w.machines.iter().skip(1).copied().flatten() {
+            settle(k);
+            k.stats.reset();
+        }
+        Before {
+            at_ns: w.host().now,
+            vcpus: (0..w.vcpus.len() as u32).map(|v| w.times(v)).collect(),
+            switches: (0..w.guests.len() as u32)
+                .map(|vm| switches(w, vm))
+                .collect(),
+        }
+    }
+
+    /// Per VM with a guest, and per group: shares of wall time, and what the guest itself counts.
+    pub fn metrics(&self, w: WorldRef, scenario: &Scenario, out: &mut BTreeMap<String, f64>) {
+        let span = (w.host().now - self.at_ns).max(1) as f64;
+        for k in w.machines.iter().skip(1).copied().flatten() {
+            settle(k);
+        }
+        let all = instances(scenario);
+        for (g, group) in scenario.vms.iter().enumerate() {
+            let members: Vec<&VmInstance> = all.iter().filter(|i| i.group == g).collect();
+            if members.len() > 1 {
+                for i in &members {
+                    self.of_vms(w, &i.name, &[i.ordinal], span, out);
+                }
+            }
+            let list: Vec<VmId> = members.iter().map(|i| i.ordinal).collect();
+            self.of_vms(w, &group.name, &list, span, out);
+        }
+    }
+
+    fn of_vms(
+        &self,
+        w: WorldRef,
+        name: &str,
+        vms: &[VmId],
+        span: f64,
+        out: &mut BTreeMap<String, f64>,
+    ) {
+        let (mut run, mut steal, mut halt, mut n) = (0, 0, 0, 0u64);
+        let (mut work, mut passes, mut migrations) = (0, 0, 0);
+        for vm in vms {
+            let Some(k) = w.guest(super::machine_of(*vm)) else {
+                continue;
+            };
+            for v in k.first_vcpu..k.first_vcpu + k.cpus.len() as u32 {
+                let (now, then) = (w.times(v), self.vcpus[v as usize]);
+                run += now.0 - then.0;
+                steal += now.1 - then.1;
+                halt += now.2 - then.2;
+                n += 1;
+            }
+            let counters = &k.stats.vms[0];
+            work += counters.work_ns;
+            migrations += counters.migrations;
+            passes += switches(w, *vm) - self.switches[*vm as usize];
+        }
+        if n == 0 {
+            return;
+        }
+        let wall = n as f64 * span;
+        let mut put = |what: &str, value: f64| {
+            out.insert(format!("{name}.{what}"), value);
+        };
+        put("run", run as f64 / wall);
+        put("steal", steal as f64 / wall);
+        put("halt", halt as f64 / wall);
+        // What its tasks got done: costs and spinning excluded.
+        put("work", work as f64);
+        put("guest.switches", passes as f64 / (span / 1e9));
+        put("guest.migrations", migrations as f64 / (span / 1e9));
+    }
+}

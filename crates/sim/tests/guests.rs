@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Scenarios whose VMs have a scheduler inside.
+use berth_policy::policy::{LoadOptions, Policy};
+use berth_results::schema::RunRecord;
+use berth_scenario::model::Scenario;
+use berth_scenario::{Input, read};
+use berth_sim::SimError;
+use berth_sim::run::{GuestPolicy, Options, run_one};
+use std::collections::BTreeMap;
+
+fn scenario(text: &str) -> Scenario {
+    let input = Input {
+        name: "t".into(),
+        shown: "t.toml".into(),
+        text: text.into(),
+        folder: None,
+    };
+    read(&input, &[]).unwrap_or_else(|e| panic!("{e}")).scenario
+}
+
+fn shipped(name: &str) -> Policy {
+    let builtin = berth_builtin::find(name).expect("shipped");
+    builtin.load(&LoadOptions::default()).unwrap()
+}
+
+/// A run under `host`, with `guest` in every VM that does not say `guest = "none"`.
+fn run(text: &str, host: &str, guest: &Policy) -> Result<RunRecord, SimError> {
+    run_scenario(scenario(text), host, guest)
+}
+
+fn run_scenario(scenario: Scenario, host: &str, guest: &Policy) -> Result<RunRecord, SimError> {
+    let inside = |vm: &berth_scenario::model::Vm| {
+        (!vm.guest.is_none()).then(|| GuestPolicy {
+            policy: guest.clone(),
+            params: vm.guest.params.clone(),
+        })
+    };
+    let options = Options {
+        guests: scenario.vms.iter().map(inside).collect(),
+        ..Options::default()
+    };
+    run_one(
+        &scenario,
+        "a",
+        &shipped(host),
+        &BTreeMap::new(),
+        1,
+        &options,
+    )
+}
+
+const RUN: &str = "[run]\nwarmup = \"100ms\"\nmeasure = \"2s\"\n";
+
+/// An idle host: the response is the work, through guest, halts and wake-ups.
+#[test]
+fn a_request_takes_its_work_when_nobody_disturbs() {
+    let text = format!(
+        "{RUN}[host]\ncores = 4\n[vm.web]\nvcpus = 2\ntasks = [\"serve\"]\n\
+         [task.serve]\nthreads = 5\nloop = [\"receive users\", \"compute 300us\", \"reply\"]\n\
+         [client.users]\nto = \"web\"\nsends = \"closed(2 users, think 2ms)\"\n[net]\npath = \"none\"\n"
+    );
+    let mut scenario = scenario(&text);
+    scenario.host.cost = Default::default();
+    let record = run_scenario(scenario, "vtime", &shipped("vtime")).unwrap();
+    let m = |name: &str| record.metrics[name];
+    assert_eq!(
+        (m("web.response.mean"), m("web.response.max")),
+        (300_000.0, 300_000.0)
+    );
+    assert!(m("web.response.count") > 1700.0);
+    assert_eq!(m("web.steal"), 0.0);
+    assert!((m("web.run") + m("web.halt") - 1.0).abs() < 1e-9);
+    assert!((m("web.run") * 2.0 - m("web.cpu")).abs() < 1e-6);
+}
+
+/// More threads than vCPUs, which no folding can do; the guest shares its vCPUs among them.
+#[test]
+fn a_noisy_neighbour_steals_from_a_guest() {
+    let text = format!(
+        "{RUN}[host]\ncores = 2\n[vm.web]\nvcpus = 2\ntasks = [\"serve\", \"log\"]\n\
+         [vm.noise]\ncount = 2\nvcpus = 2\ntasks = [\"burn\"]\n\
+         [task.burn]\nmodel = \"busy\"\nthreads = 3\n[task.log]\nthreads = 4\nloop = [\"timer every 10ms\", \"compute 100us\"]\n\
+         [task.serve]\nthreads = 4\nloop = [\"receive users\", \"compute 300us\", \"reply\"]\n\
+         [client.users]\nto = \"web\"\nsends = \"closed(2 users, think 2ms)\"\n"
+    );
+    let record = run(&text, "vtime", &shipped("vtime")).unwrap();
+    let m = |name: &str| record.metrics[name];
+    assert!(m("web.steal") > 0.01, "{}", m("web.steal"));
+    assert!(m("noise.steal") > 0.2, "{}", m("noise.steal"));
+    assert!(m("noise-1.guest.switches") > 50.0);
+    let sum = m("noise-1.run") + m("noise-1.steal") + m("noise-1.halt");
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    assert!(m("web.response.p99") > m("web.response.p50"));
+    // Equal arguments, equal records.
+    let again = run(&text, "vtime", &shipped("vtime")).unwrap();
+    assert_eq!((again.hash, again.metrics), (record.hash, record.metrics));
+}
+
+/// Every shipped policy, on both levels, with everything at once: network, locks, barriers, VMs that come and go.
+#[test]
+fn every_shipped_policy_runs_on_both_levels() {
+    let text = "[run]\nwarmup = \"50ms\"\nmeasure = \"400ms\"\n[host]\ncores = 3\ntasks = [\"tick\"]\n\
+         [vm.web]\ncount = 2\nvcpus = 2\ntasks = [\"serve\"]\n[vm.late]\nvcpus = 3\ntasks = [\"par\", \"spin\"]\nstart = \"20ms\"\nstop = \"300ms\"\n\
+         [vm.old]\nvcpus = 1\nguest = \"none\"\ntasks = [\"burn\"]\n\
+         [task.tick]\nloop = [\"timer every 5ms\", \"compute 200us\"]\n[task.burn]\nmodel = \"busy\"\n\
+         [task.par]\nthreads = 5\nloop = [\"compute uniform(100us, 2ms)\", \"barrier b\"]\n\
+         [task.spin]\nthreads = 4\nloop = [\"spin s\", \"compute 50us\", \"unlock s\", \"sleep 100us\"]\n\
+         [task.serve]\nthreads = 3\nloop = [\"receive users\", \"compute 200us\", \"reply\"]\n\
+         [client.users]\nto = \"web\"\nsends = \"poisson(700/s)\"\n";
+    for b in berth_builtin::all() {
+        for (host, guest) in [(b.name, "vtime"), ("vtime", b.name)] {
+            let record = run(text, host, &shipped(guest));
+            let record = record.unwrap_or_else(|e| panic!("{host} with {guest} inside: {e}"));
+            let answered = record.metrics["web.response.count"];
+            assert!(answered > 400.0, "{host} with {guest} inside: {answered}");
+        }
+    }
+}
+
+/// What a user is told when a guest's scheduler is wrong (its first line is line 6).
+fn told(body: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("wrong.bpf.c");
+    let source = format!(
+        "#include <scx/common.bpf.h>\nchar _license[] SEC(\"license\") = \"GPL\";\nu64 *nowhere;\n\
+         void BPF_STRUCT_OPS(wrong_enqueue, struct task_struct *p, u64 enq_flags)\n{{\n{body}\n}}\n\
+         SCX_OPS_DEFINE(wrong_ops, .enqueue = (void *)wrong_enqueue, .timeout_ms = 1000, .name = \"wrong\");\n"
+    );
+    std::fs::write(&path, source).unwrap();
+    let policy = Policy::from_path(&path, &LoadOptions::default()).unwrap();
+    let text = "[run]\nwarmup = \"0s\"\nmeasure = \"3s\"\n[host]\ncores = 2\n[vm.web]\ncount = 2\nvcpus = 2\n\
+         tasks = [\"work\"]\n[task.work]\nthreads = 5\nloop = [\"compute 5ms\", \"sleep 1ms\"]\n";
+    run(text, "vtime", &policy)
+        .expect_err("the policy is wrong")
+        .to_string()
+}
+
+#[test]
+fn a_guest_policy_that_is_wrong_is_named_with_vm_and_line() {
+    let cases: [(&str, &[&str]); 4] = [
+        (
+            "*(volatile u64 *)nowhere = 1;",
+            &["NULL", "wrong.bpf.c:6", "wrong_enqueue"],
+        ),
+        (
+            "while (*(volatile u64 *)&p->scx.weight) ;",
+            &["instructions", "wrong.bpf.c:6"],
+        ),
+        ("scx_bpf_kick_cpu(4711, 0);", &["4711", "wrong.bpf.c:6"]),
+        // Nobody is ever dispatched: the guest's watchdog.
+        (";", &["stall", "failed to run"]),
+    ];
+    for (body, words) in cases {
+        let told = told(body);
+        for word in words.iter().chain(&["VM web-1", "policy wrong"]) {
+            assert!(told.contains(word), "`{told}` does not say `{word}`");
+        }
+        assert!(!told.contains('\n'), "one sentence: {told}");
+    }
+}

@@ -4,6 +4,7 @@ use crate::play::{Act, Part, Room, Stage, had};
 use berth_policy::policy::{LoadOptions, Policy};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use berth_scenario::model::Hz;
 use std::path::Path;
 
 const US: u64 = 1_000;
@@ -285,6 +286,7 @@ fn nested_shares_are_weighted_max_min() {
             }
             let mut stage = Stage::new(3, rooms);
             (stage.host, stage.guest) = ("eevdf", "eevdf");
+            (stage.hz, stage.guest_hz) = (Hz::Ticks(1000), Hz::Ticks(1000));
             let mut m = stage.open(parts);
             let end = 40_000_000_000;
             m.run_until(end).unwrap();

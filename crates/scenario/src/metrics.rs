@@ -63,7 +63,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 17] = [
         "throughput",
         &[],
         "bit/s",
-        "what answered requests carried (of a stream without its acknowledgements)",
+        "bits of answered requests (of a stream: without acknowledgements)",
     ),
     ("requests", &[], "1/s", "requests answered"),
     (

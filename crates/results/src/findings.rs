@@ -67,14 +67,17 @@ pub fn find(claim: &Claim, experiment: &Experiment) -> Finding {
     }
     let (ours, interval) = match (&claim.against, claim.comparison) {
         (Some(against), Some(comparison)) => {
-            let Some(r) = experiment.ratio(arm, against, &claim.metric) else {
-                return undecided(format!("{} was not measured", claim.metric));
+            let of = |arm: &str| experiment.estimate(arm, &claim.metric).map(|e| e.mean);
+            // With zeros among the values there is no paired ratio: that of the means then, without an interval.
+            let paired = experiment.ratio(arm, against, &claim.metric);
+            let (ratio, interval) = match (paired, of(arm), of(against)) {
+                (Some(r), ..) => (r.ratio, r.interval),
+                (None, Some(ours), Some(theirs)) if theirs > 0.0 => (ours / theirs, None),
+                _ => return undecided(format!("{} was not measured", claim.metric)),
             };
             match comparison {
-                Comparison::Reduction => {
-                    (1.0 - r.ratio, r.interval.map(|(l, h)| (1.0 - h, 1.0 - l)))
-                }
-                Comparison::Gain => (r.ratio - 1.0, r.interval.map(|(l, h)| (l - 1.0, h - 1.0))),
+                Comparison::Reduction => (1.0 - ratio, interval.map(|(l, h)| (1.0 - h, 1.0 - l))),
+                Comparison::Gain => (ratio - 1.0, interval.map(|(l, h)| (l - 1.0, h - 1.0))),
             }
         }
         _ => {
@@ -140,6 +143,9 @@ mod tests {
             ..reduction
         };
         assert!((find(&gain, &e).ours.unwrap() + 0.5).abs() < 1e-12);
+        let zero = experiment(&[("a", &[10.0, 20.0]), ("b", &[0.0, 3.0])]);
+        let found = find(&gain, &zero);
+        assert!((found.ours.unwrap() + 0.9).abs() < 1e-12 && found.interval.is_none());
     }
 
     #[test]

@@ -376,9 +376,9 @@ fn set_in(table: &mut Table, parts: &[&str], address: &str, at: &At, value: Node
         put(table, key, at, value);
         return Ok(());
     }
-    // `host.cost = "none"` gives way to a table.
+    // `host.cost = "none"` and `host.cache = "none"` give way to a table.
     if let Some(entry) = table.get_mut(key)
-        && key == "cost"
+        && (key == "cost" || key == "cache")
         && matches!(entry.node.value, Value::Str(_))
     {
         entry.node.value = Value::Table(Table::default());

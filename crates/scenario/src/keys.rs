@@ -213,9 +213,24 @@ pub static HOST: Kind = Kind {
             "CPUs that come and go",
         ),
         later("memory", "memory and its placement"),
-        later("speed", "cores of different speed"),
-        later("smt_speed", "what SMT siblings cost each other"),
-        later("cache", "cache warmth"),
+        key(
+            "speed",
+            "percent or list",
+            Is("\"100%\""),
+            "of the cores in order: [\"4 x 100%\", \"8 x 55%\"]",
+        ),
+        key(
+            "smt_speed",
+            "percent",
+            Said("of the cost profile"),
+            "speed of an SMT thread while its sibling is busy too",
+        ),
+        key(
+            "cache",
+            "table or \"none\"",
+            Said("of the cost profile; \"none\" if host.cost.migrate is set"),
+            "caches that grow cold, and what it takes to warm them",
+        ),
     ],
 };
 
@@ -226,22 +241,80 @@ pub static COST: Kind = Kind {
     says: "Time that the machine takes for itself (simulator; a real kernel has its own). Assumed, not measured.",
     keys: &[
         key(
+            "profile",
+            "profile",
+            Is("\"default\""),
+            "costs not said here: default (assumed), lab or this-host (measured)",
+        ),
+        key(
             "switch",
             "duration",
-            Is("1us"),
+            Said("of the profile; default: 1us"),
             "from one thread to another on the same CPU",
         ),
         key(
             "migrate",
             "table",
-            Said("all defaults"),
-            "first run of a thread on another CPU, by distance",
+            Said("none: see host.cache"),
+            "fixed costs of moving to another CPU, by distance, instead of caches",
         ),
         key(
             "wake_ipi",
             "duration",
-            Is("1us"),
+            Said("of the profile; default: 1us"),
             "from a wake-up to the other CPU's entry into its scheduler",
+        ),
+        key(
+            "vm_entry",
+            "duration",
+            Said("of the profile; default: 500ns"),
+            "from the host into a guest",
+        ),
+        key(
+            "vm_exit",
+            "duration",
+            Said("of the profile; default: 700ns"),
+            "from a guest to the host",
+        ),
+    ],
+};
+
+pub static CACHE: Kind = Kind {
+    label: "Caches",
+    header: "[host.cache]",
+    help: "cache",
+    says: "What a thread has used stays in caches until others push it out, and is brought back when it runs again.",
+    keys: &[
+        key(
+            "core",
+            "size",
+            Is("1MiB"),
+            "of each core, all levels that are its own",
+        ),
+        key("llc", "size", Is("32MiB"), "of each last-level cache"),
+        key(
+            "from_llc",
+            "bytes a second",
+            Is("20GB/s"),
+            "from the last-level cache into a core's",
+        ),
+        key(
+            "from_memory",
+            "bytes a second",
+            Is("8GB/s"),
+            "from memory, or from another last-level cache of the node",
+        ),
+        key(
+            "from_other_node",
+            "bytes a second",
+            Is("4GB/s"),
+            "from another NUMA node",
+        ),
+        key(
+            "working_set",
+            "size",
+            Is("128KiB"),
+            "of tasks that do not say their own",
         ),
     ],
 };
@@ -698,12 +771,13 @@ pub static EXPECT: Kind = Kind {
 };
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 16] = [
+pub static KINDS: [&Kind; 17] = [
     &FILE,
     &RUN,
     &HOST,
     &COST,
     &MIGRATE,
+    &CACHE,
     &HOTPLUG,
     &VM,
     &GUEST,

@@ -6,6 +6,7 @@
 //! changes of the command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
 pub mod chunks;
 pub mod claims;
+pub mod cost;
 pub mod diag;
 pub mod dist;
 pub mod edit;

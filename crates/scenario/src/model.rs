@@ -98,7 +98,7 @@ pub enum Hz {
     Exact,
 }
 
-/// Fixed costs of the machine. Zero costs are legal (closed forms).
+/// What the machine takes for itself, and how fast it is. All zero: nothing, at full speed (closed forms).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostCost {
@@ -113,6 +113,31 @@ pub struct HostCost {
     pub migrate_other_node_ns: Nanos,
     /// From the wake-up's kick of an idle or preempted CPU until that CPU enters its scheduler.
     pub wake_ipi_ns: Nanos,
+    /// Into a guest and out of it again.
+    pub vm_entry_ns: Nanos,
+    pub vm_exit_ns: Nanos,
+    /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as alone.
+    pub smt_ppm: u32,
+    /// Speed of each core in the order of their numbers, parts per million; none: all at full speed.
+    pub speed_ppm: Vec<u32>,
+    /// Caches that grow cold; none: memory costs nothing (but what `migrate_*` say).
+    pub cache: Option<Cache>,
+}
+
+/// Caches, and how fast a working set is brought into them. Rates in bytes per microsecond (= MB/s), not zero.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Private to a core (its threads share it), and shared by the cores of a last-level cache.
+    pub core_bytes: u64,
+    pub llc_bytes: u64,
+    /// From the last-level cache into the core's.
+    pub from_llc: u64,
+    /// From memory or another last-level cache of the same node, and of another node.
+    pub from_memory: u64,
+    pub from_other_node: u64,
+    /// Of tasks that say nothing.
+    pub working_set: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

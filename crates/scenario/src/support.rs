@@ -89,6 +89,7 @@ pub enum Feature {
     Disks,
     FirstSteps,
     WorkingSets,
+    Speeds,
     Hotplug,
     ExactSlices,
     Costs,
@@ -134,7 +135,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 17] = {
+pub static TABLE: [Row; 18] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -172,9 +173,10 @@ pub static TABLE: [Row; 17] = {
             WorkingSets,
             "cache warmth",
             "task.working_set",
-            No,
+            Yes,
             Own("the machine's own caches"),
         ),
+        row(Speeds, "cores of other speeds", "host.speed", Yes, No),
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -267,6 +269,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     };
     if scenario.host.hz == Hz::Exact {
         add(Feature::ExactSlices, "host.hz".into());
+    }
+    if !scenario.host.cost.speed_ppm.is_empty() {
+        add(Feature::Speeds, "host.speed".into());
     }
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());

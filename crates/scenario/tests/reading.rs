@@ -701,3 +701,56 @@ fn tempdir() -> std::path::PathBuf {
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
+
+#[test]
+fn hardware_keys() {
+    let host = |text: &str| {
+        let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"\n";
+        Input {
+            name: "t".into(),
+            shown: "t.toml".into(),
+            text: format!("{text}\n{task}"),
+            folder: None,
+        }
+    };
+    let cost = |text: &str| read(&host(text), &[]).unwrap().scenario.host.cost;
+    assert_eq!(cost(""), berth_scenario::cost::assumed());
+    assert_eq!(cost("[host]\ncost = \"none\""), Default::default());
+    let flat = cost("[host.cost]\nmigrate = { same_llc = \"9us\" }");
+    assert_eq!((flat.migrate_same_llc_ns, flat.cache), (9000, None));
+    let both = cost(
+        "[host]\ncores = 3\nthreads = 2\nspeed = [\"1 x 100%\", \"2 x 55%\"]\nsmt_speed = \"70%\"\n\
+         cache = { core = \"2MiB\", from_llc = \"10GB/s\" }\n[host.cost]\nvm_exit = \"2us\"",
+    );
+    assert_eq!(both.speed_ppm, [1_000_000, 550_000, 550_000]);
+    assert_eq!(
+        (both.smt_ppm, both.vm_exit_ns, both.vm_entry_ns),
+        (700_000, 2000, 500)
+    );
+    let cache = both.cache.unwrap();
+    assert_eq!(
+        (cache.core_bytes, cache.from_llc, cache.llc_bytes),
+        (2 << 20, 10_000, 32 << 20)
+    );
+    for (text, words) in [
+        (
+            "[host]\nspeed = [\"3 x 50%\"]",
+            "about 3 cores, but the host has 4",
+        ),
+        ("[host]\nspeed = \"0%\"", "1% to 1000%"),
+        ("[host]\nspeed = [\"x\"]", "COUNT x PERCENT"),
+        ("[host]\nsmt_speed = \"120%\"", "10% to 100%"),
+        ("[host]\ncache = \"big\"", "\"none\" or a table"),
+        ("[host.cache]\nfrom_llc = \"1kB/s\"", "at least 1MB/s"),
+        ("[host.cost]\nprofile = \"fast\"", "default, lab, this-host"),
+    ] {
+        let error = read(&host(text), &[]).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+    // Printed in full and read again, nothing changes.
+    let input = host("[host]\ncache = \"none\"\nspeed = \"50%\"");
+    let first = read(&input, &[]).unwrap();
+    let text = berth_scenario::show::full(&first.facts);
+    let again = read(&Input { text, ..input }, &[]).unwrap();
+    assert_eq!(first.scenario, again.scenario);
+}

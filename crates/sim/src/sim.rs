@@ -358,6 +358,9 @@ impl<W: Workload> Machine<W> {
                 let c = &mut k.cpus[cpu as usize];
                 c.work_start = c.work_start.max(now);
                 c.run_end = c.work_start + ns.min(ENDLESS / 4);
+                if c.pace.uneven {
+                    c.run_end = c.work_start + c.pace.span(ns);
+                }
             }
             Action::ComputeForever => {
                 let hot = &mut k.tasks.hot[task as usize];

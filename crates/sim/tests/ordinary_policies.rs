@@ -138,6 +138,7 @@ fn spec() -> MachineSpec {
         migrate_same_node_ns: 3000,
         migrate_other_node_ns: 9000,
         wake_ipi_ns: 2000,
+        ..HostCost::default()
     };
     spec
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `[run]` and `[host]`.
+use crate::cost;
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Host, HostCost, Hotplug, Hz, Run};
+use crate::model::{Cache, Host, HostCost, Hotplug, Hz, Run};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::{Node, Value};
@@ -83,7 +84,18 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let kernel = kernel(&section)?;
     let tasks = task_names(&section, root)?;
     let nr_cpus = u32::try_from(cpus).unwrap_or(MOST_CPUS);
-    let cost = cost(&section)?;
+    // Plain keys before tables: the order of the printed file.
+    let smt_ppm = smt_speed(&section)?;
+    let speed_ppm = speeds(&section, packages * cores)?;
+    let no_cache = no_cache(&section)?;
+    let mut cost = costs(&section)?;
+    cost.smt_ppm = smt_ppm.unwrap_or(cost.smt_ppm);
+    cost.speed_ppm = speed_ppm;
+    if no_cache {
+        cost.cache = None;
+    } else if section.table.get("cache").is_some() {
+        cost.cache = Some(cache(&section.table("cache", &keys::CACHE)?)?);
+    }
     let hotplug = hotplug(&section, nr_cpus)?;
     Ok(Host {
         nodes,
@@ -151,7 +163,7 @@ fn kernel(section: &Section<'_>) -> Result<String> {
     Ok(text)
 }
 
-fn cost(host: &Section<'_>) -> Result<HostCost> {
+fn costs(host: &Section<'_>) -> Result<HostCost> {
     if let Some(entry) = host.table.get("cost")
         && let Value::Str(text) = &entry.node.value
     {
@@ -168,27 +180,140 @@ fn cost(host: &Section<'_>) -> Result<HostCost> {
         ));
     }
     let section = host.table("cost", &keys::COST)?;
-    let switch_ns = section.duration("switch")?;
-    let wake_ipi_ns = section.duration("wake_ipi")?;
+    let mut cost = match section.string("profile")? {
+        Some((name, at)) => cost::named(&name).map_err(|e| Error::at(&at, e))?,
+        None => cost::assumed(),
+    };
+    for (key, ns) in [
+        ("switch", &mut cost.switch_ns),
+        ("wake_ipi", &mut cost.wake_ipi_ns),
+        ("vm_entry", &mut cost.vm_entry_ns),
+        ("vm_exit", &mut cost.vm_exit_ns),
+    ] {
+        if let Some((said, _)) = section.text(key, quantity::duration)? {
+            *ns = said;
+        }
+    }
+    let has_migrate = section.table.get("migrate").is_some();
+    if !has_migrate {
+        section.node("migrate")?;
+        return Ok(cost);
+    }
     let migrate = section.table("migrate", &keys::MIGRATE)?;
-    let migrate_same_core_ns = migrate.duration("same_core")?;
+    cost.cache = None;
     // Caches of one package: who says what a package costs and nothing of its caches means both.
     let package = migrate.text("same_package", quantity::duration)?;
     let llc = migrate.text("same_llc", quantity::duration)?;
-    let migrate_same_node_ns = migrate.duration("same_node")?;
-    let migrate_same_package_ns = package.as_ref().map_or(migrate_same_node_ns, |(ns, _)| *ns);
-    let migrate_same_llc_ns = match (llc, package) {
+    cost.migrate_same_core_ns = migrate.duration("same_core")?;
+    cost.migrate_same_node_ns = migrate.duration("same_node")?;
+    cost.migrate_same_package_ns =
+        (package.as_ref()).map_or(cost.migrate_same_node_ns, |(ns, _)| *ns);
+    cost.migrate_same_llc_ns = match (llc, package) {
         (Some((ns, _)), _) | (None, Some((ns, _))) => ns,
         (None, None) => SAME_LLC_NS,
     };
-    Ok(HostCost {
-        switch_ns,
-        wake_ipi_ns,
-        migrate_same_core_ns,
-        migrate_same_llc_ns,
-        migrate_same_package_ns,
-        migrate_same_node_ns,
-        migrate_other_node_ns: migrate.duration("other_node")?,
+    cost.migrate_other_node_ns = migrate.duration("other_node")?;
+    Ok(cost)
+}
+
+fn smt_speed(host: &Section<'_>) -> Result<Option<u32>> {
+    match host.text("smt_speed", quantity::percent_ppm)? {
+        Some((ppm, at)) if !(FULL_SPEED / 10..=FULL_SPEED).contains(&ppm) => {
+            Err(Error::at(&at, "`host.smt_speed` should be 10% to 100%"))
+        }
+        said => Ok(said.map(|(ppm, _)| ppm)),
+    }
+}
+
+/// `cache = "none"`.
+fn no_cache(host: &Section<'_>) -> Result<bool> {
+    match host.table.get("cache").map(|e| &e.node) {
+        None => host.node("cache").map(|_| false),
+        Some(node) => match &node.value {
+            Value::Str(text) if text == "none" => host.node("cache").map(|_| true),
+            Value::Str(text) => Err(Error::at(
+                &node.at,
+                format!(
+                    "`host.cache` is \"none\" or a table, not `{}`",
+                    text.escape_debug()
+                ),
+            )),
+            _ => Ok(false),
+        },
+    }
+}
+
+/// Full speed in parts per million.
+const FULL_SPEED: u32 = 1_000_000;
+
+/// `100%`, or a list of `COUNT x PERCENT` for all cores.
+fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<u32>> {
+    let Some(node) = host.node("speed")? else {
+        return Ok(Vec::new());
+    };
+    let one = |text: &str, at: &At| -> Result<u32> {
+        let ppm = quantity::percent_ppm(text).map_err(|e| Error::at(at, e))?;
+        if !(FULL_SPEED / 100..=10 * FULL_SPEED).contains(&ppm) {
+            return Err(Error::at(
+                at,
+                format!("a core's speed should be 1% to 1000%, not {}", text.trim()),
+            ));
+        }
+        Ok(ppm)
+    };
+    let all = match &node.value {
+        Value::Str(text) => vec![one(text, &node.at)?; cores as usize],
+        Value::Array(_) => {
+            let mut all = Vec::new();
+            for (text, at) in host.strings("speed")?.unwrap_or_default() {
+                let (count, speed) = text.split_once('x').unwrap_or(("1", &text));
+                let Ok(count @ 1..=MOST_CPUS) = count.trim().parse::<u32>() else {
+                    let why = format!(
+                        "`{}` should be COUNT x PERCENT, e.g. \"4 x 100%\"",
+                        text.escape_debug()
+                    );
+                    return Err(Error::at(&at, why));
+                };
+                all.extend(std::iter::repeat_n(one(speed, &at)?, count as usize));
+            }
+            all
+        }
+        _ => return Err(host.wrong_type("speed", &node)),
+    };
+    if all.len() != cores as usize {
+        let why = format!(
+            "`host.speed` is about {} cores, but the host has {cores}",
+            all.len()
+        );
+        return Err(Error::at(&node.at, why));
+    }
+    Ok(if all.iter().all(|p| *p == FULL_SPEED) {
+        Vec::new()
+    } else {
+        all
+    })
+}
+
+fn cache(section: &Section<'_>) -> Result<Cache> {
+    let size = |key: &str| section.bytes(key);
+    let rate = |key: &str| -> Result<u64> {
+        let said = section.text(key, quantity::bits_per_second)?;
+        let mb_s = said.as_ref().map_or(0, |(bits, _)| bits / 8_000_000);
+        match said {
+            Some((_, at)) if mb_s == 0 => {
+                let why = format!("`{}` should be at least 1MB/s", section.address(key));
+                Err(Error::at(&at, why))
+            }
+            _ => Ok(mb_s),
+        }
+    };
+    Ok(Cache {
+        core_bytes: size("core")?,
+        llc_bytes: size("llc")?,
+        from_llc: rate("from_llc")?,
+        from_memory: rate("from_memory")?,
+        from_other_node: rate("from_other_node")?,
+        working_set: size("working_set")?,
     })
 }
 

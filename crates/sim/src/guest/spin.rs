@@ -45,6 +45,10 @@ impl Kernel {
         let hot = &self.tasks.hot[task as usize];
         let remaining = hot.remaining;
         if remaining < SPINNING {
+            let pace = &self.cpus[self.tasks.hot[task as usize].cpu as usize].pace;
+            if pace.uneven {
+                return start + pace.span(remaining);
+            }
             start + remaining
         } else if remaining == SPINNING && self.ple_window != 0 {
             start + (self.ple_window << self.cpus[hot.cpu as usize].spun)

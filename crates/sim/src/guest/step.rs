@@ -308,7 +308,7 @@ impl<W: Workload> Machine<W> {
         let host = w.host();
         let now = host.now;
         let v = &mut w.vcpus[s.vcpu as usize];
-        let (machine, cpu, halting) = (v.machine, v.cpu, v.halting);
+        let (machine, cpu, halting, thread) = (v.machine, v.cpu, v.halting, v.task);
         let mut started = None;
         match s.what {
             What::In { queued_at, start } => {
@@ -340,10 +340,23 @@ impl<W: Workload> Machine<W> {
                 return;
             }
             What::Start { start } => started = Some(start),
+            What::Rate { rate } => {
+                if let Some(mut k) = w.guest(machine) {
+                    k.now = now;
+                    if !k.cpus[cpu as usize].paused {
+                        k.set_rate(cpu, rate);
+                        k.arm(cpu);
+                    }
+                    w.touch(k);
+                }
+                return;
+            }
         }
         let Some(k) = w.guest(machine) else { return };
         match started {
             Some(start) if !halting => {
+                let pace = host.cpus[host.tasks.hot[thread as usize].cpu as usize].pace;
+                k.set_pace(cpu, pace.rate, pace.warm);
                 k.resume(now, cpu, start + k.entry_ns);
                 if k.wants_halt(cpu) && !k.off {
                     self.halt(k, cpu);

@@ -68,6 +68,8 @@ pub enum What {
     Delay { ns: Nanos },
     /// It goes on.
     Start { start: Nanos },
+    /// Its CPU works at another rate from now on (parts per million).
+    Rate { rate: u32 },
 }
 
 /// What a guest asks of the host in the present event.

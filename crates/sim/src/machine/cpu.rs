@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One CPU: what runs, until when, and its run queue's state.
+use super::pace::Pace;
 use super::task::NONE;
 use crate::engine::queue::{NEVER, Slot};
 use crate::workload::api::{Nanos, TaskId};
@@ -37,6 +38,8 @@ pub struct Cpu {
     pub paused: bool,
     /// Useful work of the running task counts from here (switch and migration costs come before).
     pub work_start: Nanos,
+    /// How fast that work is done.
+    pub pace: Pace,
     /// Until when an interrupt's handler has it, and the time all handlers have had.
     pub irq_until: Nanos,
     pub irq_ns: Nanos,
@@ -105,6 +108,7 @@ impl Cpu {
             tick_at: NEVER,
             paused: false,
             work_start: 0,
+            pace: Pace::default(),
             irq_until: 0,
             irq_ns: 0,
             exec_start: 0,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The hardware and the tasks on it: data only, no scheduling.
+pub mod cache;
 pub mod cgroup;
 pub mod cpu;
 pub mod mask;
+pub mod pace;
 pub mod task;
 pub mod topology;
 

@@ -88,7 +88,21 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
             migrate_same_node_ns: u64::from(choose(20_000)),
             migrate_other_node_ns: u64::from(choose(50_000)),
             wake_ipi_ns: u64::from(choose(5000)),
+            ..HostCost::default()
         };
+    }
+    if choose(2) == 1 {
+        let cores = host.packages * host.cores;
+        host.cost.smt_ppm = 400_000 + 100_000 * choose(7);
+        host.cost.speed_ppm = (0..cores).map(|_| 300_000 + 77_777 * choose(12)).collect();
+        host.cost.cache = Some(Cache {
+            core_bytes: u64::from(choose(1 << 20)),
+            llc_bytes: u64::from(choose(4 << 20)),
+            from_llc: 1 + u64::from(choose(20_000)),
+            from_memory: 1 + u64::from(choose(9_000)),
+            from_other_node: 1 + u64::from(choose(4_000)),
+            working_set: u64::from(choose(512 << 10)),
+        });
     }
     let cpus = host.nr_cpus();
     if cpus > 1 {

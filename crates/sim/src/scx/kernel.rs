@@ -122,6 +122,8 @@ pub struct Kernel {
     pub sources: Vec<Source>,
     pub topo: Topology,
     pub cost: HostCost,
+    /// Speeds and caches, if they make a difference.
+    pub hardware: Option<Box<super::hardware::Hardware>>,
     pub hz: Hz,
     /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
     pub grid: Grid,
@@ -243,6 +245,7 @@ impl Kernel {
             queue,
             sources,
             cost: spec.cost.clone(),
+            hardware: super::hardware::Hardware::new(spec, &topo),
             hz: spec.hz,
             grid: Grid::new(match spec.hz {
                 Hz::Ticks(hz) => hz,

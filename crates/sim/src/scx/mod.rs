@@ -29,6 +29,7 @@ pub mod consts;
 pub mod dispatch;
 pub mod dsq;
 pub mod enqueue;
+pub mod hardware;
 pub mod higher;
 pub mod identity;
 pub mod idle;

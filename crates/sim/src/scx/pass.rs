@@ -373,6 +373,10 @@ impl Handle {
             }
         }
         k.note(Kind::Switch, cpu, next);
+        if k.hardware.is_some() {
+            self.hardware_switch(cpu, prev, next);
+        }
+        let k = &mut *self;
         if (next as usize) < k.cpus.len() {
             return;
         }
@@ -434,7 +438,7 @@ impl Handle {
 
     /// The host did this to a task: written down, if it is a vCPU's thread.
     #[cold]
-    fn vcpu_switched(mut self, cpu: CpuId, task: TaskId, what: What) {
+    pub(super) fn vcpu_switched(mut self, cpu: CpuId, task: TaskId, what: What) {
         debug_assert_eq!(self.cpus[cpu as usize].curr, task);
         let t = &self.tasks.hot[task as usize];
         if t.mark & MARK_VCPU != 0 {
@@ -472,9 +476,12 @@ impl Handle {
             return;
         }
         if k.now > c.work_start {
-            let done = k.now - c.work_start;
+            let mut done = k.now - c.work_start;
             c.work_start = k.now;
             let t = &mut k.tasks.hot[c.curr as usize];
+            if c.pace.uneven {
+                done = c.pace.work(done, t.remaining);
+            }
             if t.remaining < SPINNING {
                 t.remaining = t.remaining.saturating_sub(done);
             } else if t.remaining == SPINNING {

@@ -192,6 +192,9 @@ impl Handle {
         hot.stats = stats;
         hot.token = spec.token;
         hot.cgroup = cgroup;
+        if let Some(caches) = self.hardware.as_mut().and_then(|hw| hw.caches.as_mut()) {
+            caches.born(task, spec.working_set);
+        }
         self.pids.insert(pid, task);
         self.note(Kind::Fork, home, task);
         self.identify(task, spec);

@@ -126,6 +126,8 @@ pub struct TaskSpec {
     pub class: SchedClass,
     /// Bound kernel thread (PF_KTHREAD) instead of a user thread.
     pub kthread: bool,
+    /// Bytes it works on over and over; none: the host's default.
+    pub working_set: Option<u64>,
 }
 
 impl Default for TaskSpec {
@@ -142,6 +144,7 @@ impl Default for TaskSpec {
             affinity: MaskId::ALL,
             class: SchedClass::Ext,
             kthread: false,
+            working_set: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::requests::{KIND_BOOT, token};
 use super::scenario::ScenarioWorkload;
 use crate::guest::machine_of;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::{Class, NetPath};
+use berth_scenario::model::{Class, NetPath, Scenario};
 use berth_scenario::placement::{self, HostThread, Work};
 
 /// A pool thread between two messages has this as its next step.
@@ -76,6 +76,21 @@ pub(super) struct Host {
     /// Barriers and work pools it comes to.
     pub barriers: Vec<u32>,
     pub pools: Vec<u32>,
+}
+
+/// The largest working set of what a thread does; none: the host's default.
+fn working_set(scenario: &Scenario, work: &Work) -> Option<u64> {
+    let names = match work {
+        Work::Task(name) => std::slice::from_ref(name),
+        Work::Pools(names) => names,
+    };
+    let said = |name: &String| scenario.tasks.get(name).and_then(|t| t.working_set);
+    if names.iter().all(|n| said(n).is_none()) {
+        return None;
+    }
+    let cache = scenario.host.cost.cache.as_ref();
+    let default = cache.map_or(0, |c| c.working_set);
+    names.iter().map(|n| said(n).unwrap_or(default)).max()
 }
 
 impl ScenarioWorkload {
@@ -149,6 +164,7 @@ impl ScenarioWorkload {
             }),
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
+            working_set: working_set(&self.scenario, &spec.work),
             ..TaskSpec::default()
         }
     }

@@ -8,6 +8,7 @@ use berth_results::expect::{self, Bound, Limit};
 use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Results, Setup};
 use berth_results::findings;
 use berth_results::schema::{Place, RunRecord};
+use berth_results::warmup;
 use berth_scenario::diag::nearest;
 use berth_scenario::model::{self, Arm, Class, Scenario};
 use berth_scenario::section::Fact;
@@ -317,6 +318,7 @@ impl Variant {
             notes: plan.notes.iter().cloned().chain(note).collect(),
         };
         experiment.keep_worst_strips();
+        experiment.notes.extend(warmup::notes(&experiment));
         let expects = self
             .scenario
             .expects

@@ -3,11 +3,14 @@
 //!
 //! [`schema`] is what a place hands over for each run, with its [`detail`]; [`experiment`] puts runs together and compares arms with
 //! [`stats`]; [`expect`] checks bounds; [`write`] keeps it all on disk.
+pub mod columns;
 pub mod detail;
 pub mod expect;
 pub mod experiment;
 pub mod findings;
 pub mod json;
+pub mod rows;
 pub mod schema;
 pub mod stats;
+pub mod warmup;
 pub mod write;

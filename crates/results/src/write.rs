@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Results on disk: `berth-out/NAME/{sim,lab}.{json,csv}`.
+//! Results on disk: `berth-out/NAME/{sim,lab}.{json,csv,parquet}`.
 //!
 //! A file is written beside its place and renamed into it, so that there is always a whole one.
+use crate::columns::to_parquet;
 use crate::experiment::{FORMAT, Results};
-use crate::schema::{Place, unit_of};
+use crate::rows;
+use crate::schema::Place;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,21 +28,17 @@ pub fn folder(out: &Path, name: &str) -> PathBuf {
     out.join(name)
 }
 
-fn stem(place: Place) -> &'static str {
-    match place {
-        Place::Sim => "sim",
-        Place::Lab => "lab",
-        Place::Host => "host",
-    }
-}
-
 /// Path of a place's results file in a folder.
 pub fn json_path(folder: &Path, place: Place) -> PathBuf {
-    folder.join(format!("{}.json", stem(place)))
+    folder.join(format!("{}.json", rows::place(place)))
 }
 
 pub fn csv_path(folder: &Path, place: Place) -> PathBuf {
-    folder.join(format!("{}.csv", stem(place)))
+    folder.join(format!("{}.csv", rows::place(place)))
+}
+
+pub fn parquet_path(folder: &Path, place: Place) -> PathBuf {
+    folder.join(format!("{}.parquet", rows::place(place)))
 }
 
 /// Writes a file whole or not at all.
@@ -89,24 +87,18 @@ pub fn to_csv(results: &Results) -> Result<String, FileError> {
     let mut out = csv::Writer::from_writer(Vec::new());
     out.write_record(["place", "variant", "arm", "seed", "metric", "unit", "value"])
         .map_err(error)?;
-    for experiment in &results.experiments {
-        let variant = experiment.variant.join(" ");
-        for run in &experiment.runs {
-            let seed = run.seed.to_string();
-            for (metric, value) in &run.metrics {
-                let value = value.to_string();
-                let row = [
-                    stem(run.place),
-                    &variant,
-                    &run.arm,
-                    &seed,
-                    metric,
-                    unit_of(metric),
-                    &value,
-                ];
-                out.write_record(row).map_err(error)?;
-            }
-        }
+    for row in rows::all(results) {
+        let (seed, value) = (row.seed.to_string(), row.value.to_string());
+        let row = [
+            row.place,
+            &row.variant,
+            row.arm,
+            &seed,
+            &row.metric,
+            row.unit,
+            &value,
+        ];
+        out.write_record(row).map_err(error)?;
     }
     let bytes = out
         .into_inner()
@@ -114,15 +106,22 @@ pub fn to_csv(results: &Results) -> Result<String, FileError> {
     String::from_utf8(bytes).map_err(|e| FileError::Csv(e.to_string()))
 }
 
-/// Writes both files into the folder; gives the path of the JSON file.
+/// The head of a CSV file: lines beginning with `#`, which readers can be told to skip.
+fn head(results: &Results) -> String {
+    let lines = rows::how_it_was_made(results);
+    let lines = lines.iter().flat_map(|l| l.lines());
+    lines.map(|l| format!("# {l}\n")).collect()
+}
+
+/// Writes the three files into the folder; gives the path of the JSON file.
 ///
 /// # Errors
 /// See [`atomic`].
 pub fn write(folder: &Path, results: &Results) -> Result<PathBuf, FileError> {
-    atomic(
-        &csv_path(folder, results.place),
-        to_csv(results)?.as_bytes(),
-    )?;
+    let csv = head(results) + &to_csv(results)?;
+    atomic(&csv_path(folder, results.place), csv.as_bytes())?;
+    let parquet = to_parquet(results).map_err(|e| FileError::Csv(e.to_string()))?;
+    atomic(&parquet_path(folder, results.place), &parquet)?;
     let path = json_path(folder, results.place);
     atomic(&path, to_json(results)?.as_bytes())?;
     Ok(path)
@@ -183,10 +182,56 @@ mod tests {
             .unwrap()
             .map(|e| e.unwrap().file_name())
             .collect();
-        assert_eq!(names.len(), 2, "nothing else is left: {names:?}");
+        assert_eq!(names.len(), 3, "nothing else is left: {names:?}");
         let csv = fs::read_to_string(folder.join("sim.csv")).unwrap();
-        assert_eq!(csv.lines().count(), 4);
-        assert_eq!(csv.lines().nth(1), Some("sim,,a,1,web.response.p99,ns,1.5"));
+        let (head, rows): (Vec<&str>, Vec<&str>) = csv.lines().partition(|l| l.starts_with('#'));
+        assert!(head.contains(&"# made by: berth sim t") && head.contains(&"#   title = \"T\""));
+        assert_eq!(rows.len(), 4);
+        assert_eq!(rows[1], "sim,,a,1,web.response.p99,ns,1.5");
+    }
+
+    #[test]
+    fn parquet_has_the_rows_of_the_csv() {
+        use parquet::file::reader::{FileReader, SerializedFileReader};
+        use parquet::record::RowAccessor;
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &results()).unwrap();
+        let file = fs::File::open(dir.path().join("sim.parquet")).unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        let made = reader
+            .metadata()
+            .file_metadata()
+            .key_value_metadata()
+            .unwrap();
+        let made = |k: &str| {
+            made.iter()
+                .find(|m| m.key == k)
+                .unwrap()
+                .value
+                .clone()
+                .unwrap()
+        };
+        assert_eq!(made("berth.command"), "berth sim t");
+        assert_eq!(made("berth.scenario"), "title = \"T\"");
+        let csv = to_csv(&results()).unwrap();
+        let rows: Vec<String> = reader
+            .get_row_iter(None)
+            .unwrap()
+            .map(|r| {
+                let r = r.unwrap();
+                let text = |i| r.get_string(i).unwrap().clone();
+                let (seed, value) = (r.get_long(3).unwrap(), r.get_double(6).unwrap());
+                format!(
+                    "{},{},{},{seed},{},{},{value}",
+                    text(0),
+                    text(1),
+                    text(2),
+                    text(4),
+                    text(5)
+                )
+            })
+            .collect();
+        assert_eq!(rows, csv.lines().skip(1).collect::<Vec<_>>());
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn tail(x: f64, df: usize) -> f64 {
 }
 
 /// Means of the first part and of the second half.
-fn halves(series: &Vec<f64>) -> Option<(f64, f64)> {
+fn halves(series: &[f64]) -> Option<(f64, f64)> {
     let mean = |s: &[f64]| s.iter().sum::<f64>() / s.len() as f64;
     let n = series.len();
     (n >= 2 * FIRST).then(|| (mean(&series[..n / FIRST]), mean(&series[n / 2..])))

@@ -31,6 +31,10 @@ const SCRIPT: &str = include_str!("script.js");
 /// Variants that are shown with all pictures; of more only sentences and tables.
 const FULL_VARIANTS: usize = 4;
 
+/// Instead of the matrix, where nobody knows.
+const UNKNOWN_WAITS: &str = "<section><h2>Who waited for whom</h2><p>Not known here: the kernel's counters say how long \
+    a thread waited, not for whom. The simulator knows.</p></section>";
+
 /// The page of all results of a scenario: of one place, or of several.
 pub fn page(all: &[&Results]) -> String {
     let title = all
@@ -99,7 +103,11 @@ fn part(e: &Experiment, place: Place, full: bool) -> String {
         };
         out.push_str(&put("", "", trade::figure(e).into_iter().collect()));
         out.push_str(&put("Latency as a picture", "", curve::figures(e)));
-        out.push_str(&put("", "", matrix::figure(e).into_iter().collect()));
+        let matrix = matrix::figure(e);
+        if matrix.is_none() && place != Place::Sim && !e.runs.is_empty() {
+            out.push_str(UNKNOWN_WAITS);
+        }
+        out.push_str(&put("", "", matrix.into_iter().collect()));
         let group = strip::group(e).unwrap_or_default();
         let lead = format!(
             "The longest that a thread of {} stood in a run queue, per arm, with what all CPUs did meanwhile.",

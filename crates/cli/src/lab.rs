@@ -270,6 +270,12 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
 
 /// The kernel's own scheduler takes no parameters.
 pub fn no_params(arm: &Arm) -> Result<(), Failure> {
+    if let Some(preset) = &arm.preset {
+        return Err(Failure::Input(format!(
+            "arm {}: preset `{preset}` is asked for, but `linux` is the kernel's own scheduler, which has none",
+            arm.name
+        )));
+    }
     match arm.params.keys().next() {
         None => Ok(()),
         Some(name) => Err(Failure::Input(format!(

@@ -4,9 +4,11 @@ use crate::exit::Failure;
 use berth_policy::error::LoadError;
 use berth_policy::params::Param;
 use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::presets::{self, Preset};
 use berth_policy::profile::KernelProfile;
 use berth_scenario::diag::nearest;
 use berth_scenario::model::Arm;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Names of the shipped policies.
@@ -124,13 +126,24 @@ pub fn check_params(arm: &Arm, params: &[Param]) -> Result<(), Failure> {
             .value(text)
             .map_err(|e| Failure::Input(format!("arm {}: {e}", arm.name)))?;
     }
-    match &arm.preset {
-        None => Ok(()),
-        Some(preset) => Err(Failure::Input(format!(
-            "arm {}: policy {} has no preset `{preset}`: presets come with a later release",
-            arm.name, arm.policy
-        ))),
-    }
+    Ok(())
+}
+
+/// An arm's parameters with its preset's values filled in; its own values win.
+///
+/// # Errors
+/// As [`check_params`], or the policy has no such preset (with the list of those it has).
+pub fn resolve(
+    arm: &Arm,
+    params: &[Param],
+    presets: &[Preset],
+) -> Result<BTreeMap<String, String>, Failure> {
+    check_params(arm, params)?;
+    presets::resolve(presets, arm.preset.as_deref(), &arm.params).map_err(|e| {
+        let text = format!("arm {}: policy {}: {e}", arm.name, arm.policy);
+        let list = format!("   (berth policy show {})", arm.policy);
+        Failure::Input(text + &list)
+    })
 }
 
 /// The compiled object of a policy, as a kernel loads it.
@@ -169,19 +182,28 @@ pub enum Set {
 pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
     let program = berth_policy::object::load(object, &KernelProfile::default());
     // What only a kernel can load has no declarations that could be read here.
-    let params = program
-        .and_then(|p| berth_policy::params::declared(&p))
+    let (params, presets) = program
+        .and_then(|p| {
+            let params = berth_policy::params::declared(&p)?;
+            let presets = presets::declared(&p, &params)?;
+            Ok((params, presets))
+        })
         .unwrap_or_default();
     if params.is_empty() {
+        if let Some(preset) = &arm.preset {
+            return Err(Failure::Input(format!(
+                "arm {}: policy {} declares no preset, not `{preset}` either",
+                arm.name, arm.policy
+            )));
+        }
         return Ok(arm
             .params
             .iter()
             .map(|(name, text)| (name.clone(), Set::Text(text.clone())))
             .collect());
     }
-    check_params(arm, &params)?;
     let mut values = Vec::new();
-    for (name, text) in &arm.params {
+    for (name, text) in &resolve(arm, &params, &presets)? {
         if let Some(param) = params.iter().find(|p| p.name == *name) {
             let value = param
                 .value(text)

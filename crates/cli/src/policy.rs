@@ -148,6 +148,9 @@ fn book() -> Done {
         let kind = if builtin.study { "study" } else { "supported" };
         let help = policies::description(&policy).1;
         text.push_str(&format!("\n## {} ({kind})\n\n{help}.\n", builtin.name));
+        for p in policy.presets() {
+            text.push_str(&format!("\nPreset `{}`: {}.\n", p.name, p.help));
+        }
         if policy.params().is_empty() {
             continue;
         }
@@ -180,7 +183,7 @@ fn show(name: &str, as_json: bool) -> Done {
     let (charges, help) = policies::description(&policy);
     if as_json {
         json(&serde_json::json!({
-            "name": name, "help": help, "charges": charges, "hash": policy.hash(), "parameters": policy.params(),
+            "name": name, "help": help, "charges": charges, "hash": policy.hash(), "parameters": policy.params(), "presets": policy.presets(),
         }));
         return Ok(());
     }
@@ -218,6 +221,18 @@ fn show(name: &str, as_json: bool) -> Done {
                 left("", wide),
                 p.help
             ));
+        }
+    }
+    if !policy.presets().is_empty() {
+        text.push_str("\n  Presets (preset = \"NAME\" in an arm)\n\n");
+    }
+    let wide = policy.presets().iter().map(|p| width(&p.name)).max();
+    for p in policy.presets() {
+        let wide = wide.unwrap_or(0);
+        text.push_str(&format!("  {}  {}\n", left(&p.name, wide), p.help));
+        if !p.values.is_empty() {
+            let values: Vec<_> = p.values.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            text.push_str(&format!("  {}  {}\n", left("", wide), values.join(" ")));
         }
     }
     output::print(&text);

@@ -52,7 +52,8 @@ impl Simulator {
                 let scenario = variant.scenario.for_arm(arm);
                 let kernel = &scenario.host.kernel;
                 let policy = load(&mut loaded, &arm.policy, kernel)?;
-                policies::check_params(arm, policy.params())?;
+                let mut arm = arm.clone();
+                arm.params = policies::resolve(&arm, policy.params(), policy.presets())?;
                 let mut guests = Vec::new();
                 for vm in &scenario.vms {
                     guests.push(if vm.guest.is_none() {
@@ -64,7 +65,7 @@ impl Simulator {
                 planned.hash = Some(policy.hash().to_string());
                 row.push(Some(Cell {
                     scenario: scenario.clone(),
-                    arm: arm.clone(),
+                    arm,
                     policy,
                     options: Options {
                         checked,

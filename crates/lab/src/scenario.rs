@@ -6,7 +6,7 @@ use berth_loadgen::{NO_STAYS, Options};
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
 use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmRecord};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -18,24 +18,32 @@ const CGROUPS: &str = "/sys/fs/cgroup/berth";
 pub(crate) fn perform(
     scenario: &Scenario,
     seed: u64,
-    policy: Option<&mut Loaded>,
+    mut policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
+    let counted = counters(policy.as_deref())?;
     let mut options = Options {
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
         measure_ns: scenario.run.measure_ns,
         on_threads: None,
     };
-    if let Some(policy) = policy.filter(|p| p.wants_identity()) {
+    if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {
         options.on_threads = Some(Box::new(|threads| introduce(scenario, threads, policy)));
     }
     let observer = Observer::start();
     let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
+    drop(options);
     let mut run = SeedRun {
         seed,
         metrics: outcome.metrics,
         notes: outcome.notes,
     };
+    let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
+    for (name, now) in counters(policy.as_deref())? {
+        let before = counted.get(&name).copied().unwrap_or(0);
+        let rate = now.wrapping_sub(before) as f64 / seconds;
+        run.metrics.insert(format!("policy.{name}"), rate);
+    }
     match observer.and_then(Observer::finish) {
         Ok((records, lost)) => {
             let group = |g: usize| scenario.vms[g].name.clone();
@@ -55,6 +63,13 @@ pub(crate) fn perform(
         }
     }
     Ok(run)
+}
+
+/// The policy's own counters, so far.
+fn counters(policy: Option<&Loaded>) -> Result<BTreeMap<String, u64>, String> {
+    policy.map_or(Ok(BTreeMap::new()), |p| {
+        p.policy_counters().map_err(|e| e.to_string())
+    })
 }
 
 /// Fills the policy's identity maps.

@@ -67,7 +67,8 @@ impl<'a> MapHandle<'a> {
         (!value.is_null()).then_some(value)
     }
 
-    /// Write `value` under `key`; per-CPU maps take one value for all CPUs or one per CPU.
+    /// Write `value` under `key`; per-CPU maps take one value for all CPUs or one per CPU, queues and stacks an empty
+    /// key.
     ///
     /// # Errors
     /// The kernel's negative errno.
@@ -77,6 +78,14 @@ impl<'a> MapHandle<'a> {
         let each = value.len() == size * self.copies() as usize;
         if !each && value.len() != size {
             return Err(crate::maps::EINVAL);
+        }
+        if matches!(self.def().kind, kind::QUEUE | kind::STACK) {
+            // SAFETY: one operation; the size was checked.
+            let rc = unsafe {
+                let slot = self.instance.slot(self.id);
+                slot.runtime.push(value.as_ptr(), flags)
+            };
+            return if rc == 0 { Ok(()) } else { Err(rc) };
         }
         for cpu in 0..self.copies() {
             let one = if each {

@@ -470,6 +470,27 @@ impl Instance {
         Some(crate::host_map::MapHandle::new(self, id))
     }
 
+    /// The policy's counters (`policies/include/berth/stats.bpf.h`), summed over CPUs, in their order; empty if it
+    /// has none.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let Some(map) = self.map("berth_stats") else {
+            return Vec::new();
+        };
+        let bytes = map.lookup(&0u32.to_ne_bytes()).unwrap_or_default();
+        let def = map.def();
+        let copies = || bytes.chunks_exact((def.value_size as usize).max(1));
+        let sum = |offset: usize| {
+            let of = |copy: &[u8]| match copy.get(offset..).and_then(|b| b.first_chunk::<8>()) {
+                Some(word) => u64::from_ne_bytes(*word),
+                None => 0,
+            };
+            copies().fold(0u64, |sum, copy| sum.wrapping_add(of(copy)))
+        };
+        let all = def.fields.iter();
+        all.map(|f| (f.name.clone(), sum(f.offset as usize)))
+            .collect()
+    }
+
     /// Number of the map whose policy-visible address is `map`.
     pub fn map_id(&self, map: *const Map) -> Option<MapId> {
         self.map_table.iter().position(|m| std::ptr::eq(*m, map))

@@ -196,6 +196,18 @@ pub struct MapDef {
     /// Offsets in the value of bpf_timer, bpf_spin_lock and kptr fields.
     pub timers: Vec<u32>,
     pub kptrs: Vec<u32>,
+    /// Members of the value, if it is a structure.
+    pub fields: Vec<ValueField>,
+}
+
+/// A member of a map's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueField {
+    pub name: String,
+    /// In bytes.
+    pub offset: u32,
+    /// In bytes.
+    pub size: u32,
 }
 
 #[derive(Clone, Debug)]

@@ -40,6 +40,7 @@ pub mod object;
 mod ops_vars;
 pub mod params;
 pub mod policy;
+pub mod presets;
 pub mod profile;
 pub mod runtime;
 mod sections;

@@ -3,7 +3,7 @@
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::elf::Elf;
 use crate::error::{LoadError, Result};
-use crate::ir::MapDef;
+use crate::ir::{MapDef, ValueField};
 use crate::maps::kind;
 
 /// A map and where its symbol is.
@@ -46,6 +46,7 @@ fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<MapDef> {
         flags: 0,
         timers: Vec::new(),
         kptrs: Vec::new(),
+        fields: Vec::new(),
     };
     for member in members {
         let number = || {
@@ -70,6 +71,14 @@ fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<MapDef> {
                     def.key_size = btf.size(*target);
                 } else {
                     def.value_size = btf.size(*target);
+                    if let Type::Composite { members, .. } = btf.resolved(*target) {
+                        let field = |m: &Member| ValueField {
+                            name: m.name.clone(),
+                            offset: m.bit_offset / 8,
+                            size: btf.size(m.ty),
+                        };
+                        def.fields = members.iter().map(field).collect();
+                    }
                     special_fields(btf, *target, 0, &mut def, 8)?;
                 }
             }

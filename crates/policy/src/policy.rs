@@ -6,6 +6,7 @@ use crate::interp::Prepared;
 use crate::ir::{OpsVar, Program};
 use crate::native::NativeTable;
 use crate::params::Param;
+use crate::presets::Preset;
 use crate::profile::KernelProfile;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,7 @@ struct Inner {
     kernel: KernelProfile,
     hash: String,
     params: Vec<Param>,
+    presets: Vec<Preset>,
     /// Made for the first instance in checked mode.
     prepared: OnceLock<Prepared>,
 }
@@ -47,6 +49,7 @@ impl Policy {
         kernel: KernelProfile,
         hash: String,
         params: Vec<Param>,
+        presets: Vec<Preset>,
     ) -> Policy {
         Policy {
             inner: Arc::new(Inner {
@@ -55,6 +58,7 @@ impl Policy {
                 kernel,
                 hash,
                 params,
+                presets,
                 prepared: OnceLock::new(),
             }),
         }
@@ -119,6 +123,7 @@ impl Policy {
         options: &LoadOptions,
     ) -> Result<Policy> {
         let params = crate::params::declared(&program)?;
+        let presets = crate::presets::declared(&program, &params)?;
         let hash = blake3::hash(bytes).to_hex().to_string();
         Ok(Policy::from_parts(
             program,
@@ -126,6 +131,7 @@ impl Policy {
             options.kernel.clone(),
             hash,
             params,
+            presets,
         ))
     }
 
@@ -157,6 +163,11 @@ impl Policy {
     /// Declared parameters, in the object's order.
     pub fn params(&self) -> &[Param] {
         &self.inner.params
+    }
+
+    /// Declared presets, in the object's order.
+    pub fn presets(&self) -> &[Preset] {
+        &self.inner.presets
     }
 
     /// The scheduler variable called `name` (of the C variable or of the scheduler), or the only one.

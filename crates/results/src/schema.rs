@@ -19,6 +19,7 @@
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
+//! | `policy.NAME` | 1/s | a counter of the policy (its `struct berth_stats`); in the lab over warm-up and window |
 use crate::detail::{Distribution, Wait, WorstWait};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

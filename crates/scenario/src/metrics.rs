@@ -100,6 +100,8 @@ pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static s
     if object == "policy" {
         return match OF_POLICY.iter().find(|(name, _)| *name == quantity) {
             Some(_) if stat.is_none() => Ok((object, "1")),
+            // A counter that the policy declares; only the run knows its names.
+            None if stat.is_none() && !quantity.is_empty() => Ok((object, "1/s")),
             _ => Err((quantity, OF_POLICY.iter().map(|p| p.0).collect())),
         };
     }
@@ -131,6 +133,7 @@ mod tests {
         assert_eq!(parse("build.work"), Ok(("build", "ns")));
         assert_eq!(parse("host.switches_per_cpu"), Ok(("host", "1/s")));
         assert_eq!(parse("policy.insns_per_switch"), Ok(("policy", "1")));
+        assert_eq!(parse("policy.same_core"), Ok(("policy", "1/s")));
         assert_eq!(parse("web.respons.p99").unwrap_err().0, "respons");
         assert_eq!(parse("web.response").unwrap_err().0, "");
         assert_eq!(parse("web.cpu.p99").unwrap_err().0, "p99");

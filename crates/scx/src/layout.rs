@@ -52,6 +52,8 @@ pub(crate) struct Layout {
     pub ops: BTreeMap<String, Ops>,
     /// Variable holding the exit record, and its fields.
     pub exit: Option<(String, ExitLayout)>,
+    /// Members of `struct berth_stats`, in order.
+    pub counters: Vec<String>,
 }
 
 /// What the kernel's BTF tells.
@@ -68,6 +70,9 @@ fn name_of(t: &BtfType<'_>) -> String {
 impl Layout {
     pub fn of(btf: &Btf<'_>) -> Layout {
         let mut l = Layout::default();
+        if let Some(s) = btf.type_by_name::<Struct<'_>>("berth_stats") {
+            l.counters = members(btf, *s).into_iter().map(|m| m.0).collect();
+        }
         for sec in btf.type_by_kind::<DataSec<'_>>() {
             let section = name_of(&sec);
             let ops = section.starts_with(".struct_ops");

@@ -243,6 +243,28 @@ impl Loaded {
         Ok(out)
     }
 
+    /// The policy's own counters (`include/berth/stats.bpf.h`) by name, summed over CPUs; empty if it has none.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn policy_counters(&self) -> Result<BTreeMap<String, u64>, ScxError> {
+        const MAP: &str = "berth_stats";
+        let names = &self.layout.counters;
+        if names.is_empty() || self.map_size(MAP).is_none() {
+            return Ok(BTreeMap::new());
+        }
+        let mut sums = vec![0u64; names.len()];
+        for copy in self
+            .map_value(MAP, &0u32.to_ne_bytes())?
+            .unwrap_or_default()
+        {
+            for (sum, word) in sums.iter_mut().zip(copy.as_chunks::<8>().0) {
+                *sum = sum.wrapping_add(u64::from_ne_bytes(*word));
+            }
+        }
+        Ok(names.iter().cloned().zip(sums).collect())
+    }
+
     /// Sum over CPUs of each `u64` element of a per-CPU array (or the elements of a plain array): a policy's counters.
     ///
     /// # Errors

@@ -329,6 +329,7 @@ struct Totals {
     switches: u64,
     idle_ns: u64,
     insns: u64,
+    counters: Vec<(String, u64)>,
 }
 
 impl Totals {
@@ -343,6 +344,11 @@ impl Totals {
                 })
                 .sum(),
             insns: k.policy.insns(),
+            counters: k
+                .policy
+                .instance()
+                .map(Instance::counters)
+                .unwrap_or_default(),
         }
     }
 }
@@ -418,6 +424,10 @@ fn machine_metrics(
             "policy.insns_per_switch".into(),
             (now.insns - before.insns) as f64 / switches,
         );
+    }
+    for ((name, now), (_, before)) in now.counters.iter().zip(&before.counters) {
+        let counted = now.wrapping_sub(*before) as f64;
+        out.insert(format!("policy.{name}"), counted / span_s);
     }
     // Objects: VM groups, VMs of groups with several, the host's own threads.
     let mut objects: Vec<(String, Vec<u32>, bool)> = Vec::new();

@@ -46,4 +46,15 @@
 #define BERTH_POLICY(charges, help)                                                                \
 	BERTH_TAG("berth:policy charges=" charges " help=" help) const volatile u8 berth_policy = 1
 
+/*
+ * BERTH_PRESET(xen34, "xen-3.4", "sampled_burn=1,ratelimit_us=0", "The rules of Xen 3.4")
+ *
+ * A named set of values for an arm's `preset`; values in the parameters' units, separated by commas
+ *without blanks. Parameters that are not named keep their defaults. id only makes the variable's
+ *name. Written as: berth:preset name=xen-3.4 set=sampled_burn=1,ratelimit_us=0 help=...
+ */
+#define BERTH_PRESET(id, name, values, help)                                                       \
+	BERTH_TAG("berth:preset name=" name " set=" values " help=" help)                          \
+	const volatile u8 berth_preset_##id = 1
+
 #endif

@@ -16,6 +16,7 @@ fn def(kind: u32, key_size: u32, value_size: u32) -> MapDef {
         flags: 0,
         timers: Vec::new(),
         kptrs: Vec::new(),
+        fields: Vec::new(),
     }
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Requests on their way through link, NIC, back end and guest, and threads that share locks, barriers and work:
 //! held against closed forms, on machines without costs and under the kernel model's own first in, first out.
+use berth_policy::policy::LoadOptions;
 use berth_scenario::model::{Hz, Scenario};
 use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
 use berth_sim::oracle::reference;
+use berth_sim::run::{Options, run_one};
 use berth_sim::workload::api::Workload;
 use berth_sim::workload::scenario::ScenarioWorkload;
 use berth_sim::{Machine, MachineSpec, SimError};
@@ -354,4 +356,33 @@ fn a_deadlock_is_found_and_named() {
         e.contains("waits for `s`, which nobody left can signal"),
         "{e}"
     );
+}
+
+/// Under every shipped policy, on every path, beside VMs that burn all CPUs: requests are answered, the books
+/// balance (they are checked at the end of every run), and equal runs are equal.
+#[test]
+fn every_shipped_policy_carries_packets() {
+    for path in ["vhost", "driver-domain"] {
+        let text = format!(
+            "[run]\nwarmup = \"50ms\"\nmeasure = \"250ms\"\n[host]\ncores = 2\n\
+             [vm.v]\ncount = 2\nclass = \"latency\"\ntasks = [\"echo\"]\nguest = \"none\"\n\
+             [vm.hog]\nvcpus = 3\ntasks = [\"hog\"]\nguest = \"none\"\n\
+             [vm.dom0]\nrole = \"driver\"\nclass = \"latency\"\nguest = \"none\"\n\
+             [task.hog]\nmodel = \"busy\"\n[task.echo]\nmodel = \"echo\"\n\
+             [client.c]\nto = \"v\"\nsends = \"poisson(500/s)\"\n[net]\npath = \"{path}\"\n"
+        );
+        let scenario = scenario(&text);
+        for builtin in berth_builtin::all() {
+            let policy = builtin.load(&LoadOptions::default()).unwrap();
+            let run = || {
+                let opts = Options::default();
+                run_one(&scenario, "a", &policy, &BTreeMap::new(), 1, &opts)
+                    .unwrap_or_else(|e| panic!("{} on {path}: {e}", builtin.name))
+            };
+            let record = run();
+            let answered = record.metrics["v.requests"];
+            assert!(answered > 100.0, "{} on {path}: {answered}", builtin.name);
+            assert_eq!(record.hash, run().hash, "{} on {path}", builtin.name);
+        }
+    }
 }

@@ -77,7 +77,7 @@ pub enum PlacementError {
     UnknownTask { place: String, task: String },
     #[error(
         "task `{task}` of vm.{vm}: its {threads} threads find {free} of {vcpus} vCPUs free; several \
-         threads on one vCPU need the guest level, which comes with a later release"
+         threads on one vCPU need a scheduler inside the VM"
     )]
     TooManyThreads {
         vm: String,
@@ -88,7 +88,7 @@ pub enum PlacementError {
     },
     #[error(
         "task `{task}` of vm.{vm} receives requests, but the VM's other tasks hold all of its {vcpus} \
-         vCPUs; sharing one needs the guest level, which comes with a later release"
+         vCPUs; sharing one needs a scheduler inside the VM"
     )]
     NoVcpuForPool {
         vm: String,
@@ -96,12 +96,12 @@ pub enum PlacementError {
         vcpus: u32,
     },
     #[error(
-        "task `{task}`: `receive` must be its first step and occur once, a second wait inside a request needs the guest level, which comes with a later release"
+        "task `{task}`: `receive` must be its first step and occur once, a second wait inside a request needs a scheduler inside the VM"
     )]
     ReceiveInside { task: String },
     #[error(
         "task `{task}` of vm.{vm} sleeps while it serves a request and has more threads ({threads}) than \
-         the VM has vCPUs for it ({free}); that needs the guest level, which comes with a later release"
+         the VM has vCPUs for it ({free}); that needs a scheduler inside the VM"
     )]
     SleepingPool {
         vm: String,
@@ -110,7 +110,7 @@ pub enum PlacementError {
         free: u32,
     },
     #[error(
-        "tasks `{first}` and `{second}` of vm.{vm} serve requests on the same vCPUs with different nice or affinity; that needs the guest level, which comes with a later release"
+        "tasks `{first}` and `{second}` of vm.{vm} serve requests on the same vCPUs with different nice or affinity; that needs a scheduler inside the VM"
     )]
     MixedPools {
         vm: String,
@@ -266,7 +266,6 @@ pub fn threads_where(
         if inside(instance.group) {
             for name in &vm.tasks {
                 let task = find(scenario, &format!("vm.{}", vm.name), name)?;
-                foldable(task)?;
                 for i in 0..task.threads.unwrap_or(vm.vcpus) {
                     let work = match pool_queue(task) {
                         Some(_) => Work::Pools(vec![name.clone()]),

@@ -63,7 +63,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 17] = [
         "throughput",
         &[],
         "bit/s",
-        "bits of answered requests (of a stream: without acknowledgements)",
+        "bits that answered requests carried (streams: one way)",
     ),
     ("requests", &[], "1/s", "requests answered"),
     (

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `flms` against its specification: sizes of the groups and their rounding, binding, slices, the order of an I/O
+//! group's queue, the eight steps of balancing and the choice of a vCPU, through the real object; and the properties
+//! the team derived from the published equations, the unwelcome ones included.
+use berth_policy::policy::Policy;
+use berth_scenario::model::Class;
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy};
+use berth_sim::scx::identity::VmSpec;
+use berth_sim::workload::api::{Action, Role};
+use berth_sim::{Machine, MachineSpec};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use support::{Cast, Peek};
+
+mod support;
+
+const MS: u64 = 1_000_000;
+/// Credits of a load, as the policy keeps them.
+const LOAD_BITS: u32 = 8;
+const BOOST: u64 = 0;
+const OVER: u64 = 2;
+const IO_KIND: u64 = 1;
+const CPU_KIND: u64 = 2;
+
+fn flms() -> &'static Policy {
+    static LOADED: OnceLock<Policy> = OnceLock::new();
+    LOADED.get_or_init(|| support::policy("flms"))
+}
+
+fn vm(i: u32, class: Class, weight: u32, vcpus: u32) -> VmSpec {
+    VmSpec {
+        name: format!("v{i}"),
+        group: i,
+        class,
+        weight,
+        cap_milli: None,
+        vcpus,
+    }
+}
+
+fn machine(
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Machine<Cast>> {
+    let mut spec = MachineSpec::new(shape);
+    spec.tasks = cast.scripts.len() as u32 as usize + 8;
+    let mut m = Box::new(Machine::new(&spec, vms, cast));
+    let params: BTreeMap<String, String> = params
+        .iter()
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect();
+    load_policy(&mut m, flms(), &params, vms, &Options::default()).unwrap();
+    m.start();
+    m
+}
+
+/// Looks at the policy's state.
+fn peek<T>(m: &mut Machine<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
+    let k = m.kernel();
+    look(&Peek(k.policy.instance().unwrap()))
+}
+
+const BUSY: [Action; 1] = [Action::ComputeForever];
+
+fn naps(work: u64, sleep: u64) -> [Action; 2] {
+    [
+        Action::Compute { ns: work },
+        Action::SleepUntil { at: sleep },
+    ]
+}
+
+/// SPNum after a partition with estimates in this ratio.
+fn short_cpus(cpus: u32, rounding: &str, kinds: (u64, u64), estimates: (u64, u64)) -> u64 {
+    let mut m = machine(
+        Shape::flat(cpus),
+        &[],
+        Cast::default(),
+        &[("rounding", rounding)],
+    );
+    m.run_until(1).unwrap();
+    peek(&mut m, |p| {
+        p.set_var("nr_io", kinds.0);
+        p.set_var("nr_cpu", kinds.1);
+        p.set_var("estimated_io", estimates.0 * 8_000_000);
+        p.set_var("estimated_cpu", estimates.1 * 8_000_000);
+    });
+    m.run_until(301 * MS).unwrap();
+    peek(&mut m, |p| {
+        let members = (0..cpus).filter(|c| p.get("pcpus_by_cpu", *c, "short_slices") == 1);
+        let n = p.var("nr_short");
+        if cpus > 1 {
+            assert!(members.eq(0..n as u32), "SP is not the first {n} CPUs");
+        }
+        n
+    })
+}
+
+/// Decision D3: nearest, down, up; at least one CPU for a kind that exists, none for one that does not.
+#[test]
+fn group_sizes_are_rounded_as_decided() {
+    let vectors = [
+        // estimates of I/O and compute, on 8 CPUs: nearest, down, up
+        ((5, 7), [3, 3, 4]),  // 3.33
+        ((3, 13), [2, 1, 2]), // 1.5, half up
+        ((1, 15), [1, 1, 1]), // 0.5
+        ((1, 63), [1, 1, 1]), // 0.125: at least one
+        ((63, 1), [7, 7, 7]), // 7.875: at most all but one
+        ((1, 1), [4, 4, 4]),
+        ((0, 0), [1, 1, 1]), // nothing ran: as before, but at least one
+    ];
+    for (estimates, want) in vectors {
+        for (rounding, want) in ["0", "1", "2"].iter().zip(want) {
+            let got = short_cpus(8, rounding, (3, 5), estimates);
+            assert_eq!(got, want, "{estimates:?}, rounding {rounding}");
+        }
+    }
+    assert_eq!(short_cpus(8, "0", (0, 5), (5, 7)), 0, "no I/O vCPU");
+    assert_eq!(short_cpus(8, "0", (3, 0), (5, 7)), 8, "no compute vCPU");
+}
+
+/// Equations 1 and 2: alpha is 1/8, on the new sample.
+#[test]
+fn estimates_are_averages_of_run_time() {
+    let mut cast = Cast::default();
+    cast.vcpu(0, 0, 0, &BUSY);
+    cast.vcpu(1, 0, 0, &BUSY);
+    let vms = [vm(0, Class::Latency, 100, 1), vm(1, Class::Batch, 100, 1)];
+    let mut m = machine(Shape::flat(2), &vms, cast, &[]);
+    m.run_until(299 * MS).unwrap();
+    // D4: from the weights, half of two CPUs each.
+    let before = peek(&mut m, |p| (p.var("estimated_io"), p.var("estimated_cpu")));
+    assert_eq!(before, (300 * MS, 300 * MS));
+    peek(&mut m, |p| {
+        p.set_var("estimated_io", 80 * MS);
+        p.set_var("estimated_cpu", 0);
+    });
+    m.run_until(301 * MS).unwrap();
+    peek(&mut m, |p| {
+        assert_eq!(p.var("estimated_io"), 70 * MS + 300 * MS / 8);
+        assert_eq!(p.var("estimated_cpu"), 300 * MS / 8);
+    });
+}
+
+/// Property 4: samples are run time, so two saturated groups keep whatever sizes they started with.
+#[test]
+fn saturated_groups_lock_themselves() {
+    for (weight, start) in [(700, 1), (100, 4)] {
+        let mut cast = Cast::default();
+        for i in 0..8 {
+            cast.vcpu(0, i, 0, &BUSY);
+            cast.vcpu(1, i, 0, &BUSY);
+        }
+        let vms = [
+            vm(0, Class::Latency, 100, 8),
+            vm(1, Class::Batch, weight, 8),
+        ];
+        let mut m = machine(Shape::flat(8), &vms, cast, &[]);
+        for s in 1..=8 {
+            m.run_until(s * 1000 * MS).unwrap();
+            assert_eq!(peek(&mut m, |p| p.var("nr_short")), start, "after {s} s");
+        }
+        m.check().unwrap();
+    }
+}
+
+/// Unsaturated, they converge to equal utilisation from any start: demands of 5 and 7 of 16 CPUs give 7.
+#[test]
+fn unsaturated_groups_converge() {
+    for weights in [(1, 100), (100, 1), (100, 100)] {
+        let mut cast = Cast::default();
+        for i in 0..14u32 {
+            let start = u64::from(i) * 700_000;
+            if i < 10 {
+                cast.vcpu(0, i, start, &naps(5 * MS, 5 * MS));
+            }
+            cast.vcpu(1, i, start, &naps(5 * MS, 5 * MS));
+        }
+        let vms = [
+            vm(0, Class::Latency, weights.0, 10),
+            vm(1, Class::Batch, weights.1, 14),
+        ];
+        let mut m = machine(Shape::flat(16), &vms, cast, &[]);
+        m.run_until(15_000 * MS).unwrap();
+        m.check().unwrap();
+        assert_eq!(peek(&mut m, |p| p.var("nr_short")), 7, "from {weights:?}");
+    }
+}
+
+/// Binding: I/O vCPUs (of a mixed VM the reserved ones) on SP only, the others on LP only; on SP nobody is boosted.
+#[test]
+fn vcpus_stay_in_their_groups() {
+    let mut cast = Cast::default();
+    for i in 0..4u32 {
+        let start = u64::from(i) * 300_000;
+        cast.vcpu(0, i, start, &naps(MS, 2 * MS));
+        cast.vcpu(1, i, start, &BUSY);
+        cast.vcpu(2, i, start, &naps(4 * MS, 3 * MS));
+    }
+    for s in &mut cast.scripts {
+        s.spec.io = s.spec.vm == Some(2) && s.spec.vcpu == 0;
+    }
+    let vms = [
+        vm(0, Class::Latency, 100, 4),
+        vm(1, Class::Batch, 100, 4),
+        vm(2, Class::Mixed, 100, 4),
+    ];
+    let mut m = machine(Shape::flat(6), &vms, cast, &[]);
+    let mut seen = [0u32; 3];
+    // The groups are made 0.1 ms after the last VM's last vCPU has come.
+    for step in 2..1500u64 {
+        m.run_until(step * 1_300_000).unwrap();
+        peek(&mut m, |p| {
+            for cpu in 0..6 {
+                let curr = p.curr(cpu);
+                if curr == 0 {
+                    continue;
+                }
+                let kind = p.vcpu(curr, "kind");
+                let short = p.get("pcpus_by_cpu", cpu, "short_slices") == 1;
+                assert_eq!(kind == IO_KIND, short, "CPU {cpu} at step {step}");
+                assert!(!short || p.vcpu(curr, "pri") != BOOST);
+                seen[kind as usize] += 1;
+            }
+            for index in 1..p.var("vcpus_used") as u32 {
+                let mixed = p.vcpu(index, "slot") == 3;
+                let io = p.vcpu(index, "kind") == IO_KIND;
+                if mixed && io {
+                    seen[0] += 1;
+                }
+            }
+        });
+    }
+    m.check().unwrap();
+    assert!(seen[1] > 1000 && seen[2] > 1000, "{seen:?}");
+    assert_eq!(seen[0], 1498, "exactly one reserved vCPU");
+}
+
+/// Slices: 5 ms on SP, 30 ms on LP, and one CPU alone has the short one for I/O vCPUs (D3).
+#[test]
+fn slices_are_short_and_long() {
+    let two = |class| {
+        let mut cast = Cast::default();
+        for i in 0..2 {
+            cast.vcpu(0, i, 0, &BUSY);
+        }
+        let mut m = machine(Shape::flat(1), &[vm(0, class, 100, 2)], cast, &[]);
+        m.run_until(MS).unwrap();
+        peek(&mut m, |p| {
+            p.get("pcpus_by_cpu", 0, "slice_end") - p.vcpu(p.curr(0), "switched_in")
+        })
+    };
+    assert_eq!(two(Class::Latency), 5 * MS);
+    assert_eq!(two(Class::Batch), 30 * MS);
+}
+
+/// D11 and equation 5: whoever is switched in on SP has the smallest IO_Boost of those that wait in its class.
+#[test]
+fn the_io_group_is_served_by_io_boost() {
+    let mut cast = Cast::default();
+    for i in 0..4 {
+        cast.vcpu(0, i, 0, &BUSY);
+    }
+    cast.vcpu(1, 0, 0, &BUSY);
+    let vms = [vm(0, Class::Latency, 100, 4), vm(1, Class::Batch, 100, 1)];
+    let mut m = machine(Shape::flat(2), &vms, cast, &[]);
+    m.run_until(5 * MS).unwrap();
+    let (mut last, mut checked) = (0, 0);
+    for step in 0..30_000u64 {
+        m.run_until(5 * MS + step * 100_000).unwrap();
+        let now = 5 * MS + step * 100_000;
+        let curr = peek(&mut m, |p| p.curr(0));
+        // After an accounting classes are new, and the queue is sorted at the next tick, up to 10 ms later.
+        if curr == last || curr == 0 || now % (30 * MS) < 10 * MS + MS / 2 {
+            last = curr;
+            continue;
+        }
+        last = curr;
+        peek(&mut m, |p| {
+            for other in 1..p.var("vcpus_used") as u32 {
+                if other == curr || p.vcpu(other, "kind") != IO_KIND {
+                    continue;
+                }
+                let better = p.vcpu(other, "pri") < p.vcpu(curr, "pri");
+                let same = p.vcpu(other, "pri") == p.vcpu(curr, "pri");
+                let first = p.vcpu(other, "io_boost") < p.vcpu(curr, "io_boost");
+                assert!(
+                    !(same && first) && !better,
+                    "vCPU {other} was before {curr}"
+                );
+                checked += 1;
+            }
+        });
+    }
+    m.check().unwrap();
+    assert!(checked > 150, "{checked}");
+}
+
+/// Equations 5, 6 and 7 in numbers: a lone I/O vCPU that burns 10 credits a turn.
+#[test]
+fn io_boost_follows_its_equations() {
+    let mut cast = Cast::default();
+    // The first VM's vCPU is placed on CPU 1, which will be LP, the second one's on CPU 0: nobody has to move.
+    cast.vcpu(0, 0, 0, &BUSY);
+    cast.vcpu(1, 0, 0, &naps(MS, 9 * MS));
+    let vms = [vm(0, Class::Batch, 100, 1), vm(1, Class::Latency, 100, 1)];
+    let mut m = machine(Shape::flat(2), &vms, cast, &[]);
+    let boost = |m: &mut Machine<Cast>| {
+        peek(m, |p| {
+            let io = (1..3).find(|v| p.vcpu(*v, "kind") == IO_KIND).unwrap();
+            (p.vcpu(io, "io_boost"), p.vcpu(io, "history_load"))
+        })
+    };
+    const ONE: u64 = 1 << 32;
+    // Turns at 0, 10 and 20 ms of the first period: 10, 20 and 30 credits used so far.
+    m.run_until(5 * MS).unwrap();
+    assert_eq!(boost(&mut m), (ONE / 10, 0));
+    m.run_until(25 * MS).unwrap();
+    assert_eq!(boost(&mut m), (ONE / 10 + ONE / 20 + ONE / 30, 0));
+    m.run_until(29 * MS + MS / 2 + 40 * MS).unwrap();
+    // Two periods are over; in the third one turn so far.
+    let per_period = ONE / 10 + ONE / 20 + ONE / 30;
+    assert_eq!(boost(&mut m), (2 * per_period + ONE / 10, 60));
+    // Equation 7 at the first partition: ten periods of 30 credits.
+    m.run_until(300 * MS).unwrap();
+    assert_eq!(boost(&mut m), (ONE / 300, 300));
+}
+
+/// Two packages of two cores of two threads. Busy vCPUs bound to CPUs 0, 1, 2 and 4; on some of them one more waits
+/// that may also run on CPU 0. CPU 0's own one sleeps at 1 ms, before any tick, and CPU 0 looks for work.
+struct Thief {
+    /// CPUs on which somebody waits.
+    waiters: Vec<u32>,
+    /// Difference of historyBusy between the victims and CPU 0, in 1/256 credit.
+    difference: Vec<(u32, i64)>,
+    params: Vec<(&'static str, &'static str)>,
+    /// Somebody else waits on CPU 0 in class OVER.
+    exhausted: bool,
+    /// loadAvg of the waiters, in 1/256 credit.
+    loads: Vec<u64>,
+}
+
+impl Thief {
+    fn new(waiters: &[u32]) -> Thief {
+        Thief {
+            waiters: waiters.to_vec(),
+            difference: Vec::new(),
+            params: Vec::new(),
+            exhausted: false,
+            loads: Vec::new(),
+        }
+    }
+
+    /// Which waiter CPU 0 took, by its place in `waiters`; none: `None`.
+    fn runs(&self) -> Option<usize> {
+        let mut cast = Cast::default();
+        let sleeper = [
+            Action::Compute { ns: MS },
+            Action::SleepUntil { at: 1000 * MS },
+        ];
+        let mut vms = Vec::new();
+        let mut allowed = Vec::new();
+        let mut add = |cast: &mut Cast, start, actions: &[Action], cpus: &[u32]| {
+            let n = vms.len() as u32;
+            cast.vcpu(n, 0, start, actions);
+            vms.push(vm(n, Class::Batch, 100, 1));
+            allowed.push(cpus.to_vec());
+        };
+        add(&mut cast, 0, &sleeper, &[0]);
+        for cpu in [1, 2, 4] {
+            add(&mut cast, 0, &BUSY, &[cpu]);
+        }
+        let first = 4 + u32::from(self.exhausted);
+        if self.exhausted {
+            add(&mut cast, 100_000, &BUSY, &[0]);
+        }
+        for (i, cpu) in self.waiters.iter().enumerate() {
+            add(&mut cast, 200_000 + i as u64 * 10_000, &BUSY, &[*cpu, 0]);
+            // A helper thread of its VM waits where it was born; a vCPU would be placed.
+            let s = cast.scripts.last_mut().expect("just added");
+            (s.on, s.spec.role) = (*cpu, Role::Emulator);
+        }
+        cast.masks = allowed;
+        let shape = Shape {
+            nodes: 1,
+            packages: 2,
+            llcs: 1,
+            cores: 2,
+            threads: 2,
+        };
+        let mut m = machine(shape, &vms, cast, &self.params);
+        m.run_until(MS - 1).unwrap();
+        let base = 1000i64 << LOAD_BITS;
+        let index_of = |p: &Peek, vm: u32| {
+            let all = 1..p.var("vcpus_used") as u32;
+            let mut found = all.filter(|v| p.vcpu(*v, "slot") == u64::from(vm) + 1);
+            found.next().expect("it was born")
+        };
+        peek(&mut m, |p| {
+            p.set("pcpus_by_cpu", 0, "history_busy", base as u64);
+            for cpu in [1, 2, 4] {
+                p.set("pcpus_by_cpu", cpu, "history_busy", base as u64);
+            }
+            for (cpu, d) in &self.difference {
+                p.set("pcpus_by_cpu", *cpu, "history_busy", (base + d) as u64);
+            }
+            if self.exhausted {
+                p.set("vcpus", index_of(p, 4), "pri", OVER);
+            }
+            for (i, load) in self.loads.iter().enumerate() {
+                p.set("vcpus", index_of(p, first + i as u32), "load_avg", *load);
+            }
+            assert_eq!(p.curr(0), index_of(p, 0));
+        });
+        m.run_until(MS).unwrap();
+        m.check().unwrap();
+        peek(&mut m, |p| {
+            let curr = p.curr(0);
+            (0..self.waiters.len()).find(|i| index_of(p, first + *i as u32) == curr)
+        })
+    }
+}
+
+const A: i64 = 40 << LOAD_BITS;
+const B: i64 = 80 << LOAD_BITS;
+
+/// Section 5.4: its core first and without a threshold, then the package beyond A, then other packages beyond B.
+#[test]
+fn victims_are_sought_in_eight_steps() {
+    let case = |waiters: &[u32], difference: &[(u32, i64)]| Thief {
+        difference: difference.to_vec(),
+        ..Thief::new(waiters)
+    };
+    assert_eq!(case(&[], &[]).runs(), None);
+    // Step 2, though the others are far busier.
+    let all = [(2, 9 * A), (4, 9 * B)];
+    assert_eq!(case(&[4, 2, 1], &all).runs(), Some(2));
+    // Steps 3 and 4: strictly more than A.
+    assert_eq!(case(&[4, 2], &[(2, A + 1), (4, 9 * B)]).runs(), Some(1));
+    assert_eq!(case(&[2], &[(2, A)]).runs(), None);
+    // Steps 5 and 6: to the other package if this one has nothing worth it, strictly more than B.
+    assert_eq!(case(&[2, 4], &[(2, A), (4, B + 1)]).runs(), Some(1));
+    assert_eq!(case(&[2, 4], &[(2, A), (4, B)]).runs(), None);
+    // D13: a victim with nothing to take is none, however busy.
+    assert_eq!(case(&[4], &[(2, 9 * A), (4, B + 1)]).runs(), Some(0));
+}
+
+/// D13b: thresholds in per cent of a CPU are three times as many credits.
+#[test]
+fn thresholds_can_mean_per_cent() {
+    let case = |difference| Thief {
+        difference: vec![(2, difference)],
+        params: vec![("percent_thresholds", "1")],
+        ..Thief::new(&[2])
+    };
+    assert_eq!(case(3 * A).runs(), None);
+    assert_eq!(case(3 * A + 1).runs(), Some(0));
+}
+
+/// Equation 9: the vCPU whose move leaves the loads nearest to each other; of equals the one that waits longest (D15).
+#[test]
+fn the_vcpu_that_evens_out_is_taken() {
+    let case = |loads: &[u64], difference: u64| {
+        let loads: Vec<u64> = loads.iter().map(|l| l << LOAD_BITS).collect();
+        Thief {
+            difference: vec![(2, (difference << LOAD_BITS) as i64)],
+            loads,
+            ..Thief::new(&[2, 2, 2])
+        }
+        .runs()
+    };
+    // 2 × 50 is 100: 40 and 70 are worse.
+    assert_eq!(case(&[40, 50, 70], 100), Some(1));
+    // 2 × 70 - 100 = 40 is nearer than 100 - 2 × 20 = 60.
+    assert_eq!(case(&[20, 70, 0], 100), Some(1));
+    assert_eq!(case(&[45, 55, 45], 100), Some(0));
+    assert_eq!(case(&[200, 55, 55], 100), Some(1));
+    // D15b: with an idle thief the best is taken though it overshoots.
+    assert_eq!(case(&[300, 200, 250], 100), Some(1));
+}
+
+/// D12: a CPU left with an exhausted vCPU looks for a better one, unless told that only idle CPUs do. D15b: such a CPU
+/// may refuse what overshoots.
+#[test]
+fn a_thief_with_exhausted_work_is_choosy() {
+    let case = |load: u64, params: &[(&'static str, &'static str)]| Thief {
+        difference: vec![(2, 100 << LOAD_BITS)],
+        loads: vec![load << LOAD_BITS],
+        params: params.to_vec(),
+        exhausted: true,
+        ..Thief::new(&[2])
+    };
+    assert_eq!(case(50, &[]).runs(), Some(0));
+    assert_eq!(case(100, &[]).runs(), Some(0));
+    assert_eq!(case(50, &[("idle_only", "1")]).runs(), None);
+    assert_eq!(case(99, &[("refuse_overshoot", "1")]).runs(), Some(0));
+    assert_eq!(case(100, &[("refuse_overshoot", "1")]).runs(), None);
+}
+
+/// Property 7: the groups do not help each other: an idle SP leaves work waiting on LP until the next partition.
+#[test]
+fn groups_do_not_help_each_other() {
+    let mut cast = Cast::default();
+    cast.vcpu(0, 0, 0, &naps(MS, 400 * MS));
+    for i in 0..4 {
+        cast.vcpu(1, i, 0, &BUSY);
+    }
+    let vms = [vm(0, Class::Latency, 400, 1), vm(1, Class::Batch, 400, 4)];
+    let mut m = machine(Shape::flat(4), &vms, cast, &[]);
+    m.run_until(250 * MS).unwrap();
+    peek(&mut m, |p| {
+        assert_eq!(p.var("nr_short"), 2);
+        assert_eq!((p.curr(0), p.curr(1)), (0, 0), "SP is idle");
+        for cpu in [2, 3] {
+            assert_eq!(p.vcpu(p.curr(cpu), "kind"), CPU_KIND);
+        }
+    });
+    // Their demand then takes all but the one CPU that an I/O vCPU is promised.
+    m.run_until(6000 * MS).unwrap();
+    assert_eq!(peek(&mut m, |p| p.var("nr_short")), 1);
+    m.check().unwrap();
+}

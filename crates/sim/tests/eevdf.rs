@@ -207,16 +207,17 @@ fn bound(slice_ns: f64, tick_ns: f64) -> f64 {
 }
 
 /// Over `ms` of hogs: the largest lag, as a part of its bound, and the number of dispatches. Whoever is chosen is owed
-/// service, up to the rounding of one division per charge.
+/// service, up to rounding: each charge is rounded down to a virtual ns, which is weight / 1024 ns of run time.
 fn hold(setting: &Setting, slice_ns: f64, nice: &[i32], ms: u64) -> (f64, u64) {
     let threads: Vec<_> = nice.iter().map(|n| hog(*n)).collect();
     let run = run(setting, &threads, ms);
     let tick_ns = 1e9 / f64::from(setting.hz);
     let (mut worst, mut dispatches) = (0.0f64, 0);
-    // All threads are there from the second tick on; what they are owed from before is theirs.
+    let coarse = nice.iter().map(|n| weight(*n)).fold(0.0, f64::max) / 1024.0;
+    // Threads start within the first microsecond.
     lags(&run, nice, |at, chosen, lag| {
         dispatches += 1;
-        let rounding = 1e3 + dispatches as f64;
+        let rounding = 1e3 + coarse * dispatches as f64;
         assert!(
             lag[chosen] >= -rounding,
             "at {at} ns thread {chosen} of {nice:?} was chosen with lag {}",

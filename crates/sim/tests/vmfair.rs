@@ -246,3 +246,23 @@ fn nobody_waits_for_ever() {
         m["split.run_delay.max"] / MS
     );
 }
+
+/// A VM uses its cap, no more and no less where it is contended for or not; the others get the rest.
+#[test]
+fn caps_are_kept() {
+    for (cap, cores, want) in [
+        ("0.5 CPUs", 4, 0.5),
+        ("1.5 CPUs", 4, 1.5),
+        ("0.6 CPUs", 2, 0.6),
+    ] {
+        let text = format!(
+            "[host]\ncores = {cores}\n{HOG}{}cap = \"{cap}\"\n{}",
+            vm("capped", 2, 100, "batch", "hog"),
+            vm("free", 2, 100, "batch", "hog")
+        );
+        let m = run(&text, 1);
+        assert_near(m["capped.cpu"], want, 0.02, cap);
+        let rest = f64::min(2.0, f64::from(cores) - want);
+        assert_near(m["free.cpu"], rest, 0.02, "beside it");
+    }
+}

@@ -8,12 +8,34 @@ use crate::scx::kernel::MachineSpec;
 use crate::sim::Machine;
 use crate::workload::api::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
-use berth_scenario::model::{Class, Scenario, Vm};
+use berth_scenario::model::{Class, HostCost, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
+/// A guest's own costs: speeds and caches are those of the physical CPU under it, which passes them on.
+fn inside(host: &HostCost) -> HostCost {
+    HostCost {
+        smt_ppm: 0,
+        speed_ppm: Vec::new(),
+        cache: None,
+        ..host.clone()
+    }
+}
+
+/// The largest working set of a VM's tasks; none: the host's default.
+fn working_set(scenario: &Scenario, vm: &Vm) -> Option<u64> {
+    let tasks = vm.tasks.iter().filter_map(|t| scenario.tasks.get(t));
+    tasks.filter_map(|t| t.working_set).max()
+}
+
 /// The thread of a vCPU on the host, as the VM's manager starts it.
-fn thread(m: &Machine<ScenarioWorkload>, vm: &Vm, instance: &VmInstance, vcpu: u32) -> TaskSpec {
+fn thread(
+    m: &Machine<ScenarioWorkload>,
+    vm: &Vm,
+    instance: &VmInstance,
+    vcpu: u32,
+    working_set: Option<u64>,
+) -> TaskSpec {
     TaskSpec {
         name: format!("{}/{vcpu}", instance.name),
         vm: Some(instance.ordinal),
@@ -22,6 +44,7 @@ fn thread(m: &Machine<ScenarioWorkload>, vm: &Vm, instance: &VmInstance, vcpu: u
         io: vm.class == Class::Mixed && vcpu < vm.reserved_vcpus,
         nice: vm.nice,
         affinity: m.kernel().mask(&vm.affinity),
+        working_set,
         ..TaskSpec::default()
     }
 }
@@ -35,14 +58,17 @@ pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, op
         }
         let machine = MachineSpec {
             hz: vm.guest.hz,
-            cost: scenario.host.cost.clone(),
+            cost: inside(&scenario.host.cost),
             tasks: m.workload.guest_tasks(instance.ordinal),
             // Each guest has random numbers of its own.
             seed: seed ^ (u64::from(instance.ordinal) + 1) << 32,
             mutation: opts.mutation,
             ..MachineSpec::new(Shape::flat(vm.vcpus.max(1)))
         };
-        let threads = (0..vm.vcpus).map(|v| thread(m, vm, &instance, v)).collect();
+        let set = working_set(scenario, vm);
+        let threads = (0..vm.vcpus)
+            .map(|v| thread(m, vm, &instance, v, set))
+            .collect();
         let mut spec = GuestSpec::new(machine, threads);
         spec.ple_window_ns = if vm.guest.ple {
             vm.guest.ple_window_ns

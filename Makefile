@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance fidelity compare docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,12 @@ same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1
 
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
 	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
+
+fidelity: setup-sim ## simulator against the kept records of a real kernel; writes docs/fidelity-table.md
+	cargo run --release -q -p berth-cli -- compare crates/compare/set --check -q --out $(OUT) --markdown docs/fidelity-table.md
+
+compare: setup-sim setup-lab ## the same, after recording the real kernel anew in the lab (about an hour)
+	cargo run --release -q -p berth-cli -- compare crates/compare/set --record all -q --out $(OUT) --markdown docs/fidelity-table.md
 
 docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
 	@tools/docs

@@ -12,6 +12,7 @@ use berth_report::progress::Bar;
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::Place;
 use berth_results::write;
+use berth_scenario::model::{HostCost, Scenario};
 use berth_scenario::profile::Profile;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,9 @@ const EXAMPLES: &str = "Examples:
 
 A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.
 Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a run failed, 130 interrupted.";
+
+/// Below the heading of a page.
+const MADE_BY: &str = "Made by `make fidelity` (`berth compare crates/compare/set --markdown docs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: not judged.";
 
 /// What an emulated machine does in a bearable time.
 const SHORT: Lengths = Lengths {
@@ -177,7 +181,7 @@ fn finish(
     }
     if let Some(path) = &args.markdown {
         let page = format!(
-            "{}\n{}",
+            "# Fidelity: the table\n\n{MADE_BY}\n\n{}\n{}",
             markdown::summary(all, bounds),
             markdown::scenarios(all, &reasons)
         );
@@ -199,16 +203,15 @@ fn finish(
 
 /// Runs the plan in the simulator.
 fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
-    if args.costs == "lab" {
-        let cost = Profile::named("lab").map_err(Failure::Run)?.cost;
-        for variant in &mut plan.variants {
-            variant.scenario.host.cost = cost.clone();
-            let changed = variant
-                .arms
-                .iter_mut()
-                .filter_map(|a| a.arm.scenario.as_mut());
-            changed.for_each(|scenario| scenario.host.cost = cost.clone());
-        }
+    let cost = match args.costs.as_str() {
+        "lab" => Some(Profile::named("lab").map_err(Failure::Run)?.cost),
+        _ => None,
+    };
+    for variant in &mut plan.variants {
+        adapt(&mut variant.scenario, cost.as_ref());
+        let changed = variant.arms.iter_mut();
+        let changed = changed.filter_map(|a| a.arm.scenario.as_mut());
+        changed.for_each(|scenario| adapt(scenario, cost.as_ref()));
     }
     let simulator = Simulator::prepare(plan, false)?;
     let talk = !args.run.quiet && std::io::stderr().is_terminal();
@@ -225,6 +228,16 @@ fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
     }
     let results = plan.results(Place::Sim, "", args.run.command(), outcome.records, true);
     first(results)
+}
+
+/// The lab folds a VM's tasks onto its vCPU threads, and has costs of its own: so does the simulator here.
+fn adapt(scenario: &mut Scenario, cost: Option<&HostCost>) {
+    for vm in &mut scenario.vms {
+        vm.guest.policy = "none".into();
+    }
+    if let Some(cost) = cost {
+        scenario.host.cost = cost.clone();
+    }
 }
 
 fn first(results: Results) -> Result<Experiment, Failure> {
@@ -289,22 +302,25 @@ fn of_set(
     let sim = simulate(args, &mut planned)?;
     let order: Vec<String> = sim.arms.iter().map(|a| a.name.clone()).collect();
     let lab = record.experiment(&planned.name, &order);
-    stale(&sim, &lab, &planned.name, notes);
+    stale(&sim, &lab, notes);
     Ok(Some(compare(&sim, &lab, bounds)))
 }
 
 /// Policies that have changed since the kernel was recorded.
-fn stale(sim: &Experiment, lab: &Experiment, name: &str, notes: &mut Vec<String>) {
+fn stale(sim: &Experiment, lab: &Experiment, notes: &mut Vec<String>) {
     for arm in &lab.arms {
         let now = sim.arms.iter().find(|a| a.name == arm.name);
         if let Some(now) = now
             && arm.policy != "linux"
             && now.hash != arm.hash
         {
-            notes.push(format!(
-                "{name}: {} is not the object that was recorded; --record all records it again",
+            let note = format!(
+                "{}: another build than was recorded, or a changed policy; --record all records it again",
                 arm.name
-            ));
+            );
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
         }
     }
 }

@@ -33,6 +33,10 @@ pub struct Args {
     #[arg(long)]
     fetch: bool,
 
+    /// Measure what events cost in the VM, and print (or write) the simulator's cost profile `lab`; no scenario is run
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    measure_costs: Option<String>,
+
     /// Look for newer kernels and emulators, even if there are some in the cache
     #[arg(long)]
     refresh: bool,
@@ -78,6 +82,15 @@ pub fn run(args: &Args) -> Done {
     let rule = KernelRule::parse(&args.kernel).map_err(input)?;
     if args.fetch {
         return fetch(args, &rule);
+    }
+    if let Some(file) = &args.measure_costs {
+        let profile = crate::costs::measure(&args.run, &args.kernel, args.jobs)?;
+        if file == "-" {
+            output::print(&profile);
+            return Ok(());
+        }
+        return berth_results::write::atomic(Path::new(file), profile.as_bytes())
+            .map_err(|e| Failure::Run(e.to_string()));
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run, &policies::shipped(), lengths)?;

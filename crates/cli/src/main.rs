@@ -3,6 +3,8 @@
 mod calibrate;
 mod combinations;
 mod compare;
+#[cfg(feature = "kernel")]
+mod costs;
 mod exit;
 mod interrupt;
 #[cfg(feature = "kernel")]

@@ -2,6 +2,7 @@
 //! Simulator beside real kernel: the same scenario, arm by arm and metric by metric, judged by bounds that were written
 //! down before the first run.
 pub mod bounds;
+pub mod costs;
 pub mod judge;
 pub mod known;
 pub mod markdown;

@@ -27,6 +27,8 @@ pub enum Stream {
     /// Sizes of the chunks of a work pool, in the order in which they are taken: the same work, whoever does it.
     /// Home: VM ordinal, or the number of VMs for the host.
     Pool { home: u32, pool: u32 },
+    /// Where the host's timer ticks lie, seen from the start of the run.
+    Ticks,
 }
 
 impl Stream {
@@ -48,6 +50,7 @@ impl Stream {
             Stream::Pool { home, pool } => {
                 (5 << 60) | (u64::from(pool & 0xfff_ffff) << 32) | u64::from(home)
             }
+            Stream::Ticks => 6 << 60,
         }
     }
 }

@@ -113,6 +113,18 @@ pub struct HostCost {
     pub migrate_other_node_ns: Nanos,
     /// From the wake-up's kick of an idle or preempted CPU until that CPU enters its scheduler.
     pub wake_ipi_ns: Nanos,
+    /// From a wake-up until the CPU that it happens on enters its scheduler: interrupt, wake-up, way out. Of a profile
+    /// only, like the two that follow.
+    pub wake_ns: Nanos,
+    /// From a timer tick that ends a slice until the CPU enters its scheduler. Anything above 0 makes a slice that is a
+    /// multiple of a tick end one tick later, as it does on real machines.
+    pub tick_ns: Nanos,
+    /// As `wake_ns`, in addition, if a client's request wakes.
+    pub request_ns: Nanos,
+    /// CPU time that a thread spends on having slept, besides its work.
+    pub sleep_ns: Nanos,
+    /// How much later than that of the CPU before it a CPU's timer ticks.
+    pub tick_skew_ns: Nanos,
     /// Into a guest and out of it again.
     pub vm_entry_ns: Nanos,
     pub vm_exit_ns: Nanos,

@@ -23,6 +23,7 @@ use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::policy::Policy;
 use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
+use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::{Host, Hz, Scenario, VmRole};
 use berth_scenario::placement::instances;
 use hdrhistogram::Histogram;
@@ -83,6 +84,13 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
         },
         hz: host.hz,
         cost: host.cost.clone(),
+        tick_phase_ns: match host.hz {
+            // A real machine's ticks know nothing of when the work begins.
+            Hz::Ticks(hz) => {
+                Rng::new(seed, Stream::Ticks).below(1_000_000_000 / u64::from(hz.max(1)))
+            }
+            Hz::Exact => 0,
+        },
         tasks: 64,
         seed,
         mutation: opts.mutation,

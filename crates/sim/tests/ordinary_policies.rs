@@ -138,6 +138,11 @@ fn spec() -> MachineSpec {
         migrate_same_node_ns: 3000,
         migrate_other_node_ns: 9000,
         wake_ipi_ns: 2000,
+        wake_ns: 700,
+        request_ns: 400,
+        tick_ns: 200,
+        sleep_ns: 900,
+        tick_skew_ns: 300,
         ..HostCost::default()
     };
     spec

@@ -57,6 +57,8 @@ pub struct MachineSpec {
     pub shape: Shape,
     pub hz: Hz,
     pub cost: HostCost,
+    /// Time of the first tick, ns.
+    pub tick_phase_ns: Nanos,
     /// Tasks expected: room in one piece.
     pub tasks: usize,
     pub seed: u64,
@@ -72,6 +74,7 @@ impl MachineSpec {
             shape,
             hz: Hz::Ticks(1000),
             cost: HostCost::default(),
+            tick_phase_ns: 0,
             tasks: 64,
             seed: 1,
             mutation: None,
@@ -124,6 +127,10 @@ pub struct Kernel {
     pub cost: HostCost,
     /// Speeds and caches, if they make a difference.
     pub hardware: Option<Box<super::hardware::Hardware>>,
+    /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
+    pub waking_ns: Nanos,
+    /// What comes on top if that wakes somebody: it is a client's request.
+    pub request_ns: Nanos,
     pub hz: Hz,
     /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
     pub grid: Grid,
@@ -246,11 +253,14 @@ impl Kernel {
             sources,
             cost: spec.cost.clone(),
             hardware: super::hardware::Hardware::new(spec, &topo),
+            waking_ns: 0,
+            request_ns: 0,
             hz: spec.hz,
             grid: Grid::new(match spec.hz {
                 Hz::Ticks(hz) => hz,
                 Hz::Exact => 1000,
-            }),
+            })
+            .beginning_at(spec.tick_phase_ns),
             idle: IdleMasks::new(&topo),
             dsqs: DsqTable::new(nr, topo.nr_nodes()),
             kicks: Kicks::new(nr),

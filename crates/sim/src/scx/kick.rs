@@ -52,9 +52,9 @@ impl Handle {
     pub fn resched(mut self, cpu: CpuId) {
         let here = cpu == self.exec;
         let at = if here {
-            self.now
+            self.now + self.waking_ns
         } else {
-            self.now + self.cost.wake_ipi_ns
+            self.now + self.waking_ns + self.cost.wake_ipi_ns
         };
         let c = &mut self.cpus[cpu as usize];
         if at < c.resched_at {

@@ -394,6 +394,9 @@ impl Handle {
         if k.cpus[cpu as usize].last_task != next {
             cost = k.cost.switch_ns;
         }
+        if woken {
+            cost += k.cost.sleep_ns;
+        }
         let from = k.tasks.hot[next as usize].last_cpu;
         if from != cpu && from != NONE {
             let distance = k.topo.distance(from, cpu);

@@ -13,12 +13,14 @@ use berth_scenario::model::Hz;
 /// How long a task of the fair class runs while others of it wait, ns.
 const FAIR_SLICE: Nanos = 2_800_000;
 
-/// Ticks on a grid that begins at 0.
+/// Ticks on a grid that begins at 0, or a little later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     hz: u32,
     /// ns between ticks if that is a whole number, else 0.
     period: Nanos,
+    /// The first one.
+    begin: Nanos,
 }
 
 impl Grid {
@@ -29,16 +31,24 @@ impl Grid {
         Grid {
             hz,
             period: if whole { 1_000_000_000 / hz as u64 } else { 0 },
+            begin: 0,
         }
+    }
+
+    /// The same grid, later.
+    pub fn beginning_at(self, begin: Nanos) -> Self {
+        Grid { begin, ..self }
     }
 
     /// First tick at or after `t`.
     #[inline]
     pub fn at_or_after(self, t: Nanos) -> Nanos {
-        match self.period {
-            0 => uneven(t, self.hz),
-            period => t.div_ceil(period).saturating_mul(period),
-        }
+        let since = t.saturating_sub(self.begin);
+        let tick = match self.period {
+            0 => uneven(since, self.hz),
+            period => since.div_ceil(period).saturating_mul(period),
+        };
+        tick.saturating_add(self.begin)
     }
 }
 
@@ -88,6 +98,10 @@ impl Handle {
         let exact = self.hz == Hz::Exact || self.wrong(Mutation::ExactSlices);
         if exact && class == SchedClass::Ext {
             let slice = self.tasks.ts(c.curr).scx.slice;
+            // Used up, and the scheduler is on its way: nothing to find out until it is there.
+            if slice == 0 && c.resched_at > self.now && c.resched_at != NEVER {
+                return c.resched_at;
+            }
             return c.exec_start.saturating_add(slice).max(self.now);
         }
         if self.wrong(Mutation::TickRelative) {
@@ -95,14 +109,20 @@ impl Handle {
             return c.since + ((self.now - c.since) / period + 1) * period;
         }
         if self.real_ticks || class != SchedClass::Ext || self.bypass {
-            return self.grid.at_or_after(self.now + 1);
+            return self.tick_after(cpu, self.now + 1);
         }
         match self.tasks.ts(c.curr).scx.slice {
             SLICE_INF => NEVER,
-            slice => self
-                .grid
-                .at_or_after(c.exec_start.saturating_add(slice).max(self.now + 1)),
+            slice => self.tick_after(cpu, c.exec_start.saturating_add(slice).max(self.now + 1)),
         }
+    }
+
+    /// The CPU's first tick at or after `t`.
+    #[inline]
+    fn tick_after(self, cpu: CpuId, t: Nanos) -> Nanos {
+        let later = self.cost.tick_skew_ns * u64::from(cpu);
+        let tick = self.grid.at_or_after(t.saturating_sub(later));
+        tick.saturating_add(later)
     }
 
     /// The timer interrupt.
@@ -112,6 +132,7 @@ impl Handle {
             return;
         };
         self.update_curr(cpu);
+        self.waking_ns = self.cost.tick_ns;
         let curr = self.cpus[cpu as usize].curr;
         match class {
             SchedClass::Ext => {
@@ -135,6 +156,7 @@ impl Handle {
         }
         self.refresh_tick(cpu);
         self.irq_work();
+        self.waking_ns = 0;
     }
 
     /// Bring what a policy can read of a running task up to the CPU's last tick (or scheduling point): needed
@@ -146,9 +168,9 @@ impl Handle {
         if self.real_ticks || self.cpus[cpu as usize].is_idle() {
             return;
         }
-        let next = self.grid.at_or_after(self.now + 1);
+        let next = self.tick_after(cpu, self.now + 1);
         let last = next.saturating_sub(1_000_000_000 / hz as u64 + 1);
-        let last = self.grid.at_or_after(last).min(self.now);
+        let last = self.tick_after(cpu, last).min(self.now);
         let c = &self.cpus[cpu as usize];
         if last > c.exec_start && last < self.now {
             let now = self.now;
@@ -168,6 +190,10 @@ mod tests {
         assert_eq!(Grid::new(250).at_or_after(0), 0);
         assert_eq!(Grid::new(250).at_or_after(1), 4_000_000);
         assert_eq!(Grid::new(250).at_or_after(4_000_000), 4_000_000);
+        let later = Grid::new(250).beginning_at(1_500_000);
+        assert_eq!(later.at_or_after(0), 1_500_000);
+        assert_eq!(later.at_or_after(1_500_000), 1_500_000);
+        assert_eq!(later.at_or_after(1_500_001), 5_500_000);
         // 300 Hz: 0, 3333333, 6666666, 10000000.
         assert_eq!(Grid::new(300).at_or_after(1), 3_333_333);
         assert_eq!(Grid::new(300).at_or_after(3_333_333), 3_333_333);

@@ -47,6 +47,10 @@ impl Handle {
     /// A task becomes runnable: choose a run queue, enqueue, preempt, do deferred work.
     fn activate(mut self, task: TaskId, wake_flags: u64, enq_flags: u64, woken: bool) {
         let now = self.now;
+        let outer = self.waking_ns;
+        if woken {
+            self.waking_ns = self.cost.wake_ns + self.request_ns;
+        }
         let hot = &mut self.tasks.hot[task as usize];
         hot.life = Life::Runnable;
         hot.queued_at = now;
@@ -89,6 +93,7 @@ impl Handle {
             self.run_deferred(at);
         }
         self.irq_work();
+        self.waking_ns = outer;
     }
 
     /// The task waits on its run queue from now on.

@@ -223,6 +223,12 @@ impl Ctx {
         self.k.release(task)
     }
 
+    /// What is woken from now until the same is said again with `false`, is woken by a client's request.
+    #[inline]
+    pub(crate) fn by_request(&mut self, request: bool) {
+        self.k.request_ns = if request { self.k.cost.request_ns } else { 0 };
+    }
+
     /// An interrupt's handler takes this much of the present CPU's time, ns: the running task's work is put off
     /// by it (its slice pays, as without IRQ time accounting); on an idle CPU, that of the next task. Returns
     /// the instant at which the handler is done: what it causes should be an event ([`Ctx::at`]) then.

@@ -68,7 +68,9 @@ impl ScenarioWorkload {
         if self.net.is_some() {
             self.send_in(message, now, ctx);
         } else {
+            ctx.by_request(true);
             self.send(home, queue, message, ctx);
+            ctx.by_request(false);
         }
         let stream = &mut self.clients.streams[from.stream as usize];
         if stream.is_open()

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, and the cost profile
+//! that follows from them. The policies that are compared later are not looked at.
+use berth_results::experiment::Results;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Turn of an emulated CPU: `TURN_US` of the lab's VM.
+const TURN_NS: f64 = 50_000.0;
+
+/// A scenario that measures something.
+#[derive(Debug)]
+pub struct Case {
+    pub name: &'static str,
+    pub scenario: &'static str,
+    /// Metrics read from it.
+    metrics: &'static [&'static str],
+}
+
+const SLEEPER: Case = Case {
+    name: "sleeper",
+    scenario: include_str!("../costs/sleeper.toml"),
+    metrics: &[
+        "sleeper.wakeup.p50",
+        "sleeper.wakeup.p99",
+        "sleeper.wakeup.count",
+        "sleeper.cpu",
+        "sleeper.work",
+    ],
+};
+const PREEMPTED: Case = Case {
+    name: "preempted",
+    scenario: include_str!("../costs/preempted.toml"),
+    metrics: &["sleeper.wakeup.p50"],
+};
+const REQUEST: Case = Case {
+    name: "request",
+    scenario: include_str!("../costs/request.toml"),
+    metrics: &["web.wakeup.p50", "web.wakeup.count", "web.cpu", "web.work"],
+};
+const REMOTE: Case = Case {
+    name: "remote",
+    scenario: include_str!("../costs/remote.toml"),
+    metrics: &["receiver.wakeup.p50", "receiver.wakeup.p99"],
+};
+
+/// All of them, in the order in which they are run.
+pub const CASES: [Case; 4] = [SLEEPER, PREEMPTED, REQUEST, REMOTE];
+
+/// What a case gave: means over seeds, by metric.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub case: &'static str,
+    pub values: BTreeMap<String, f64>,
+}
+
+/// The figures of a case out of its results.
+///
+/// # Errors
+/// One of them was not measured.
+pub fn read(case: &Case, results: &Results) -> Result<BTreeMap<String, f64>, String> {
+    let missing = |what: &str| format!("case {}: {what} was not measured", case.name);
+    let e = results.experiments.first().ok_or_else(|| missing("it"))?;
+    let arm = e.arms.first().ok_or_else(|| missing("it"))?;
+    let mut values = BTreeMap::new();
+    for metric in case.metrics {
+        let value = e
+            .estimate(&arm.name, metric)
+            .ok_or_else(|| missing(metric))?;
+        values.insert((*metric).to_string(), value.mean);
+    }
+    values.insert("seconds".into(), e.setup.measure_ns as f64 / 1e9);
+    Ok(values)
+}
+
+/// The profile's text.
+pub fn profile(measured: &[Measured], kernel: &str) -> String {
+    let value = |case: &str, metric: &str| {
+        let of = measured.iter().find(|m| m.case == case);
+        of.and_then(|m| m.values.get(metric))
+            .copied()
+            .unwrap_or(0.0)
+    };
+    // CPU time besides work, per stay that began with a wake-up.
+    let beside = |case: &str, vm: &str| {
+        let get = |metric: &str| value(case, &format!("{vm}.{metric}"));
+        let cpu_ns = get("cpu") * value(case, "seconds") * 1e9;
+        (cpu_ns - get("work")) / get("wakeup.count").max(1.0)
+    };
+    let wake = value("sleeper", "sleeper.wakeup.p50");
+    let request = value("request", "web.wakeup.p50") - wake;
+    let remote = value("remote", "receiver.wakeup.p50") - wake;
+    let costs = [
+        (
+            "wake_ns",
+            wake,
+            "a sleeper's timer on an idle CPU: wake-up to running, median",
+        ),
+        (
+            "tick_ns",
+            wake,
+            "taken as a wake-up's, which has the same parts: interrupt, scheduler, switch",
+        ),
+        (
+            "request_ns",
+            request,
+            "what a client's request takes longer than that",
+        ),
+        (
+            "wake_ipi_ns",
+            remote,
+            "and a wake-up from another CPU (the emulated CPUs take turns of 50 us)",
+        ),
+        (
+            "sleep_ns",
+            beside("sleeper", "sleeper"),
+            "CPU time of a thread besides its work, per sleep",
+        ),
+    ];
+    let skew = (
+        "tick_skew_ns",
+        TURN_NS,
+        "not measured: the emulated CPUs take turns, and each takes its tick in its own",
+    );
+    let mut out = String::from(
+        "# SPDX-License-Identifier: GPL-2.0-only\n\
+         # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
+         # own scheduler, before any policy is compared. Nanoseconds of virtual time (2 ns per instruction).\n\n[cost]\n",
+    );
+    for (key, value, why) in costs.into_iter().chain([skew]) {
+        let _ = writeln!(out, "{key:<12} = {:<6} # {why}", value.max(0.0).round());
+    }
+    let _ = writeln!(out, "\n[measured]\nkernel = {kernel:?}");
+    for m in measured {
+        for (metric, value) in &m.values {
+            if metric != "seconds" {
+                let _ = writeln!(out, "\"{}: {metric}\" = {value:.4}", m.case);
+            }
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\"request: CPU time besides work, per request\" = {:.0}.0",
+        beside("request", "web")
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_scenario::profile::Profile;
+
+    #[test]
+    fn a_profile_is_what_was_measured_and_can_be_read() {
+        let case = |case, list: &[(&str, f64)]| Measured {
+            case,
+            values: list.iter().map(|(n, v)| (n.to_string(), *v)).collect(),
+        };
+        let measured = [
+            case(
+                "sleeper",
+                &[
+                    ("sleeper.wakeup.p50", 10_000.0),
+                    ("sleeper.wakeup.count", 1000.0),
+                    ("sleeper.cpu", 0.11),
+                    ("sleeper.work", 2e8),
+                    ("seconds", 2.0),
+                ],
+            ),
+            case("preempted", &[("sleeper.wakeup.p50", 13_000.0)]),
+            case("request", &[("web.wakeup.p50", 18_000.0)]),
+            case("remote", &[("receiver.wakeup.p50", 9_000.0)]),
+        ];
+        let text = profile(&measured, "7.2.1");
+        let p = Profile::parse(&text).unwrap();
+        assert_eq!((p.cost.wake_ns, p.cost.request_ns), (10_000, 8_000));
+        // Never less than nothing.
+        assert_eq!(p.cost.wake_ipi_ns, 0);
+        // 0.11 CPUs for 2 s are 220 ms, 200 of them work; 1000 sleeps.
+        assert_eq!(p.cost.sleep_ns, 20_000);
+        assert!(text.contains("kernel = \"7.2.1\""));
+    }
+}

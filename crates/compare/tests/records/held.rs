@@ -16,18 +16,6 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("set")
 }
 
-/// Files of the set that have a record.
-pub fn files() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder()).unwrap();
-    let mut files: Vec<PathBuf> = entries
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|e| e == "toml"))
-        .filter(|p| p.file_name().is_some_and(|n| n != "known.toml"))
-        .collect();
-    files.sort();
-    files
-}
-
 /// A model to compare: the right one, or one that is wrong on purpose.
 #[derive(Clone, Copy)]
 pub struct Model {

@@ -34,7 +34,7 @@ impl Default for Cache {
     }
 }
 
-/// Where `berth calibrate-host` keeps what it measured: `berth/this-host.toml` in the user's configuration folder.
+/// What is known of this host: `berth/this-host.toml` in the user's configuration folder, a file as [`Profile`] reads it.
 /// None if the user has no home.
 pub fn this_host() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
@@ -57,7 +57,7 @@ pub fn named(name: &str) -> Result<HostCost, String> {
                 .ok_or("this user has no home folder, so nothing is known of this host")?;
             let text = std::fs::read_to_string(&path).map_err(|_| {
                 format!(
-                    "this host has not been measured: run `berth calibrate-host`, which writes {}",
+                    "nothing is known of this host: there is no {}, a cost profile with a table [cost]",
                     path.display()
                 )
             })?;

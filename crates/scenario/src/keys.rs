@@ -244,7 +244,7 @@ pub static COST: Kind = Kind {
             "profile",
             "profile",
             Is("\"default\""),
-            "costs not said here: default (assumed), lab or this-host (measured)",
+            "costs not said here: default (assumed), lab, this-host",
         ),
         key(
             "switch",

@@ -75,6 +75,10 @@ pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, op
         } else {
             0
         };
+        (spec.entry_ns, spec.exit_ns) = (
+            scenario.host.cost.vm_entry_ns,
+            scenario.host.cost.vm_exit_ns,
+        );
         spec.halt_poll_ns = vm.guest.halt_poll_ns;
         m.add_guest(instance.ordinal, &instance.name, &spec);
     }

@@ -113,8 +113,9 @@ impl<W: Workload> Machine<W> {
             let Some(k) = w.guest(machine) else {
                 return false;
             };
-            let (at, slot) = k.queue.peek();
-            self.event(k, at, slot);
+            let (due, slot) = k.queue.peek();
+            debug_assert_eq!((due, true), (at, at >= w.host().now), "machine {machine}");
+            self.event(k, due, slot);
             if machine != HOST {
                 self.after_guest(k);
             }
@@ -378,6 +379,12 @@ impl WorldRef {
         };
         k.off = false;
         k.now = host.now;
+        // What its policy's timers and its watchdog have missed is due now.
+        for slot in 0..k.sources.len() as u32 {
+            if k.queue.time(slot) < host.now {
+                k.queue.set(slot, host.now);
+            }
+        }
         let Some(info) = &self.guests[vm as usize] else {
             return;
         };

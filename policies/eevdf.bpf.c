@@ -274,7 +274,7 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!e->queued)
 		rq->queued++;
 	e->queued = true;
-	slice = time_before(e->v, e->deadline) ? real_ns(e->deadline - e->v, e->weight) : 0;
+	slice = time_before(e->v, e->deadline) ? real_ns_until(e->deadline - e->v, e->weight) : 0;
 	berth_count(queued);
 	if (arrives && rq->curr) {
 		check_preempt(rq, e, cpu, overdue);
@@ -670,7 +670,9 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 		place(p, e, rq, cpu);
 		e->queued = true;
 		rq->queued++;
-		slice = time_before(e->v, e->deadline) ? real_ns(e->deadline - e->v, e->weight) : 0;
+		slice = time_before(e->v, e->deadline)
+				? real_ns_until(e->deadline - e->v, e->weight)
+				: 0;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, within_limits(e, slice ?: 1));
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, e->deadline);
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);

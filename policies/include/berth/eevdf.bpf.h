@@ -129,6 +129,15 @@ static __always_inline u64 real_ns(u64 virtual, u64 weight)
 	return virtual * weight >> UNIT;
 }
 
+/*
+ * Run time until virtual time has gone on by this much: rounded up, or the last part of a slice
+ * would be run for, and not be counted, over and over.
+ */
+static __always_inline u64 real_ns_until(u64 virtual, u64 weight)
+{
+	return (virtual * weight + (1ULL << UNIT) - 1) >> UNIT;
+}
+
 static __always_inline u64 weight_of(struct task_struct *p)
 {
 	u32 nice = p->static_prio - 100;
@@ -295,7 +304,7 @@ static __always_inline void renew_at_ticks(struct runq *rq, u64 now)
 static __always_inline u64 protection_ns(struct runq *rq)
 {
 	if (time_before(rq->v, rq->protected_to))
-		return real_ns(rq->protected_to - rq->v, rq->curr_weight) ?: 1;
+		return real_ns_until(rq->protected_to - rq->v, rq->curr_weight);
 	return berth_hz ? 1 : tick_ns;
 }
 

@@ -144,7 +144,9 @@ __noinline int eevdf_balance(s32 cpu)
 			continue;
 		detach(e, from, false);
 		place(p, e, to, cpu);
-		slice = time_before(e->v, e->deadline) ? real_ns(e->deadline - e->v, e->weight) : 0;
+		slice = time_before(e->v, e->deadline)
+				? real_ns_until(e->deadline - e->v, e->weight)
+				: 0;
 		scx_bpf_dsq_move_set_slice(BPF_FOR_EACH_ITER, slice ?: 1);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, e->deadline);
 		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0))

@@ -29,6 +29,16 @@ pub struct Case {
     pub end_ns: Nanos,
 }
 
+impl Case {
+    pub fn name(&self) -> String {
+        let ticks = self.hz.map_or("exact".to_string(), |hz| format!("{hz} Hz"));
+        format!(
+            "{} on {} CPUs, {} VMs with {}, {ticks}",
+            self.host, self.cpus, self.vms, self.guest
+        )
+    }
+}
+
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ran {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * observer: writes down when the threads of one process are woken, switched in and switched out.
+ * observer: writes down when the threads of one process are woken, moved to the run queue of another
+ * CPU, switched in and switched out, and when CPUs go idle.
  *
  * It watches the kernel's own tracepoints, so that every scheduler is measured alike, and only
  * appends records to an array; what they mean is worked out afterwards (crates/lab/src/observe.rs).
@@ -15,6 +16,7 @@ char _license[] SEC("license") = "GPL";
 enum kind {
 	KIND_WAKING = 1,
 	KIND_SWITCH = 2,
+	KIND_MOVE = 3,
 };
 
 enum flag {
@@ -26,8 +28,8 @@ enum flag {
 struct record {
 	u64 ns;	  /* CLOCK_MONOTONIC */
 	u32 prev; /* thread switched out, 0: not of the process */
-	u32 next; /* thread switched in or woken, 0: not of the process */
-	u16 cpu;
+	u32 next; /* thread switched in, woken or moved, 0: not of the process */
+	u16 cpu;  /* that switches, or whose run queue the thread belongs to */
 	u16 kind;
 	u32 flags;
 };
@@ -51,7 +53,7 @@ struct {
 	__type(value, struct record);
 } records SEC(".maps");
 
-static void append(struct control *c, enum kind kind, u32 prev, u32 next, u32 flags)
+static void append(struct control *c, enum kind kind, u32 cpu, u32 prev, u32 next, u32 flags)
 {
 	u32 i = __sync_fetch_and_add(&c->next, 1);
 	struct record *r;
@@ -64,7 +66,7 @@ static void append(struct control *c, enum kind kind, u32 prev, u32 next, u32 fl
 	r->ns = bpf_ktime_get_ns();
 	r->prev = prev;
 	r->next = next;
-	r->cpu = bpf_get_smp_processor_id();
+	r->cpu = cpu;
 	r->kind = kind;
 	r->flags = flags;
 }
@@ -83,7 +85,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		out = prev->pid;
 	if (next->tgid == c->tgid)
 		in = next->pid;
-	if (!out && !in)
+	/* Between two threads outside the process nothing changes for those inside. */
+	if (!out && !in && next->pid && prev->pid)
 		return 0;
 	if (preempt || !prev_state)
 		flags |= FLAG_RUNNABLE;
@@ -91,7 +94,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		flags |= FLAG_IDLE;
 	if (!prev->pid)
 		flags |= FLAG_WAS_IDLE;
-	append(c, KIND_SWITCH, out, in, flags);
+	append(c, KIND_SWITCH, bpf_get_smp_processor_id(), out, in, flags);
 	return 0;
 }
 
@@ -102,7 +105,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	struct control *c = bpf_map_lookup_elem(&control, &zero);
 
 	if (c && c->tgid && p->tgid == c->tgid)
-		append(c, KIND_WAKING, 0, p->pid, 0);
+		append(c, KIND_WAKING, p->thread_info.cpu, 0, p->pid, 0);
 	return 0;
 }
 
@@ -113,6 +116,17 @@ int BPF_PROG(on_new, struct task_struct *p)
 	struct control *c = bpf_map_lookup_elem(&control, &zero);
 
 	if (c && c->tgid && p->tgid == c->tgid)
-		append(c, KIND_WAKING, 0, p->pid, 0);
+		append(c, KIND_WAKING, p->thread_info.cpu, 0, p->pid, 0);
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_move, struct task_struct *p, int to)
+{
+	u32 zero = 0;
+	struct control *c = bpf_map_lookup_elem(&control, &zero);
+
+	if (c && c->tgid && p->tgid == c->tgid)
+		append(c, KIND_MOVE, to, 0, p->pid, 0);
 	return 0;
 }

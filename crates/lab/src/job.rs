@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the outside asks of a VM, and what it answers: one JSON file each way.
+use berth_results::detail::{Distribution, Wait, WorstWait};
 use berth_scenario::model::Scenario;
 use berth_scx::{ExitRecord, LoadOptions};
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,10 @@ pub struct SeedRun {
     pub metrics: BTreeMap<String, f64>,
     /// What a reader of the results must know of this run.
     pub notes: Vec<String>,
+    /// Who waited for whom, the worst wait of each group, distributions: as in a run's record.
+    pub waits: Vec<Wait>,
+    pub worst: Vec<WorstWait>,
+    pub times: BTreeMap<String, Distribution>,
 }
 
 /// A policy's life in the VM.

@@ -3,7 +3,9 @@
 //!
 //! A boot's file system holds the `berth` binary itself as first process ([`guest::main`]), the policy objects and a
 //! job. One boot runs one arm with one seed; [`run::run`] boots as many as a comparison needs, two at a time.
+mod account;
 pub mod assets;
+mod cast;
 mod error;
 pub mod guest;
 pub mod initramfs;
@@ -12,6 +14,7 @@ mod observe;
 mod progress;
 pub mod run;
 mod scenario;
+mod strip;
 #[cfg(test)]
 mod testing;
 pub mod vm;

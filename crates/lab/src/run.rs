@@ -273,6 +273,7 @@ impl Lab<'_> {
         let records = boot.answer.runs.into_iter().map(|run| {
             let mut record = RunRecord::new(Place::Lab, &arm.name, run.seed, run.metrics);
             record.hash = boot.hash.clone();
+            (record.waits, record.worst, record.times) = (run.waits, run.worst, run.times);
             record.notes = run.notes.into_iter().chain(notes.clone()).collect();
             record
         });

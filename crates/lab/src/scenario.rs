@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scenario's work inside the VM, by the load generator, with the policy told who its threads are.
+use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
+use crate::strip;
 use berth_loadgen::{NO_STAYS, Options};
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
@@ -37,6 +39,9 @@ pub(crate) fn perform(
         seed,
         metrics: outcome.metrics,
         notes: outcome.notes,
+        waits: Vec::new(),
+        worst: Vec::new(),
+        times: BTreeMap::new(),
     };
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
     for (name, now) in counters(policy.as_deref())? {
@@ -46,14 +51,19 @@ pub(crate) fn perform(
     }
     match observer.and_then(Observer::finish) {
         Ok((records, lost)) => {
-            let group = |g: usize| scenario.vms[g].name.clone();
-            let seen = observe::metrics(&records, &outcome.threads, &group, outcome.window_ns);
-            run.metrics.extend(seen);
+            let cast = Cast::new(scenario, &outcome.threads);
+            let seen = observe::replay(&records, &cast, outcome.window_ns);
+            run.metrics.extend(seen.metrics(&cast));
+            run.times = seen.times(&cast);
             run.notes.retain(|n| n != NO_STAYS);
             if lost > 0 {
                 run.notes.push(format!(
-                    "the observer's memory was full: the last {lost} switches and wake-ups are missing; use a shorter run.measure"
+                    "the observer's memory was full: the last {lost} switches and wake-ups are missing, and who waited for whom is not known; use a shorter run.measure"
                 ));
+            } else {
+                let start = outcome.window_ns.0.saturating_sub(scenario.run.warmup_ns);
+                run.waits = seen.waits(&cast);
+                run.worst = strip::worst(&records, &seen, &cast, start);
             }
         }
         Err(e) => {

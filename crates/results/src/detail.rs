@@ -14,7 +14,8 @@ pub const HOST: &str = "host";
 
 /// Time that threads of one VM stood in run queues while something else had the CPU.
 ///
-/// The sum over the causes of a waiter is its run delay in the measured window, to the nanosecond.
+/// The sum over the causes of a waiter is its run delay in the measured window: in the simulator to the nanosecond, in
+/// the lab the kernel's own (schedstat), so interruptions by kernel threads and clients are in it, as [`HOST`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// A VM, a group of VMs (where there are too many to tell apart), or [`HOST`].
@@ -63,6 +64,41 @@ pub struct Strip {
     pub threads: Vec<(String, String)>,
     /// CPU, index into `threads`, start after `from_ns`, length; in order of CPU and time. Idle time is left out.
     pub ran: Vec<[u64; 4]>,
+}
+
+/// What a strip shows of the time before and after the end of a worst wait, ns.
+pub const STRIP_BEFORE_NS: u64 = 45_000_000;
+pub const STRIP_AFTER_NS: u64 = 5_000_000;
+/// CPUs that a strip shows, at most.
+pub const STRIP_CPUS: u32 = 64;
+
+/// The CPUs that a strip shows of this many: those around the one that was waited for.
+pub fn strip_cpus(cpu: u32, all: u32) -> std::ops::Range<u32> {
+    let shown = all.min(STRIP_CPUS);
+    let first = cpu.saturating_sub(shown / 2).min(all - shown);
+    first..first + shown
+}
+
+impl Strip {
+    /// Which threads had this CPU between two times (ns since the start of the run), and how long: the eight longest.
+    pub fn behind(&self, cpu: u32, from_ns: u64, to_ns: u64) -> Vec<(String, u64)> {
+        let mut sums = std::collections::BTreeMap::<u64, u64>::new();
+        for [of, thread, at, ns] in &self.ran {
+            let begin = (self.from_ns + at).max(from_ns);
+            let end = (self.from_ns + at + ns).min(to_ns);
+            if *of == u64::from(cpu) && end > begin {
+                *sums.entry(*thread).or_default() += end - begin;
+            }
+        }
+        let named = |(thread, ns): (u64, u64)| {
+            let (name, _) = self.threads.get(thread as usize)?;
+            Some((name.clone(), ns))
+        };
+        let mut list: Vec<(String, u64)> = sums.into_iter().filter_map(named).collect();
+        list.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        list.truncate(8);
+        list
+    }
 }
 
 /// A distribution of times, in logarithmic steps of 1/16 of a power of two (4.5 %).

@@ -2,10 +2,9 @@
 //! What a run keeps beside its metrics: who waited for whom, the worst waits, distributions, values over time.
 use crate::scx::identity::VmSpec;
 use crate::scx::kernel::Handle;
-use crate::stats::blame::Resolution;
 use crate::stats::recent;
 use crate::stats::{Times, bounds};
-use berth_results::detail::{COSTS, Distribution, HOST, IDLE, OTHERS, Strip, Wait, WorstWait};
+use berth_results::detail::{Distribution, HOST, Strip, Wait, WorstWait};
 use berth_scenario::model::Scenario;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -15,33 +14,9 @@ pub const PARTS: u64 = 40;
 
 /// The accounts of waiting, settled: rows that are not zero.
 pub fn waits(k: Handle, scenario: &Scenario, vms: &[VmSpec]) -> Vec<Wait> {
-    let blame = &k.stats.blame;
-    let classes = blame.classes();
-    let mut names: Vec<String> = match blame.resolution {
-        Resolution::Vm => vms.iter().map(|v| v.name.clone()).collect(),
-        Resolution::Group | Resolution::FirstGroups => {
-            scenario.vms.iter().map(|g| g.name.clone()).collect()
-        }
-    };
-    names.resize(classes - 1, String::new());
-    if let (Resolution::FirstGroups, Some(last)) = (blame.resolution, names.last_mut()) {
-        *last = OTHERS.into();
-    }
-    names.extend([HOST, IDLE, COSTS].map(String::from));
-    let mut waits = Vec::new();
-    for waiter in 0..classes {
-        for (cause, name) in names.iter().enumerate() {
-            let ns = blame.between(waiter, cause);
-            if ns > 0 {
-                waits.push(Wait {
-                    waiter: names[waiter].clone(),
-                    cause: name.clone(),
-                    ns,
-                });
-            }
-        }
-    }
-    waits
+    let vms: Vec<&str> = vms.iter().map(|v| v.name.as_str()).collect();
+    let groups: Vec<&str> = scenario.vms.iter().map(|g| g.name.as_str()).collect();
+    k.stats.blame.waits(&vms, &groups)
 }
 
 fn group_name(scenario: &Scenario, group: u32) -> String {
@@ -71,30 +46,11 @@ pub fn worst(k: Handle, scenario: &Scenario) -> Vec<WorstWait> {
             from_ns: w.from,
             to_ns: w.to,
             unfinished: w.unfinished,
-            behind: behind(&strip, w),
+            behind: strip.behind(w.cpu, w.from, w.to),
             strip: Some(strip),
         }
     };
     k.recent.worst().map(of).collect()
-}
-
-/// Who had the CPU during the wait, as far as the strip shows it.
-fn behind(strip: &Strip, w: &recent::Worst) -> Vec<(String, u64)> {
-    let mut sums = BTreeMap::<u64, u64>::new();
-    for [cpu, thread, at, ns] in &strip.ran {
-        let begin = (strip.from_ns + at).max(w.from);
-        let end = (strip.from_ns + at + ns).min(w.to);
-        if *cpu == u64::from(w.cpu) && end > begin {
-            *sums.entry(*thread).or_default() += end - begin;
-        }
-    }
-    let mut list: Vec<(String, u64)> = sums
-        .into_iter()
-        .map(|(thread, ns)| (strip.threads[thread as usize].0.clone(), ns))
-        .collect();
-    list.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    list.truncate(8);
-    list
 }
 
 /// A histogram in the steps of the results.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
+mod waits;
+
 use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::job::{Answer, Work};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy, Single, run, single};
@@ -16,12 +18,13 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 7] = [
+const CASES: [(&str, Case); 8] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),
+    ("who waited for whom", waits::known),
     ("two boots give the same bytes", same_bytes),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
@@ -29,8 +32,10 @@ const CASES: [(&str, Case); 7] = [
 static NEVER: AtomicBool = AtomicBool::new(false);
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 
+/// All cases, or (`BERTH_LAB_CASES`) those on the default kernel whose name has this text.
 pub fn run_all() -> ExitCode {
     let lines = std::env::var("BERTH_LAB_KERNELS").unwrap_or_else(|_| "6.18,7.0".to_string());
+    let wanted = std::env::var("BERTH_LAB_CASES").unwrap_or_default();
     let mut failed = 0;
     let mut report = |name: &str, started: Instant, result: Result<String, String>| {
         let seconds = started.elapsed().as_secs_f64();
@@ -58,7 +63,7 @@ pub fn run_all() -> ExitCode {
                 assets.qemu.describe(),
                 assets.kernel.release
             );
-            for (name, case) in CASES {
+            for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&wanted)) {
                 report(name, Instant::now(), case(&assets));
             }
         }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is counted while a machine runs: per VM, and for the host's own threads. No allocation after
 //! the VMs are known.
-pub mod blame;
 pub mod recent;
 
 use crate::machine::Distance;
 use crate::workload::api::{Nanos, VmId};
-use blame::Blame;
+use berth_results::blame::Blame;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 

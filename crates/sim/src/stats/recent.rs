@@ -3,13 +3,9 @@
 //! with what ran around it.
 use crate::trace::{Event, Kind};
 use crate::workload::api::{CpuId, Nanos, TaskId};
+use berth_results::detail::{STRIP_AFTER_NS, STRIP_BEFORE_NS, strip_cpus};
 use std::collections::BTreeMap;
 
-/// What is kept around the end of a worst wait: this long before, and after.
-const BEFORE_NS: Nanos = 45_000_000;
-const AFTER_NS: Nanos = 5_000_000;
-/// CPUs that a strip shows, at most.
-const CPUS: u32 = 64;
 /// Events of the ring, per CPU and in all.
 const EVENTS_PER_CPU: usize = 256;
 const EVENTS: std::ops::RangeInclusive<usize> = 4096..=65_536;
@@ -100,7 +96,7 @@ impl Recent {
     /// A wait longer than all of its group before; its strip is cut when what follows it is known, too.
     #[cold]
     pub fn keep(&mut self, worst: Worst) {
-        self.due = self.due.min(worst.to + AFTER_NS);
+        self.due = self.due.min(worst.to + STRIP_AFTER_NS);
         self.pending.retain(|w| w.group != worst.group);
         self.pending.push(worst);
     }
@@ -138,20 +134,19 @@ impl Recent {
         names: &dyn Fn(TaskId) -> (String, u32),
     ) -> Strip {
         // CPUs around the one it waited for.
-        let shown = nr_cpus.min(CPUS);
-        let first = worst.cpu.saturating_sub(shown / 2).min(nr_cpus - shown);
+        let shown = strip_cpus(worst.cpu, nr_cpus);
         // With the ring shorter than that, from its oldest event.
         let oldest = if self.next > self.ring.len() {
             self.events().next().map_or(0, |e| e.at_ns)
         } else {
             0
         };
-        let from = worst.to.saturating_sub(BEFORE_NS).max(oldest);
-        let to = now.min(worst.to + AFTER_NS);
+        let from = worst.to.saturating_sub(STRIP_BEFORE_NS).max(oldest);
+        let to = now.min(worst.to + STRIP_AFTER_NS);
         let mut strip = Strip {
             from,
             to,
-            cpus: first..first + shown,
+            cpus: shown.clone(),
             ..Strip::default()
         };
         let mut threads = BTreeMap::<TaskId, u64>::new();
@@ -161,7 +156,7 @@ impl Recent {
                 return;
             };
             let (a, b) = (a.max(from), b.min(to));
-            if b <= a || cpu < first || cpu >= first + shown {
+            if b <= a || !shown.contains(&cpu) {
                 return;
             }
             let next = threads.len() as u64;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who waited for whom: each nanosecond that a thread stands in a run queue is charged to what has that queue's CPU.
 //!
+//! One account for both worlds: the simulator keeps it while it runs, the lab from its observer's log.
+//!
 //! The CPU is the one whose run queue the thread belongs to (`task_cpu`), also while the thread is in a shared queue
 //! or in the policy's custody; when it moves to another CPU's run queue, the account moves with it. What has the CPU
 //! is a VM, the host's own threads, idleness, or the cost of a switch.
@@ -8,7 +10,10 @@
 //! Nothing is remembered per thread: per CPU it is counted how many threads of each class wait, and when the CPU
 //! changes to something else, that many times the span is added. A thread that joins in the middle of a span
 //! subtracts the part it did not see. All sums are exact; a switch costs as many additions as classes wait there.
-use crate::workload::api::{CpuId, Nanos};
+use crate::detail::{COSTS, HOST, IDLE, OTHERS, Wait};
+
+type CpuId = u32;
+type Nanos = u64;
 
 /// Classes that are told apart, at most: one bit each.
 const CLASSES: usize = 64;
@@ -99,20 +104,24 @@ impl Blame {
     }
 
     /// Classes: VMs or groups, then the host.
+    #[inline]
     pub fn classes(&self) -> usize {
         self.nr_vm_classes + 1
     }
 
     /// Causes: the classes, idleness, switching.
+    #[inline]
     pub fn causes(&self) -> usize {
         self.nr_vm_classes + 3
     }
 
+    #[inline]
     pub fn class_of(&self, entry: u32) -> usize {
         self.class_of[entry as usize] as usize
     }
 
     /// Time that threads of class `waiter` waited while `cause` had their CPU, as of the last [`Blame::settle`].
+    #[inline]
     pub fn between(&self, waiter: usize, cause: usize) -> Nanos {
         self.ns[waiter * self.causes() + cause]
     }
@@ -234,6 +243,34 @@ impl Blame {
         (0..self.spans.len() as u32).for_each(|cpu| self.close(cpu, now));
     }
 
+    /// The accounts, settled: rows that are not zero. Names of all VMs, and of all groups.
+    pub fn waits(&self, vms: &[&str], groups: &[&str]) -> Vec<Wait> {
+        let classes = self.classes();
+        let mut names: Vec<&str> = match self.resolution {
+            Resolution::Vm => vms.to_vec(),
+            Resolution::Group | Resolution::FirstGroups => groups.to_vec(),
+        };
+        names.resize(classes - 1, "");
+        if let (Resolution::FirstGroups, Some(last)) = (self.resolution, names.last_mut()) {
+            *last = OTHERS;
+        }
+        names.extend([HOST, IDLE, COSTS]);
+        let mut waits = Vec::new();
+        for waiter in 0..classes {
+            for (cause, name) in names.iter().enumerate() {
+                let ns = self.between(waiter, cause);
+                if ns > 0 {
+                    waits.push(Wait {
+                        waiter: names[waiter].to_string(),
+                        cause: (*name).to_string(),
+                        ns,
+                    });
+                }
+            }
+        }
+        waits
+    }
+
     /// Forget the accounts (after [`Blame::settle`]), not who waits.
     pub fn reset(&mut self) {
         self.ns.fill(0);
@@ -261,6 +298,21 @@ mod tests {
         assert_eq!(row(0), [0, 5, 0, 20, 0]);
         assert_eq!(row(1), [13, 0, 0, 0, 1]);
         assert_eq!(row(2), [0, 0, 0, 9, 0]);
+        let told = b.waits(&["a", "b"], &["g"]);
+        let told: Vec<_> = told
+            .iter()
+            .map(|w| (w.waiter.as_str(), w.cause.as_str(), w.ns))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("a", "b", 5),
+                ("a", IDLE, 20),
+                ("b", "a", 13),
+                ("b", COSTS, 1),
+                (HOST, IDLE, 9)
+            ]
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod exit;
 mod interrupt;
 #[cfg(feature = "kernel")]
 mod lab;
+mod ls;
 mod options;
 mod output;
 mod paper;
@@ -42,6 +43,8 @@ enum Verb {
     Lab(lab::Args),
     /// Simulator beside real kernel, judged by bounds written down beforehand
     Compare(compare::Args),
+    /// The virtual machines of this host, and who of them waits
+    Ls(ls::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// Kept results, shown again
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Ls(args) => ls::run(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),

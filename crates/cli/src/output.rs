@@ -26,6 +26,16 @@ pub fn print(text: &str) {
     }
 }
 
+/// Prints facts as JSON.
+///
+/// # Errors
+/// A value that JSON cannot hold.
+pub fn json(value: &impl serde::Serialize) -> Done {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Run(e.to_string()))?;
+    print(&format!("{text}\n"));
+    Ok(())
+}
+
 /// What standard output can show. Not a terminal, or NO_COLOR set: no colour, 100 columns.
 pub fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables, sentences and progress for the terminal. Nothing here computes statistics.
 pub mod findings;
+pub mod host;
 pub mod html;
 pub mod perfetto;
 pub mod progress;

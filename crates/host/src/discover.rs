@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Finds the VMs of a host, of any VMM, without configuration; scan after scan, cheaply.
+//!
+//! A scan reads all of a process once. Later scans only list numbers and inodes, and read again what is new, what is another
+//! process or thread now, and what was not certain yet. A process that is no VM is looked at again while it is young, while
+//! it holds `/dev/kvm`, when debugfs names it, and otherwise every [`LOOK_AGAIN`]th scan.
+use crate::debugfs::Table;
+use crate::dir::Dir;
+use crate::files::{self, KvmFiles};
+use crate::model::{Blind, Evidence, Proof, Role, Snapshot, TaskId, Thread, Vm, Vmm};
+use crate::name::{self, Identity};
+use crate::procfile::{self, PF_KTHREAD, number};
+use crate::roles::{self, Facts, Whole};
+use crate::root::Root;
+use crate::threads::{self, Seen};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+/// Scans between two looks at a process that never looked like a VM.
+pub const LOOK_AGAIN: u64 = 32;
+/// Scans during which a new process, or a VM with something uncertain, is looked at every time.
+const YOUNG: u64 = 20;
+/// Parents that are followed to find the VM a helper belongs to.
+const GENERATIONS: usize = 8;
+
+/// Finds VMs. Keeps what it knows between scans.
+#[derive(Debug)]
+pub struct Scanner {
+    root: Root,
+    known: BTreeMap<i32, Known>,
+    /// Which process a folder of debugfs belongs to.
+    makers: BTreeMap<String, i32>,
+    scans: u64,
+}
+
+/// A process.
+#[derive(Debug)]
+struct Known {
+    inode: u64,
+    start: u64,
+    ppid: i32,
+    since: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A thread of the kernel; with the process it says it works for.
+    Kernel {
+        serves: Option<i32>,
+    },
+    /// No VM, as far as is known.
+    Plain {
+        device: bool,
+        hidden: bool,
+        scope: Option<String>,
+    },
+    Vm(Box<Machine>),
+}
+
+/// A process that runs a VM.
+#[derive(Debug)]
+struct Machine {
+    identity: Identity,
+    proof: Proof,
+    cgroup: String,
+    files: Option<KvmFiles>,
+    threads: Vec<Seen>,
+    helpers: BTreeMap<i32, Helper>,
+    /// Scan of the last change.
+    changed: u64,
+    /// Roles rest on hints.
+    uncertain: bool,
+    vm: Arc<Vm>,
+}
+
+/// Another process, or a thread of the kernel, that works for a VM.
+#[derive(Debug)]
+struct Helper {
+    inode: u64,
+    evidence: Evidence,
+    threads: Vec<Seen>,
+}
+
+impl Scanner {
+    pub fn new(root: Root) -> Scanner {
+        Scanner {
+            root,
+            known: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            scans: 0,
+        }
+    }
+
+    /// Looks at the host once.
+    ///
+    /// # Errors
+    /// /proc cannot be listed. Processes that end meanwhile, or that cannot be read, are no error.
+    pub fn scan(&mut self) -> io::Result<Snapshot> {
+        let proc = self.root.proc()?;
+        let mut now = Vec::with_capacity(self.known.len());
+        proc.list(|name, inode| {
+            if let Some(pid) = number(name).and_then(|n| i32::try_from(n).ok()) {
+                now.push((pid, inode));
+            }
+        })?;
+        now.sort_unstable();
+        let alive = |pid: &i32| now.binary_search_by_key(pid, |n| n.0).is_ok();
+        self.known.retain(|pid, _| alive(pid));
+        let debugfs = Table::read(&self.root, &proc, &mut self.makers);
+        self.scans += 1;
+        for (pid, inode) in now {
+            self.look(&proc, &debugfs, pid, inode);
+        }
+        self.find_helpers(&proc);
+        Ok(self.snapshot())
+    }
+
+    /// Brings one process up to date.
+    fn look(&mut self, proc: &Dir, debugfs: &Table, pid: i32, inode: u64) {
+        let scans = self.scans;
+        if let Some(known) = self.known.get_mut(&pid)
+            && known.inode == inode
+        {
+            let fresh = match &mut known.kind {
+                Kind::Kernel { .. } => true,
+                Kind::Plain { device, .. } => {
+                    let due = (scans + u64::from(pid.unsigned_abs())).is_multiple_of(LOOK_AGAIN);
+                    let young = scans - known.since < YOUNG;
+                    !(due || young || *device || debugfs.names(pid))
+                }
+                // Gone while it was looked at: forgotten below.
+                Kind::Vm(machine) => machine.follow(proc, debugfs, pid, scans).is_ok(),
+            };
+            if fresh {
+                return;
+            }
+        }
+        let since = self.known.get(&pid).filter(|k| k.inode == inode);
+        let since = since.map_or(scans, |k| k.since);
+        match self.inspect(proc, debugfs, pid) {
+            Some((start, ppid, kind)) => {
+                let known = Known {
+                    inode,
+                    start,
+                    ppid,
+                    since,
+                    kind,
+                };
+                self.known.insert(pid, known);
+            }
+            None => {
+                self.known.remove(&pid);
+            }
+        }
+    }
+
+    /// Looks at a process from scratch; `None` if it has ended.
+    fn inspect(&self, proc: &Dir, debugfs: &Table, pid: i32) -> Option<(u64, i32, Kind)> {
+        let process = proc.dir(&pid.to_string()).ok()?;
+        let mut buf = [0; 4096];
+        let stat = procfile::stat(process.read_record("stat", &mut buf).ok()?)?;
+        let (start, ppid) = (stat.start, stat.ppid);
+        if stat.flags & PF_KTHREAD != 0 {
+            let serves = [&b"vhost-"[..], b"kvm-pit/"]
+                .iter()
+                .find_map(|prefix| stat.comm.strip_prefix(*prefix))
+                .and_then(number)
+                .and_then(|pid| i32::try_from(pid).ok());
+            return Some((start, ppid, Kind::Kernel { serves }));
+        }
+        let comm = procfile::printable(stat.comm);
+        let files = match files::of(&process) {
+            Ok(files) => Some(files),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
+            // Ended, or its owner hides it in another way.
+            Err(_) => None,
+        };
+        let mut cgroup = [0; 4096];
+        let cgroup = process.read_record("cgroup", &mut cgroup).unwrap_or(b"");
+        let cgroup = procfile::main_cgroup(cgroup).to_string();
+        let holds = files.as_ref().map(|f| (f.vms, f.vcpus.len()));
+        let proof = match holds {
+            // A device's process may be given the VM's file by its VMM.
+            Some((1.., 0)) if self.works_for_a_vm(ppid) => None,
+            Some((1.., _)) => Some(Proof::Kvm),
+            _ if debugfs.names(pid) && self.debugfs_agrees(&process, debugfs, pid) => {
+                Some(Proof::Kvm)
+            }
+            None if stat.guest > 0 => Some(Proof::GuestTime),
+            _ => None,
+        };
+        // What has ended and waits for its parent has no files.
+        let hidden = files.is_none() && stat.state != b'Z';
+        let plain = |device| Kind::Plain {
+            device,
+            hidden,
+            scope: name::scope(&cgroup).map(String::from),
+        };
+        if proof.is_none()
+            && !hidden
+            && name::vmm(&[], &comm) == Vmm::Unknown
+            && !comm.contains("/TCG")
+        {
+            return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
+        }
+        let mut line = Vec::new();
+        // Without a command line the process's name has to do.
+        let _ = process.read("cmdline", &mut line);
+        let args = procfile::arguments(&line);
+        let mut threads = Vec::new();
+        threads::follow(&process, &mut threads).ok()?;
+        let proof = proof.or_else(|| looks_like_a_vm(&args, &comm, &threads, hidden));
+        let Some(proof) = proof else {
+            return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
+        };
+        let identity = name::identify(&args, &comm, pid, &cgroup);
+        let mut machine = Machine {
+            proof,
+            cgroup,
+            files,
+            threads,
+            helpers: BTreeMap::new(),
+            changed: self.scans,
+            uncertain: true,
+            vm: Arc::new(empty_vm(pid, start, &identity, proof)),
+            identity,
+        };
+        machine.settle(&process, debugfs, pid);
+        Some((start, ppid, Kind::Vm(Box::new(machine))))
+    }
+
+    /// True if a process of this number, or one of its parents, is a VM.
+    fn works_for_a_vm(&self, pid: i32) -> bool {
+        self.vm_above(pid).is_some()
+    }
+
+    /// The VM that a process is, or that one of its parents is.
+    fn vm_above(&self, mut pid: i32) -> Option<i32> {
+        for _ in 0..GENERATIONS {
+            let known = self.known.get(&pid)?;
+            if matches!(known.kind, Kind::Vm(_)) {
+                return Some(pid);
+            }
+            pid = known.ppid;
+        }
+        None
+    }
+
+    /// debugfs counts in the first PID namespace; it is believed if its threads are this process's.
+    fn debugfs_agrees(&self, process: &Dir, debugfs: &Table, pid: i32) -> bool {
+        let vcpus = debugfs.vcpus(pid);
+        let Ok(task) = process.dir("task") else {
+            return false;
+        };
+        !vcpus.is_empty() && vcpus.keys().all(|tid| task.dir(&tid.to_string()).is_ok())
+    }
+
+    /// Finds the processes and kernel threads that work for a VM.
+    fn find_helpers(&mut self, proc: &Dir) {
+        let mut scopes: BTreeMap<&str, i32> = BTreeMap::new();
+        let mut shared = BTreeSet::new();
+        for (pid, known) in &self.known {
+            if let Kind::Vm(machine) = &known.kind
+                && let Some(scope) = name::scope(&machine.cgroup)
+                && scopes.insert(scope, *pid).is_some()
+            {
+                shared.insert(scope);
+            }
+        }
+        let mut found: BTreeMap<i32, Vec<(i32, u64, Evidence)>> = BTreeMap::new();
+        for (pid, known) in &self.known {
+            let (vm, evidence) = match &known.kind {
+                Kind::Kernel { serves: Some(vm) } => (Some(*vm), Evidence::KernelThread),
+                Kind::Plain { scope, .. } => {
+                    let scope = scope.as_deref().filter(|s| !shared.contains(s));
+                    let by_scope = scope.and_then(|s| scopes.get(s).copied());
+                    (self.vm_above(known.ppid).or(by_scope), Evidence::Parent)
+                }
+                _ => continue,
+            };
+            if let Some(vm) = vm {
+                let helper = (*pid, known.inode, evidence);
+                found.entry(vm).or_default().push(helper);
+            }
+        }
+        let scans = self.scans;
+        for (pid, known) in &mut self.known {
+            if let Kind::Vm(machine) = &mut known.kind {
+                let helpers = found.remove(pid).unwrap_or_default();
+                if machine.follow_helpers(proc, &helpers) {
+                    machine.changed = scans;
+                    machine.rebuild(*pid);
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut vms = Vec::new();
+        let mut snapshot = Snapshot::default();
+        for known in self.known.values() {
+            match &known.kind {
+                Kind::Vm(machine) => {
+                    snapshot.blind.files += usize::from(machine.files.is_none());
+                    // Start of the process, not of a thread: the identity of the VM.
+                    debug_assert_eq!(machine.vm.start, known.start);
+                    vms.push(machine.vm.clone());
+                }
+                Kind::Plain { hidden, .. } => {
+                    snapshot.other_processes += 1;
+                    snapshot.blind.files += usize::from(*hidden);
+                }
+                Kind::Kernel { .. } => {}
+            }
+        }
+        snapshot.blind = Blind {
+            hidden: !self.known.contains_key(&1),
+            ..snapshot.blind
+        };
+        make_names_unique(&mut vms);
+        vms.sort_by(|a, b| a.name.cmp(&b.name));
+        snapshot.vms = vms;
+        snapshot
+    }
+}
+
+impl Machine {
+    /// Brings a VM up to date.
+    ///
+    /// # Errors
+    /// The process has ended.
+    fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, scans: u64) -> io::Result<()> {
+        let process = proc.dir(&pid.to_string())?;
+        let first = self.first_thread(pid);
+        if threads::follow(&process, &mut self.threads)? {
+            // Its first thread is another: so is the process.
+            if self.first_thread(pid) != first {
+                return Err(io::Error::from(io::ErrorKind::NotFound));
+            }
+            self.changed = scans;
+        } else if !self.uncertain
+            || (scans - self.changed >= YOUNG && !scans.is_multiple_of(LOOK_AGAIN))
+        {
+            return Ok(());
+        }
+        // A vCPU that was added has a file too.
+        if self.files.is_some() {
+            self.files = files::of(&process).ok().or(self.files.take());
+        }
+        self.settle(&process, debugfs, pid);
+        Ok(())
+    }
+
+    /// Inode and start of the thread that has the number of the process.
+    fn first_thread(&self, pid: i32) -> Option<(u64, u64)> {
+        let first = self.threads.iter().find(|t| t.facts.tid == pid)?;
+        Some((first.inode, first.facts.start))
+    }
+
+    /// Gives every thread its role.
+    fn settle(&mut self, process: &Dir, debugfs: &Table, pid: i32) {
+        let vcpus = debugfs.vcpus(pid);
+        for seen in &mut self.threads {
+            seen.facts.debugfs = vcpus.get(&seen.facts.tid).copied();
+        }
+        let none = BTreeMap::new();
+        let fds = self.files.as_ref().map_or(&none, |f| &f.vcpus);
+        let libvirt = self.cgroup.ends_with("/emulator");
+        threads::look_closer(process, &mut self.threads, fds, libvirt);
+        self.rebuild(pid);
+    }
+
+    /// Lists the threads of the helpers; true if anything changed.
+    fn follow_helpers(&mut self, proc: &Dir, now: &[(i32, u64, Evidence)]) -> bool {
+        let before = self.helpers.len();
+        self.helpers
+            .retain(|pid, h| now.iter().any(|n| (n.0, n.1) == (*pid, h.inode)));
+        let mut changed = self.helpers.len() != before;
+        for (pid, inode, evidence) in now {
+            let helper = self.helpers.entry(*pid).or_insert_with(|| Helper {
+                inode: *inode,
+                evidence: *evidence,
+                threads: Vec::new(),
+            });
+            let process = proc.dir(&pid.to_string());
+            changed |=
+                process.is_ok_and(|p| threads::follow(&p, &mut helper.threads).unwrap_or(false));
+        }
+        changed
+    }
+
+    /// Makes the description others see.
+    fn rebuild(&mut self, pid: i32) {
+        let files = self.files.as_ref();
+        let held = files.map(|f| f.vcpus.values().copied().collect::<BTreeSet<u32>>());
+        let whole = Whole {
+            pid,
+            // Of a VM that does not use KVM nothing is known by its files.
+            vcpus: held.filter(|_| self.proof == Proof::Kvm),
+        };
+        let facts: Vec<Facts> = self.threads.iter().map(|t| t.facts.clone()).collect();
+        let roles = roles::assign(&whole, &facts);
+        self.uncertain = whole.vcpus.as_ref().is_some_and(|indexes| {
+            let sure =
+                |r: &&(Role, Evidence)| matches!(r.0, Role::Vcpu(_)) && r.1 <= Evidence::KvmRun;
+            roles.iter().filter(sure).count() < indexes.len()
+        }) || whole.vcpus.as_ref().is_none_or(BTreeSet::is_empty);
+        let mut all: Vec<Thread> = facts
+            .iter()
+            .zip(roles)
+            .map(|(f, (role, evidence))| thread(pid, f, role, evidence))
+            .collect();
+        for (pid, helper) in &self.helpers {
+            for seen in &helper.threads {
+                let role = match helper.evidence {
+                    Evidence::KernelThread if seen.facts.comm.starts_with(b"vhost-") => Role::Vhost,
+                    Evidence::KernelThread => Role::Other,
+                    _ => Role::Emulator,
+                };
+                all.push(thread(*pid, &seen.facts, role, helper.evidence));
+            }
+        }
+        all.sort_by_key(|t| (t.role, t.id.tid));
+        let known = all
+            .iter()
+            .filter(|t| matches!(t.role, Role::Vcpu(_)))
+            .count();
+        let vcpus = whole.vcpus.map_or(known, |held| held.len().max(known));
+        let base = (*self.vm).clone();
+        self.vm = Arc::new(Vm {
+            vcpus: u32::try_from(vcpus).unwrap_or(u32::MAX),
+            threads: all,
+            cgroup: procfile::printable(self.cgroup.as_bytes()),
+            name: self.identity.name.clone(),
+            ..base
+        });
+    }
+}
+
+fn empty_vm(pid: i32, start: u64, identity: &Identity, proof: Proof) -> Vm {
+    Vm {
+        name: identity.name.clone(),
+        name_from: identity.name_from,
+        vmm: identity.vmm,
+        manager: identity.manager,
+        manager_id: identity.manager_id.clone(),
+        proof,
+        pid,
+        start,
+        cgroup: String::new(),
+        vcpus: 0,
+        threads: Vec::new(),
+    }
+}
+
+fn thread(pid: i32, facts: &Facts, role: Role, evidence: Evidence) -> Thread {
+    Thread {
+        id: TaskId {
+            pid,
+            tid: facts.tid,
+            start: facts.start,
+        },
+        name: procfile::printable(&facts.comm),
+        role,
+        evidence,
+    }
+}
+
+/// What can be said of a process whose files say nothing: they are hidden, or it does not use KVM.
+fn looks_like_a_vm(args: &[String], comm: &str, threads: &[Seen], hidden: bool) -> Option<Proof> {
+    let vmm = name::vmm(args, comm);
+    let mut named = threads
+        .iter()
+        .filter(|t| roles::vcpu_name(&t.facts.comm).is_some());
+    let looks = match hidden {
+        true => vmm != Vmm::Unknown && named.next().is_some(),
+        // Emulated CPUs; a KVM vCPU would have a file.
+        false => vmm == Vmm::Qemu && named.any(|t| t.facts.comm.ends_with(b"/TCG")),
+    };
+    looks.then_some(Proof::Looks)
+}
+
+/// Two VMs may have one name (of two managers, two namespaces): the process id tells them apart.
+fn make_names_unique(vms: &mut [Arc<Vm>]) {
+    let mut count: BTreeMap<String, usize> = BTreeMap::new();
+    for vm in vms.iter() {
+        *count.entry(vm.name.clone()).or_default() += 1;
+    }
+    for vm in vms {
+        if count.get(&vm.name).is_some_and(|n| *n > 1) {
+            let vm = Arc::make_mut(vm);
+            vm.name = format!("{}@{}", vm.name, vm.pid);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The virtual machines of this host: who they are ([`discover`]), what their threads do ([`roles`]), who waits
+//! ([`counters`], [`view`]).
+//!
+//! Everything is read from /proc and /sys, or from a recorded tree of them ([`root`], [`fixture`]); nothing is changed.
+pub mod counters;
+pub mod debugfs;
+pub mod dir;
+pub mod discover;
+pub mod files;
+pub mod fixture;
+pub mod machine;
+pub mod model;
+pub mod name;
+pub mod procfile;
+pub mod roles;
+pub mod root;
+pub mod threads;
+pub mod view;

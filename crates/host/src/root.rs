@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where /proc and /sys are: those of this machine, or a recorded tree.
+use crate::dir::Dir;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A /proc and a /sys that belong together.
+#[derive(Clone, Debug)]
+pub struct Root {
+    proc: PathBuf,
+    sys: PathBuf,
+    live: bool,
+}
+
+impl Root {
+    /// This machine's.
+    pub fn live() -> Root {
+        Root {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            live: true,
+        }
+    }
+
+    /// Those below a folder: a recorded host.
+    pub fn at(folder: &Path) -> Root {
+        Root {
+            proc: folder.join("proc"),
+            sys: folder.join("sys"),
+            live: false,
+        }
+    }
+
+    /// True for this machine: what is no file (system calls) can be asked too.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Opens /proc.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn proc(&self) -> io::Result<Dir> {
+        Dir::open(&self.proc)
+    }
+
+    /// Opens /sys.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn sys(&self) -> io::Result<Dir> {
+        Dir::open(&self.sys)
+    }
+
+    /// For messages.
+    pub fn proc_path(&self) -> &Path {
+        &self.proc
+    }
+
+    /// A file of /proc as text, ends trimmed; `None` if it cannot be read.
+    pub fn proc_text(&self, name: &str) -> Option<String> {
+        text(&self.proc().ok()?, name)
+    }
+
+    /// A file of /sys as text, ends trimmed; `None` if it cannot be read.
+    pub fn sys_text(&self, name: &str) -> Option<String> {
+        text(&self.sys().ok()?, name)
+    }
+}
+
+fn text(dir: &Dir, name: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    dir.read(name, &mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_string())
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a host looked like over a stretch of time: the facts behind `berth ls`, `explain`, `top` and their `--json`.
+use crate::counters::{Rates, Refreshed, Sampler};
+use crate::discover::Scanner;
+use crate::machine::Machine;
+use crate::model::{Role, Snapshot, Thread, Vm};
+use crate::root::Root;
+use serde::Serialize;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A host over a stretch of time.
+#[derive(Clone, Debug, Serialize)]
+pub struct View {
+    pub machine: Machine,
+    /// The stretch, in seconds.
+    pub seconds: f64,
+    /// By name.
+    pub vms: Vec<VmView>,
+    /// What ran beside the VMs.
+    pub host: HostView,
+    /// What could not be seen and what would make it seen; sentences.
+    pub notes: Vec<String>,
+}
+
+/// One VM over the stretch.
+#[derive(Clone, Debug, Serialize)]
+pub struct VmView {
+    #[serde(flatten)]
+    pub vm: Arc<Vm>,
+    /// All its threads together; `None` if it was not there twice.
+    pub rates: Option<Rates>,
+    /// Of the time it wanted to run, the part it stood in a queue (0 to 1).
+    pub run_delay: Option<f64>,
+    /// Rates of `vm.threads`, in the same order.
+    pub thread_rates: Vec<Option<Rates>>,
+}
+
+/// What is no VM.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct HostView {
+    /// CPUs used beside the VMs.
+    pub cpus: Option<f64>,
+    pub processes: usize,
+}
+
+impl VmView {
+    /// Threads that are no vCPU.
+    pub fn others(&self) -> usize {
+        let other = |t: &&Thread| !matches!(t.role, Role::Vcpu(_));
+        self.vm.threads.iter().filter(other).count()
+    }
+
+    /// Threads with their rates.
+    pub fn threads(&self) -> impl Iterator<Item = (&Thread, Option<Rates>)> {
+        self.vm
+            .threads
+            .iter()
+            .zip(self.thread_rates.iter().copied())
+    }
+}
+
+/// Watches a host.
+#[derive(Debug)]
+pub struct Watcher {
+    root: Root,
+    scanner: Scanner,
+    sampler: Sampler,
+    snapshot: Snapshot,
+    busy: Option<(Instant, u64)>,
+    host_cpus: Option<f64>,
+    seconds: f64,
+}
+
+impl Watcher {
+    pub fn new(root: Root) -> Watcher {
+        Watcher {
+            scanner: Scanner::new(root.clone()),
+            sampler: Sampler::new(root.clone()),
+            snapshot: Snapshot::default(),
+            busy: None,
+            host_cpus: None,
+            seconds: 0.0,
+            root,
+        }
+    }
+
+    /// Looks for VMs and reads counters, for at most `budget` (all of them if `None`).
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn refresh(&mut self, budget: Option<Duration>) -> io::Result<Refreshed> {
+        self.snapshot = self.scanner.scan()?;
+        let done = self.sampler.refresh(&self.snapshot, budget)?;
+        let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
+        if let Some((at, before)) = self.busy.replace(now) {
+            self.seconds = (now.0 - at).as_secs_f64();
+            let busy = now.1.saturating_sub(before) as f64 / 1e9 / self.seconds;
+            self.host_cpus = (now.1 > 0 && self.seconds > 0.0).then_some(busy);
+        }
+        Ok(done)
+    }
+
+    /// The VMs as last seen.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What happened between the last two refreshes.
+    pub fn view(&self) -> View {
+        let vms: Vec<VmView> = self.snapshot.vms.iter().map(|vm| self.of(vm)).collect();
+        let used: f64 = vms.iter().filter_map(|v| v.rates).map(|r| r.cpus).sum();
+        let mut notes = self.snapshot.blind.words();
+        let counted = self.snapshot.vms.iter().flat_map(|vm| &vm.threads);
+        if self.sampler.zeros_seen()
+            && counted
+                .filter_map(|t| self.sampler.counters(&t.id))
+                .all(|c| c.stays == 0)
+        {
+            notes.push(
+                "This kernel counts no run delay (it is built without CONFIG_SCHED_INFO).".into(),
+            );
+        }
+        View {
+            machine: Machine::read(&self.root),
+            seconds: self.seconds,
+            host: HostView {
+                cpus: self.host_cpus.map(|busy| (busy - used).max(0.0)),
+                processes: self.snapshot.other_processes,
+            },
+            vms,
+            notes,
+        }
+    }
+
+    fn of(&self, vm: &Arc<Vm>) -> VmView {
+        let rates = self.sampler.vm(vm, None);
+        VmView {
+            rates,
+            run_delay: rates.and_then(|r| r.run_delay()),
+            thread_rates: vm
+                .threads
+                .iter()
+                .map(|t| self.sampler.thread(&t.id))
+                .collect(),
+            vm: vm.clone(),
+        }
+    }
+}
+
+/// Looks at a host twice, so long apart.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn look(root: &Root, apart: Duration) -> io::Result<View> {
+    let mut watcher = Watcher::new(root.clone());
+    watcher.refresh(None)?;
+    std::thread::sleep(apart);
+    watcher.refresh(None)?;
+    Ok(watcher.view())
+}
+
+/// Time all CPUs together were busy since boot, in nanoseconds, by `/proc/stat`.
+fn busy_ns(root: &Root) -> Option<u64> {
+    let text = root.proc_text("stat")?;
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|w| w.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; guest time is in user.
+    let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|i| fields.get(*i)).sum();
+    // 1/100 s on every architecture (USER_HZ).
+    busy.checked_mul(10_000_000)
+}

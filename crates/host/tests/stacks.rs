@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every VM, every thread and its role, on the hosts written down in `fixtures/`.
+use berth_host::discover::Scanner;
+use berth_host::fixture::Fixture;
+use berth_host::model::{Role, Snapshot};
+use berth_host::root::Root;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn hosts() -> Vec<(String, Fixture)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut hosts = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let fixture = Fixture::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        hosts.push((name, fixture));
+    }
+    hosts.sort_by(|a, b| a.0.cmp(&b.0));
+    hosts
+}
+
+fn word(value: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap();
+    value.as_str().unwrap().to_string()
+}
+
+fn check(host: &str, fixture: &Fixture, snapshot: &Snapshot) {
+    let mut roles = BTreeMap::new();
+    let mut vms = BTreeMap::new();
+    for vm in &snapshot.vms {
+        let mut found = BTreeMap::from([
+            ("pid".to_string(), vm.pid.to_string()),
+            ("vcpus".to_string(), vm.vcpus.to_string()),
+            ("manager".to_string(), word(vm.manager)),
+            ("vmm".to_string(), word(vm.vmm)),
+            ("from".to_string(), word(vm.name_from)),
+            ("proof".to_string(), word(vm.proof)),
+        ]);
+        if let Some(id) = &vm.manager_id {
+            found.insert("id".to_string(), id.clone());
+        }
+        vms.insert(vm.name.clone(), found);
+        for thread in &vm.threads {
+            let twice = roles.insert(thread.id.tid, thread.role.to_string());
+            assert_eq!(
+                twice, None,
+                "{host}: thread {} is in two VMs",
+                thread.id.tid
+            );
+        }
+        let known = vm
+            .threads
+            .iter()
+            .filter(|t| matches!(t.role, Role::Vcpu(_)));
+        assert_eq!(known.count(), vm.vcpus as usize, "{host}: {}", vm.name);
+    }
+    assert_eq!(vms, fixture.vms, "{host}");
+    assert_eq!(roles, fixture.roles, "{host}");
+}
+
+#[test]
+fn every_thread_of_every_stack_has_its_role() {
+    let hosts = hosts();
+    assert!(hosts.len() >= 8);
+    for (host, fixture) in hosts {
+        let folder = tempfile::tempdir().unwrap();
+        fixture.unpack(folder.path()).unwrap();
+        let mut scanner = Scanner::new(Root::at(folder.path()));
+        // The first look, looks at what was uncertain, and after all has settled.
+        for _ in 0..70 {
+            check(&host, &fixture, &scanner.scan().unwrap());
+        }
+    }
+}
+
+#[test]
+fn names_alone_are_enough_where_they_are_honest() {
+    // The same stacks without debugfs and without anything else that needs rights.
+    let mut checked = 0;
+    for (host, fixture) in hosts() {
+        if ["hostile", "without-rights", "incus", "kvmtool", "crosvm"].contains(&host.as_str()) {
+            // Threads without names, or a VMM nobody knows: invisible to a user without rights until it has run.
+            continue;
+        }
+        let mut fixture = fixture;
+        fixture.files.retain(|path, _| {
+            !path.starts_with("sys/") && !path.ends_with("/syscall") && !path.ends_with("/fd/")
+        });
+        fixture.links.retain(|path, _| !path.contains("/fd/"));
+        let folder = tempfile::tempdir().unwrap();
+        fixture.unpack(folder.path()).unwrap();
+        let snapshot = Scanner::new(Root::at(folder.path())).scan().unwrap();
+        assert!(snapshot.blind.files > 0, "{host}");
+        for vm in fixture.vms.values_mut() {
+            let ran = fixture.files[&format!("proc/{}/stat", vm["pid"])].clone();
+            let ran = berth_host::procfile::stat(&ran).unwrap().guest > 0;
+            let proof = if ran { "guest_time" } else { "looks" };
+            vm.insert("proof".into(), proof.into());
+        }
+        check(&host, &fixture, &snapshot);
+        checked += 1;
+    }
+    assert!(checked >= 7, "{checked}");
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth ls`: a line per VM.
+use super::{columns, left, notes, right, share, shortened};
+use crate::{Style, text};
+use berth_host::view::{View, VmView};
+
+/// A VM waits too long from here on, as a part of the time it wanted to run. A proposal, not a law.
+pub const TOO_LONG: f64 = 0.05;
+
+/// The table, what its columns mean, what could not be seen, and what to look at next.
+pub fn list(view: &View, style: &Style) -> String {
+    let mut out = format!("{}\n\n", headline(view));
+    if view.vms.is_empty() {
+        out.push_str("  No virtual machine is running.\n\n");
+        out.push_str(&notes(&view.notes, style.width));
+        return out;
+    }
+    let worst = worst(view);
+    let heads = [
+        "VM",
+        "MANAGER",
+        "vCPUs",
+        "CPUS USED",
+        "RUN DELAY",
+        "MEAN WAIT",
+        "THREADS",
+    ];
+    let head = |(i, h): (usize, &&str)| if i < 2 { left(*h) } else { right(*h) };
+    let mut rows = vec![(' ', heads.iter().enumerate().map(head).collect())];
+    for vm in &view.vms {
+        let marked = worst.is_some_and(|w| w.vm.pid == vm.vm.pid);
+        rows.push((if marked { '!' } else { ' ' }, row(vm)));
+    }
+    rows.push((
+        ' ',
+        vec![
+            left("host"),
+            left("-"),
+            right("-"),
+            right(view.host.cpus.map_or("-".into(), |c| format!("{c:.2}"))),
+            right("-"),
+            right("-"),
+            right(format!("{} proc.", view.host.processes)),
+        ],
+    ));
+    for (i, line) in columns(&rows).into_iter().enumerate() {
+        out.push_str(&if i == 0 { style.bold(&line) } else { line });
+        out.push('\n');
+    }
+    let mut words = vec![
+        format!(
+            "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue (the guest sees it as \
+             steal). Mean wait: in a queue, each time.",
+            view.seconds
+        ),
+        "Threads: vCPUs + the rest (vhost, iothread, emulator). All of them count.".into(),
+        "Percentiles of wake-up latency, and who waited for whom, are not in /proc: they take BPF, which this version of ls \
+         does not use."
+            .into(),
+    ];
+    words.extend(view.notes.iter().cloned());
+    out.push('\n');
+    out.push_str(&notes(&words, style.width));
+    if let Some(vm) = worst {
+        out.push_str(&format!(
+            "\n  {} waits more than {} of its time.   berth explain {}\n",
+            vm.vm.name,
+            share(Some(TOO_LONG)),
+            quoted(&vm.vm.name)
+        ));
+    }
+    out
+}
+
+/// `kvm07 · 16 CPUs (8 P + 8 E) · 7 VMs, 40 vCPUs (2.5 per CPU) · scheduler linux · berth only watches`
+pub fn headline(view: &View) -> String {
+    let vcpus: u32 = view.vms.iter().map(|v| v.vm.vcpus).sum();
+    let per_cpu = match view.machine.cpus.len() {
+        0 => String::new(),
+        cpus => format!(" ({:.1} per CPU)", f64::from(vcpus) / cpus as f64),
+    };
+    let s = |n: usize| if n == 1 { "" } else { "s" };
+    format!(
+        "{} · {} · {} VM{}, {vcpus} vCPU{}{per_cpu} · scheduler {} · berth only watches",
+        view.machine.name,
+        view.machine.cpus_in_words(),
+        view.vms.len(),
+        s(view.vms.len()),
+        s(vcpus as usize),
+        view.machine.scheduler.name(),
+    )
+}
+
+/// The VM that waits most, if it waits too long.
+fn worst(view: &View) -> Option<&VmView> {
+    let delay = |v: &&VmView| v.run_delay.unwrap_or(0.0);
+    let worst = view
+        .vms
+        .iter()
+        .max_by(|a, b| delay(a).total_cmp(&delay(b)))?;
+    (delay(&worst) > TOO_LONG).then_some(worst)
+}
+
+fn row(vm: &VmView) -> Vec<super::Cell> {
+    let known = vm.vm.known_vcpus();
+    let vcpus = match known == vm.vm.vcpus {
+        true => vm.vm.vcpus.to_string(),
+        // Threads of some are not known.
+        false => format!("{known} of {}", vm.vm.vcpus),
+    };
+    let wait = vm.rates.and_then(|r| r.mean_wait_ns());
+    vec![
+        left(shortened(&vm.vm.name, 28)),
+        left(vm.vm.manager.word()),
+        right(vcpus),
+        right(vm.rates.map_or("-".into(), |r| format!("{:.2}", r.cpus))),
+        right(share(vm.run_delay)),
+        right(wait.map_or("-".into(), text::duration)),
+        right(format!("{known} + {}", vm.others())),
+    ]
+}
+
+/// A name as a shell takes it.
+pub fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@:".contains(c);
+    match !name.is_empty() && name.chars().all(plain) {
+        true => name.to_string(),
+        false => format!("'{}'", name.replace('\'', r"'\''")),
+    }
+}

@@ -188,6 +188,7 @@ __noinline bool eevdf_first(s32 cpu, u64 v, u64 deadline, bool protect)
 	p = rq->queued ? __COMPAT_scx_bpf_dsq_peek(cpu) : NULL;
 	if (!p || time_after(p->scx.dsq_vtime, deadline))
 		return true;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		if (time_after(p->scx.dsq_vtime, deadline))
 			break;
@@ -197,6 +198,7 @@ __noinline bool eevdf_first(s32 cpu, u64 v, u64 deadline, bool protect)
 			break;
 		}
 	}
+	bpf_rcu_read_unlock();
 	return !beaten;
 }
 
@@ -312,6 +314,7 @@ __noinline bool eevdf_hand_over(s32 cpu)
 	if (!rq)
 		return false;
 	read_sums(rq, &s);
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		e = entity_of(p);
 		if (e && !eligible(&s, e->v))
@@ -320,6 +323,7 @@ __noinline bool eevdf_hand_over(s32 cpu)
 		if (done)
 			break;
 	}
+	bpf_rcu_read_unlock();
 	return done;
 }
 
@@ -340,6 +344,7 @@ __noinline u64 eevdf_first_waiting(s32 cpu)
 	rq->head_first = !e || eligible(&s, e->v);
 	if (rq->head_first)
 		return p->scx.dsq_vtime ?: 1;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		e = entity_of(p);
 		if (e && eligible(&s, e->v)) {
@@ -347,6 +352,7 @@ __noinline u64 eevdf_first_waiting(s32 cpu)
 			break;
 		}
 	}
+	bpf_rcu_read_unlock();
 	return found;
 }
 
@@ -434,11 +440,13 @@ __noinline u64 eevdf_shortest_slice(s32 cpu)
 	struct entity *e;
 	u64 shortest = ~0ULL;
 
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		e = entity_of(p);
 		if (e && e->slice < shortest)
 			shortest = e->slice;
 	}
+	bpf_rcu_read_unlock();
 	return shortest;
 }
 

@@ -264,8 +264,9 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 	return v->io_boost < curr->io_boost;
 }
 
-/* Core 0, package 1, other package 2. */
-static __always_inline u32 distance(s32 a, s32 b)
+/* Core 0, package 1, other package 2. A function of its own: the verifiers of 6.18 and 7.0 give up
+ * on its branches inside a loop. */
+__noinline u32 distance(s32 a, s32 b)
 {
 	struct berth_cpu *x = berth_cpu(a), *y = berth_cpu(b);
 

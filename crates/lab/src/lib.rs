@@ -21,3 +21,4 @@ pub mod vm;
 
 pub use error::LabError;
 pub use progress::{Listener, Progress};
+pub use scenario::perform;

@@ -16,8 +16,12 @@ use std::path::Path;
 /// cgroup of the run inside the VM; the VMs' own lie below it.
 const CGROUPS: &str = "/sys/fs/cgroup/berth";
 
-/// Runs the scenario once.
-pub(crate) fn perform(
+/// Runs the scenario once inside a VM, under a policy that has been loaded or the kernel's own; the policy is told who
+/// the threads are.
+///
+/// # Errors
+/// The load generator could not do its work, or the policy's maps could not be read or written.
+pub fn perform(
     scenario: &Scenario,
     seed: u64,
     mut policy: Option<&mut Loaded>,

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Real kernels in throw-away VMs. Runs when BERTH_LAB=1 (as `make test` sets it), since it may download a kernel and
-//! takes a minute; else it says so and passes. BERTH_LAB_KERNELS chooses the kernel lines, e.g. `6.18,7.0`.
+//! takes a few minutes; else it says so and passes. BERTH_LAB_KERNELS chooses the kernel lines, e.g. `6.18,7.0`;
+//! BERTH_LAB_CASES the cases, by a part of their names; BERTH_LAB_POLICY one of the shipped policies.
 //!
 //! This program is also the first process inside the VMs, hence no test harness.
 mod cases;
+mod shipped;
 
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 4] = [
+const HANDLERS: [(&str, Handler); 5] = [
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),
     ("refusals", cases::refusals_inside),
+    ("shipped", shipped::inside),
 ];
 
 fn main() -> ExitCode {

@@ -81,6 +81,7 @@ __noinline bool eevdf_pull(s32 cpu)
 	}
 	if (busiest < 0)
 		return false;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, busiest, 0) {
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || is_migration_disabled(p))
 			continue;
@@ -89,6 +90,7 @@ __noinline bool eevdf_pull(s32 cpu)
 			break;
 		}
 	}
+	bpf_rcu_read_unlock();
 	if (done)
 		berth_count(pulled);
 	return done;
@@ -116,7 +118,7 @@ __noinline int eevdf_balance(s32 cpu)
 		if (!rq || !topo)
 			break;
 		total += rq->weight;
-		nr++;
+		nr = i + 1; /* no counting, in which the verifier would see no end */
 		if (rq->queued && rq->weight > most && other != cpu) {
 			most = rq->weight;
 			busiest = other;
@@ -137,6 +139,7 @@ __noinline int eevdf_balance(s32 cpu)
 	room = mean_weight - local;
 	if (most - mean_weight < room)
 		room = most - mean_weight;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, busiest, 0) {
 		e = entity_of(p);
 		if (!e || e->cpu != busiest || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
@@ -159,6 +162,7 @@ __noinline int eevdf_balance(s32 cpu)
 			break;
 		room -= e->weight;
 	}
+	bpf_rcu_read_unlock();
 	if (moved) {
 		berth_count(balanced);
 		to->failed = 0;
@@ -177,7 +181,6 @@ static int balance_some(void *map, int *key, struct bpf_timer *timer)
 	s32 i;
 	u32 slot;
 
-	bpf_rcu_read_lock();
 	bpf_for(i, 0, berth_nr_llcs) {
 		slot = i;
 		llc = bpf_map_lookup_elem(&llcs_by_llc, &slot);
@@ -188,7 +191,6 @@ static int balance_some(void *map, int *key, struct bpf_timer *timer)
 		if (topo)
 			llc->next = topo->next_in_llc;
 	}
-	bpf_rcu_read_unlock();
 	bpf_timer_start(timer, balance_us * 1000, 0);
 	return 0;
 }

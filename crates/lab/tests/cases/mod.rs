@@ -29,12 +29,18 @@ const CASES: [(&str, Case); 8] = [
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 
+/// On every kernel line.
+const ON_EACH_KERNEL: [(&str, Case); 2] = [
+    ("a policy loads and is steered", steer),
+    ("every shipped policy runs", crate::shipped::run),
+];
+
 static NEVER: AtomicBool = AtomicBool::new(false);
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 
-/// All cases, or (`BERTH_LAB_CASES`) those on the default kernel whose name has this text.
+/// All cases, or (`BERTH_LAB_CASES`) those whose name has this text.
 pub fn run_all() -> ExitCode {
-    let lines = std::env::var("BERTH_LAB_KERNELS").unwrap_or_else(|_| "6.18,7.0".to_string());
+    let lines = std::env::var("BERTH_LAB_KERNELS").unwrap_or_else(|_| "6.18,7.0,7.2".to_string());
     let wanted = std::env::var("BERTH_LAB_CASES").unwrap_or_default();
     let mut failed = 0;
     let mut report = |name: &str, started: Instant, result: Result<String, String>| {
@@ -70,15 +76,14 @@ pub fn run_all() -> ExitCode {
         Err(e) => report("emulator and kernel", Instant::now(), Err(e.to_string())),
     }
     for line in lines.split(',').filter(|l| !l.is_empty()) {
-        let started = Instant::now();
-        let result = ensure(line)
-            .map_err(|e| e.to_string())
-            .and_then(|a| steer(&a));
-        report(
-            &format!("kernel {line}: a policy loads and is steered"),
-            started,
-            result,
-        );
+        for (what, case) in ON_EACH_KERNEL {
+            let name = format!("kernel {line}: {what}");
+            if name.contains(&wanted) {
+                let started = Instant::now();
+                let result = ensure(line).map_err(|e| e.to_string());
+                report(&name, started, result.and_then(|a| case(&a)));
+            }
+        }
     }
     if failed == 0 {
         ExitCode::SUCCESS
@@ -97,14 +102,14 @@ fn ensure(rule: &str) -> Result<Assets, LabError> {
     assets::ensure(&KernelRule::parse(rule)?, false, &say, &NEVER)
 }
 
-fn options() -> LabOptions {
+pub fn options() -> LabOptions {
     LabOptions {
         timeout: Duration::from_secs(300),
         ..LabOptions::default()
     }
 }
 
-fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> Host {
+pub fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> Host {
     Host {
         nodes,
         packages,
@@ -149,7 +154,7 @@ fn inside(
     }
 }
 
-fn check(holds: bool, what: impl Into<String>) -> Result<(), String> {
+pub fn check(holds: bool, what: impl Into<String>) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.into()) }
 }
 
@@ -399,21 +404,27 @@ fn fast(assets: &Assets) -> Result<String, String> {
 }
 
 fn scenario(host: &str) -> Result<berth_scenario::model::Scenario, String> {
-    let input = berth_scenario::Input {
-        name: "hogs".to_string(),
-        shown: "hogs.toml".to_string(),
-        text: format!(
-            "title = \"Hogs\"\n[host]\n{host}\n[vm.hog]\nvcpus = 4\nclass = \"batch\"\ntasks = [\"burn\"]\n\
-             [task.burn]\nmodel = \"busy\"\n[compare]\npolicies = [\"linux\"]\n"
-        ),
-        folder: None::<PathBuf>,
-    };
-    let mut s = berth_scenario::read(&input, &[])
-        .map_err(|e| e.to_string())?
-        .scenario;
+    let mut s = read_scenario(
+        host,
+        "[vm.hog]\nvcpus = 4\nclass = \"batch\"\ntasks = [\"burn\"]\n[task.burn]\nmodel = \"busy\"\n\
+         [compare]\npolicies = [\"linux\"]\n",
+    )?;
     s.run.warmup_ns = 200_000_000;
     s.run.measure_ns = 1_000_000_000;
     Ok(s)
+}
+
+/// A scenario from its file's text: the keys of `[host]`, then the other tables.
+pub fn read_scenario(host: &str, rest: &str) -> Result<berth_scenario::model::Scenario, String> {
+    let input = berth_scenario::Input {
+        name: "lab-test".to_string(),
+        shown: "lab-test.toml".to_string(),
+        text: format!("title = \"Lab test\"\n[host]\n{host}\n{rest}"),
+        folder: None::<PathBuf>,
+    };
+    berth_scenario::read(&input, &[])
+        .map(|done| done.scenario)
+        .map_err(|e| e.to_string())
 }
 
 // --- two boots give the same bytes

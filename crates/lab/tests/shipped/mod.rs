@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every shipped policy on a real kernel: the verifier takes it, it starts, serves VMs of all three classes for a while,
+//! is not ejected, and leaves without a complaint in the kernel's log. One boot for all of them.
+use crate::cases::{check, host, options, read_scenario};
+use berth_lab::assets::Assets;
+use berth_lab::job::Work;
+use berth_lab::run::{LabOptions, Single, single};
+use berth_scenario::model::Scenario;
+use berth_scx::{LoadOptions, Loaded};
+use serde_json::{Map, Value, json};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Three VMs, a slot each, and the host's.
+const SLOTS: u32 = 4;
+const VMS: &str = r#"
+[vm.web]
+vcpus = 2
+class = "latency"
+tasks = ["serve"]
+[vm.mix]
+vcpus = 2
+class = "mixed"
+reserved_vcpus = 1
+tasks = ["burn-one", "serve-one"]
+[vm.build]
+vcpus = 4
+class = "batch"
+tasks = ["burn"]
+[task.serve]
+model = "periodic"
+period = "5ms"
+compute = "300us"
+[task.serve-one]
+model = "periodic"
+threads = 1
+period = "5ms"
+compute = "300us"
+[task.burn]
+model = "busy"
+[task.burn-one]
+model = "busy"
+threads = 1
+[compare]
+policies = ["linux"]
+"#;
+
+/// On the kernel of `assets`.
+pub fn run(assets: &Assets) -> Result<String, String> {
+    // Two groups of two CPUs that share a cache: policies that look further than a core do so.
+    let mut scenario = read_scenario("cores = 4\nllcs = 2", VMS)?;
+    scenario.run.warmup_ns = 50_000_000;
+    scenario.run.measure_ns = 250_000_000;
+    let what = Single {
+        host: host(1, 1, 2, 4, 1),
+        policy: None,
+        work: Work::Custom {
+            name: "shipped".to_string(),
+            input: json!({
+                "scenario": scenario,
+                "only": std::env::var("BERTH_LAB_POLICY").ok(),
+            }),
+        },
+    };
+    let never = AtomicBool::new(false);
+    // Six policies are verified one after the other, by an emulated CPU.
+    let patient = LabOptions {
+        timeout: Duration::from_secs(900),
+        ..options()
+    };
+    let boot = single(&what, &patient, assets, &never).map_err(|e| e.to_string())?;
+    if let Some(e) = &boot.answer.error {
+        return Err(format!("{e}\n{}", boot.console));
+    }
+    let seen = &boot.answer.result;
+    let mut wrong = Vec::new();
+    for (name, of) in seen.as_object().ok_or("no answer")? {
+        wrong.extend(judge(of).err().map(|why| format!("{name}: {why}")));
+    }
+    check(wrong.is_empty(), wrong.join("\n"))?;
+    check(boot.answer.notes.is_empty(), boot.answer.notes.join("; "))?;
+    let names: Vec<&String> = seen.as_object().into_iter().flat_map(Map::keys).collect();
+    Ok(format!("{names:?} on {}", boot.answer.kernel))
+}
+
+/// What one policy's run looks like from outside.
+fn judge(of: &Value) -> Result<(), String> {
+    if let Some(refused) = of["refused"].as_str() {
+        return Err(refused.to_string());
+    }
+    check(of["lasted"] == true, format!("ejected: {}", of["exit"]))?;
+    let number = |name: &str| of["metrics"][name].as_f64().unwrap_or(0.0);
+    // Five vCPUs are busy; but flms leaves idle what belongs to the group of those that serve.
+    let used = number("web.cpu") + number("mix.cpu") + number("build.cpu");
+    check(
+        used > 1.9,
+        format!("all VMs together used {used} of 4 CPUs"),
+    )?;
+    check(used < 4.05, format!("{used} of 4 CPUs were used"))?;
+    for vm in ["web", "mix", "build"] {
+        let cpu = number(&format!("{vm}.cpu"));
+        check(cpu > 0.02, format!("{vm} used {cpu} CPUs"))?;
+    }
+    Ok(())
+}
+
+/// In the VM: one policy after the other.
+pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let scenario: Scenario =
+        serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
+    let mut seen = Map::new();
+    for builtin in berth_builtin::all() {
+        if input["only"].as_str().is_some_and(|o| o != builtin.name) {
+            continue;
+        }
+        println!("BERTH-SHIPPED {}", builtin.name);
+        let of = one(builtin.object, &scenario).unwrap_or_else(|e| json!({ "refused": e }));
+        seen.insert(builtin.name.to_string(), of);
+    }
+    Ok(Value::Object(seen))
+}
+
+fn one(object: &[u8], scenario: &Scenario) -> Result<Value, String> {
+    let load = LoadOptions {
+        vm_slots: Some(SLOTS),
+        ..LoadOptions::default()
+    };
+    let mut policy = Loaded::load(object, &load).map_err(|e| e.to_string())?;
+    let run = berth_lab::perform(scenario, 1, Some(&mut policy))?;
+    let name = policy.name().to_string();
+    let lasted = policy.poll().map_err(|e| e.to_string())?.running() == Some(&name);
+    let exit = if lasted {
+        policy.unload()
+    } else {
+        policy.final_record()
+    };
+    let exit = exit.map_err(|e| e.to_string())?;
+    Ok(json!({
+        "lasted": lasted && !exit.is_error(),
+        "exit": exit.to_string(),
+        "metrics": run.metrics,
+    }))
+}

@@ -5,7 +5,9 @@ mod combinations;
 mod compare;
 #[cfg(feature = "kernel")]
 mod costs;
+mod doctor;
 mod exit;
+mod explain;
 mod interrupt;
 #[cfg(feature = "kernel")]
 mod lab;
@@ -45,6 +47,10 @@ enum Verb {
     Compare(compare::Args),
     /// The virtual machines of this host, and who of them waits
     Ls(ls::Args),
+    /// One virtual machine of this host: what it waits for, and how it is known
+    Explain(explain::Args),
+    /// What Berth can do on this host, and what stands in its way
+    Doctor(doctor::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// Kept results, shown again
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Ls(args) => ls::run(&args),
+        Verb::Explain(args) => explain::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),

@@ -81,14 +81,23 @@ impl Dir {
     /// # Errors
     /// Those of `openat` and `read`.
     pub fn read(&self, name: &str, buf: &mut Vec<u8>) -> io::Result<()> {
+        self.read_most(name, FILE_MAX, buf)
+    }
+
+    /// Reads a file into `buf`, about `most` bytes of it at most.
+    ///
+    /// # Errors
+    /// Those of `openat` and `read`.
+    pub fn read_most(&self, name: &str, most: usize, buf: &mut Vec<u8>) -> io::Result<()> {
         buf.clear();
         let file = self.file(name)?;
         loop {
             let used = buf.len();
-            if used >= FILE_MAX {
+            if used >= most {
                 return Ok(());
             }
-            buf.resize(used + 4096, 0);
+            // Larger pieces for large files.
+            buf.resize(used + used.clamp(4096, 1 << 20), 0);
             let n = read_once(&file, &mut buf[used..])?;
             buf.truncate(used + n);
             if n == 0 {

@@ -3,10 +3,14 @@
 //! ([`counters`], [`view`]).
 //!
 //! Everything is read from /proc and /sys, or from a recorded tree of them ([`root`], [`fixture`]); nothing is changed.
+pub mod btf;
+pub mod cgroup;
 pub mod counters;
 pub mod debugfs;
 pub mod dir;
 pub mod discover;
+pub mod doctor;
+pub mod explain;
 pub mod files;
 pub mod fixture;
 pub mod machine;

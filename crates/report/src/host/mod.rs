@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was seen of a host, for the terminal.
+mod doctor;
+mod explain;
 mod list;
 
+pub use doctor::doctor;
+pub use explain::explain;
 pub use list::list;
 
 /// A cell of a table.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What watching costs: `cargo run --release -p berth-host --example cost [VMS]`.
+//!
+//! A synthetic host of 2,000 VMs with 8 threads each is unpacked into memory (`/dev/shm` where there is one) and scanned.
+//! Files in memory are cheaper than those of /proc, which the kernel writes anew for every reader: the last lines measure
+//! by how much, on this machine's own /proc, and scale.
+use berth_host::counters::Sampler;
+use berth_host::discover::Scanner;
+use berth_host::fixture::{Fixture, TaskText};
+use berth_host::root::Root;
+use std::path::Path;
+use std::time::Duration;
+
+/// Threads of each VM: a main thread, 4 vCPUs, vhost, an iothread, a helper.
+const THREADS: i32 = 8;
+/// Processes that are no VM.
+const OTHERS: i32 = 500;
+
+fn host(vms: i32) -> Fixture {
+    let mut fixture = Fixture::default();
+    let mut task = |tid, comm: &str, cgroup: String, run| TaskText {
+        tid,
+        comm: comm.into(),
+        ppid: 1,
+        start: u64::from(tid.unsigned_abs()),
+        cgroup: format!("0::{cgroup}\n"),
+        run,
+        sched: (1_000_000, 20_000, 50),
+        ..TaskText::default()
+    };
+    for i in 0..vms {
+        let pid = 10_000 + i * 10;
+        let scope = format!(r"/machine.slice/machine-qemu\x2d{i}\x2dvm{i}.scope/libvirt");
+        let first = task(pid, "qemu-system-x86", format!("{scope}/emulator"), None);
+        fixture.process(&first);
+        let line = format!("/usr/bin/qemu-system-x86_64\0-name\0guest=vm{i},debug-threads=on\0");
+        fixture
+            .files
+            .insert(format!("proc/{pid}/cmdline"), line.into());
+        for fd in 0..30 {
+            let target = match fd {
+                10 => "anon_inode:kvm-vm".to_string(),
+                20..24 => format!("anon_inode:kvm-vcpu:{}", fd - 20),
+                _ => "anon_inode:[eventfd]".into(),
+            };
+            fixture.links.insert(format!("proc/{pid}/fd/{fd}"), target);
+        }
+        for t in 1..THREADS {
+            let (comm, leaf, run) = match t {
+                1..5 => (
+                    format!("CPU {}/KVM", t - 1),
+                    format!("vcpu{}", t - 1),
+                    Some(19 + t),
+                ),
+                5 => (format!("vhost-{pid}"), "emulator".into(), None),
+                6 => ("IO iothread1".into(), "iothread1".into(), None),
+                _ => ("call_rcu".into(), "emulator".into(), None),
+            };
+            let mut thread = task(pid + t, &comm, format!("{scope}/{leaf}"), run);
+            if t == 5 {
+                thread.flags = berth_host::procfile::PF_USER_WORKER;
+            }
+            fixture.thread(pid, &thread);
+        }
+    }
+    for i in 0..OTHERS {
+        fixture.process(&task(1 + i, "bash", "/user.slice".into(), None));
+    }
+    fixture
+}
+
+/// CPU time of this process, in seconds.
+fn cpu() -> f64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}
+
+/// CPU time of one call, in milliseconds: the least of `n`.
+fn least(n: usize, mut f: impl FnMut()) -> f64 {
+    let once = |f: &mut dyn FnMut()| {
+        let before = cpu();
+        f();
+        (cpu() - before) * 1e3
+    };
+    (0..n).map(|_| once(&mut f)).fold(f64::INFINITY, f64::min)
+}
+
+fn resident_mib() -> f64 {
+    let status = std::fs::read("/proc/self/status").unwrap_or_default();
+    let value = berth_host::procfile::status_value(&status, "VmRSS");
+    let kib = value.and_then(|v| {
+        v.split(|b| *b == b' ')
+            .next()
+            .and_then(berth_host::procfile::number)
+    });
+    kib.unwrap_or(0) as f64 / 1024.0
+}
+
+fn main() -> std::io::Result<()> {
+    let vms = std::env::args()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(2000);
+    let memory = Path::new("/dev/shm");
+    let folder = match memory.is_dir() {
+        true => tempfile::tempdir_in(memory)?,
+        false => tempfile::tempdir()?,
+    };
+    // In a process of its own: what it takes to write the tree is no part of the memory that is measured.
+    if std::env::args().nth(2).is_some() {
+        host(vms).unpack(Path::new(&std::env::args().nth(2).unwrap_or_default()))?;
+        return Ok(());
+    }
+    let status = std::process::Command::new(std::env::current_exe()?)
+        .arg(vms.to_string())
+        .arg(folder.path())
+        .status()?;
+    assert!(status.success());
+    let root = Root::at(folder.path());
+    let base = resident_mib();
+    let first = least(3, || {
+        Scanner::new(root.clone())
+            .scan()
+            .expect("the tree is there");
+    });
+    let mut scanner = Scanner::new(root.clone());
+    let snapshot = scanner.scan()?;
+    let threads: usize = snapshot.vms.iter().map(|v| v.threads.len()).sum();
+    println!(
+        "{} VMs, {threads} threads, {OTHERS} other processes, in memory",
+        snapshot.vms.len()
+    );
+    assert_eq!(threads, usize::try_from(vms * THREADS).unwrap_or(0));
+    // A scan of what is known, also with the looks at processes that are due now and then.
+    let again = least(40, || {
+        scanner.scan().expect("the tree is there");
+    });
+    let mut sampler = Sampler::new(root.clone());
+    let all = least(5, || {
+        sampler.refresh(&snapshot, None).expect("the tree is there");
+    });
+    let budget = Duration::from_millis(5);
+    let mut done = Default::default();
+    let bounded = least(20, || {
+        done = sampler
+            .refresh(&snapshot, Some(budget))
+            .expect("the tree is there");
+    });
+    println!("CPU time, least of several, in ms:");
+    println!("  first scan, all from nothing           {first:8.1}");
+    println!("  scan of a host that is known           {again:8.1}");
+    println!("  counters of all threads                {all:8.1}");
+    println!(
+        "  counters, budget of 5 ms               {bounded:8.1}   {} threads",
+        done.read
+    );
+    println!(
+        "memory: {:.1} MiB resident, {:.1} before",
+        resident_mib(),
+        base
+    );
+    own_proc(all / threads as f64)?;
+    Ok(())
+}
+
+/// What one reading of counters costs on this machine's own /proc, beside one in memory.
+fn own_proc(memory_ms: f64) -> std::io::Result<()> {
+    let task = Root::live().proc()?.dir("self/task")?;
+    let own = format!("{}/schedstat", std::process::id());
+    let mut buf = [0; 4096];
+    let real = least(20, || {
+        for _ in 0..1000 {
+            let _ = task.read_record(&own, &mut buf);
+        }
+    }) / 1000.0;
+    println!(
+        "one reading: {:.2} us in memory, {:.2} us of /proc: {:.1} times",
+        memory_ms * 1e3,
+        real * 1e3,
+        real / memory_ms
+    );
+    println!("16,000 readings of /proc: {:.0} ms", real * 16_000.0);
+    Ok(())
+}

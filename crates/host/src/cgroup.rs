@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Shares and caps that the VM managers set, in both versions of cgroups.
+use crate::dir::Dir;
+use crate::root::Root;
+use serde::Serialize;
+
+/// How control groups are mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// Version 2 alone.
+    V2,
+    /// Version 1 alone.
+    V1,
+    /// Version 1 holds the controllers, version 2 only names groups.
+    Hybrid,
+    None,
+}
+
+/// What a VM is entitled to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Share {
+    /// As `cpu.weight` counts (1 to 10000, default 100); converted from `cpu.shares` in version 1. `None` if unknown.
+    pub weight: Option<u64>,
+    /// CPUs it may use at most, the smallest of its own cap and those above it; `None` without a cap.
+    pub cap: Option<f64>,
+}
+
+/// How control groups are mounted, by `mountinfo`.
+pub fn version(root: &Root) -> Version {
+    let Some(mounts) = root.proc_text("self/mountinfo") else {
+        return Version::None;
+    };
+    let kind = |line: &str| {
+        let mut words = line.split(" - ").nth(1)?.split(' ');
+        let kind = words.next()?.to_string();
+        // Version 1 mounts named groups without a controller too: systemd's.
+        let cpu = words.nth(1).unwrap_or("").split(',').any(|o| o == "cpu");
+        Some((kind, cpu))
+    };
+    let kinds: Vec<_> = mounts.lines().filter_map(kind).collect();
+    let old = kinds.iter().any(|(k, cpu)| k == "cgroup" && *cpu);
+    let new = kinds.iter().any(|(k, _)| k == "cgroup2");
+    match (old, new) {
+        (true, true) => Version::Hybrid,
+        (true, false) => Version::V1,
+        (false, true) => Version::V2,
+        (false, false) => Version::None,
+    }
+}
+
+/// Share and cap of a cgroup: its own weight, the smallest cap on the way up.
+pub fn share(root: &Root, cgroup: &str) -> Share {
+    let Ok(sys) = root.sys() else {
+        return Share::default();
+    };
+    let old = ["fs/cgroup/cpu", "fs/cgroup/cpu,cpuacct"]
+        .iter()
+        .find_map(|base| Some((sys.dir(base).ok()?, true)));
+    let base = old.or_else(|| Some((sys.dir("fs/cgroup").ok()?, false)));
+    let Some((base, old)) = base else {
+        return Share::default();
+    };
+    let mut path = cgroup.trim_matches('/').to_string();
+    // A path with `..` leads out of this namespace's tree.
+    if path.split('/').any(|part| part == "..") {
+        return Share::default();
+    }
+    let mut share = Share {
+        weight: match old {
+            true => number(&base, &format!("{path}/cpu.shares")).map(weight_of_shares),
+            false => number(&base, &format!("{path}/cpu.weight")),
+        },
+        cap: None,
+    };
+    while !path.is_empty() {
+        let cap = match old {
+            true => old_cap(&base, &path),
+            false => text(&base, &format!("{path}/cpu.max")).and_then(|t| cap_of(&t)),
+        };
+        share.cap = match (share.cap, cap) {
+            (Some(a), Some(b)) => Some(f64::min(a, b)),
+            (a, b) => a.or(b),
+        };
+        path = path
+            .rsplit_once('/')
+            .map_or("", |(above, _)| above)
+            .to_string();
+    }
+    share
+}
+
+/// `cpu.max`: quota and period in microseconds, or `max`.
+fn cap_of(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace();
+    let quota: f64 = words.next()?.parse().ok()?;
+    let period: f64 = words.next()?.parse().ok()?;
+    (period > 0.0 && quota > 0.0).then(|| quota / period)
+}
+
+fn old_cap(base: &Dir, path: &str) -> Option<f64> {
+    let quota = text(base, &format!("{path}/cpu.cfs_quota_us"))?;
+    let period = text(base, &format!("{path}/cpu.cfs_period_us"))?;
+    // No cap is -1.
+    cap_of(&format!("{quota} {period}"))
+}
+
+/// `cpu.shares` has the default 1024 where `cpu.weight` has 100; the kernel's own conversion.
+fn weight_of_shares(shares: u64) -> u64 {
+    (shares.saturating_mul(100) / 1024).clamp(1, 10_000)
+}
+
+fn number(dir: &Dir, name: &str) -> Option<u64> {
+    text(dir, name)?.parse().ok()
+}
+
+fn text(dir: &Dir, name: &str) -> Option<String> {
+    let mut buf = [0; 4096];
+    let bytes = dir
+        .read_record(name.trim_start_matches('/'), &mut buf)
+        .ok()?;
+    Some(String::from_utf8_lossy(bytes).trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    fn root(text: &str) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
+
+    #[test]
+    fn shares_and_caps_of_both_versions() {
+        let (_f, new) = root(
+            "file sys/fs/cgroup/a/b/cpu.weight 300\nfile sys/fs/cgroup/a/b/cpu.max \"max 100000\"\n\
+             file sys/fs/cgroup/a/cpu.max \"250000 100000\"\nfile sys/fs/cgroup/cpu.max \"1 100000\"\n",
+        );
+        let expected = Share {
+            weight: Some(300),
+            cap: Some(2.5),
+        };
+        assert_eq!(share(&new, "/a/b"), expected);
+        assert_eq!(share(&new, "/../x"), Share::default());
+        assert_eq!(share(&new, "/gone"), Share::default());
+        let (_f, old) = root(
+            "file sys/fs/cgroup/cpu/m/cpu.shares 2048\nfile sys/fs/cgroup/cpu/m/cpu.cfs_quota_us -1\n\
+             file sys/fs/cgroup/cpu/m/cpu.cfs_period_us 100000\n",
+        );
+        let expected = Share {
+            weight: Some(200),
+            cap: None,
+        };
+        assert_eq!(share(&old, "/m"), expected);
+    }
+
+    #[test]
+    fn versions() {
+        let line = |kind: &str, options: &str| {
+            format!("30 24 0:26 / /x rw shared:4 - {kind} n {options}\\n")
+        };
+        let of = |lines: &[String]| {
+            let text = format!(
+                "process 1 i\nfile proc/1/mountinfo \"{}\"\n",
+                lines.concat()
+            );
+            let (_f, root) = root(&text);
+            version(&root)
+        };
+        let (v2, cpu) = (line("cgroup2", "rw"), line("cgroup", "rw,cpu,cpuacct"));
+        let systemd = line("cgroup", "rw,name=systemd");
+        assert_eq!(of(std::slice::from_ref(&v2)), Version::V2);
+        assert_eq!(of(&[v2, cpu.clone()]), Version::Hybrid);
+        assert_eq!(of(&[cpu, systemd.clone()]), Version::V1);
+        assert_eq!(of(&[systemd]), Version::None);
+    }
+}

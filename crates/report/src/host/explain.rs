@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth explain`: one VM, what it waits for, and how it is known.
+use super::list::TOO_LONG;
+use super::{columns, left, notes, right, share, shortened};
+use crate::{Style, text};
+use berth_host::explain::Explanation;
+use berth_host::model::{NameFrom, Proof, Role, Thread};
+use std::collections::BTreeMap;
+
+/// Threads that are listed one by one; the rest are counted.
+const THREADS: usize = 64;
+
+pub fn explain(e: &Explanation, over_seconds: f64, blind: &[String], style: &Style) -> String {
+    let vm = &e.vm.vm;
+    let mut out = format!(
+        "{} · {} · {}, process {} · {} vCPU{} · over {over_seconds:.1} s\n\n",
+        style.bold(&vm.name),
+        match &vm.manager_id {
+            Some(id) => format!("{} {id}", vm.manager.word()),
+            None => vm.manager.word().to_string(),
+        },
+        vm.vmm.word(),
+        vm.pid,
+        vm.vcpus,
+        if vm.vcpus == 1 { "" } else { "s" },
+    );
+    let mut line = |head: &str, text: &str| {
+        let folded = notes(&[text.to_string()], style.width.saturating_sub(10));
+        for (i, part) in folded.lines().enumerate() {
+            let head = if i == 0 { head } else { "" };
+            out.push_str(&format!(
+                "  {}{}\n",
+                text::left(head, 10),
+                part.trim_start()
+            ));
+        }
+    };
+    line("Waits", &waits(e));
+    line(
+        "Behind",
+        "not known: who ran meanwhile is not in /proc, it takes BPF.",
+    );
+    line("Because", &because(e));
+    line("Runs on", &runs_on(e));
+    line("Share", &entitlement(e));
+    line("Found", &found(e));
+    out.push('\n');
+    let head = [
+        "THREAD",
+        "ROLE",
+        "CPUS USED",
+        "RUN DELAY",
+        "NAME",
+        "KNOWN BY",
+    ];
+    let head = head.iter().enumerate().map(|(i, h)| match i {
+        2 | 3 => right(*h),
+        _ => left(*h),
+    });
+    let mut rows = vec![(' ', head.collect())];
+    for (thread, rates) in e.vm.threads().take(THREADS) {
+        let delay = rates.and_then(|r| r.run_delay());
+        let mark = if delay.is_some_and(|d| d > TOO_LONG) {
+            '!'
+        } else {
+            ' '
+        };
+        let cells = vec![
+            left(thread.id.tid.to_string()),
+            left(thread.role.to_string()),
+            right(rates.map_or("-".into(), |r| format!("{:.2}", r.cpus))),
+            right(share(delay)),
+            left(shortened(&thread.name, 20)),
+            left(thread.evidence.words()),
+        ];
+        rows.push((mark, cells));
+    }
+    for row in columns(&rows) {
+        out.push_str(&row);
+        out.push('\n');
+    }
+    if vm.threads.len() > THREADS {
+        out.push_str(&format!(
+            "  and {} more: --json\n",
+            vm.threads.len() - THREADS
+        ));
+    }
+    if !blind.is_empty() {
+        out.push('\n');
+        out.push_str(&notes(blind, style.width));
+    }
+    out
+}
+
+fn waits(e: &Explanation) -> String {
+    let Some(rates) = e.vm.rates else {
+        return "not known yet: it was seen only once.".into();
+    };
+    let Some(delay) = rates.run_delay() else {
+        return "it did not run, and did not want to.".into();
+    };
+    let mut text = format!("{} of the time it wanted to run", share(Some(delay)));
+    if let Some(each) = rates.mean_wait_ns() {
+        text.push_str(&format!(", {} each time", text::duration(each)));
+    }
+    let worst =
+        e.vm.threads()
+            .filter_map(|(t, r)| Some((t, r?.run_delay()?, r?.waiting)))
+            .max_by(|a, b| a.2.total_cmp(&b.2));
+    if let Some((thread, delay, _)) = worst.filter(|w| w.1 > 0.0) {
+        text.push_str(&format!(
+            ". Most of it {} ({} of its time)",
+            thread.role,
+            share(Some(delay))
+        ));
+    }
+    text + "."
+}
+
+fn because(e: &Explanation) -> String {
+    let free = e.wanted_cpus < e.cpus as f64 * 0.9;
+    let delay = e.vm.run_delay.unwrap_or(0.0);
+    let base = format!(
+        "VMs and host together wanted {:.1} of {} CPUs",
+        e.wanted_cpus, e.cpus
+    );
+    match (free, delay > TOO_LONG) {
+        (false, true) => base + ": more than there is.",
+        (true, true) => {
+            base + ": there were free ones. Look at what it may run on, at its cap, and at short bursts of others."
+        }
+        (_, false) => base + ".",
+    }
+}
+
+/// `vcpu0-1, vhost: CPUs 0-3`
+fn runs_on(e: &Explanation) -> String {
+    if e.allowed.is_empty() {
+        return "not known.".into();
+    }
+    let roles: BTreeMap<i32, &Thread> = e.vm.vm.threads.iter().map(|t| (t.id.tid, t)).collect();
+    let groups: Vec<String> = e
+        .allowed
+        .iter()
+        .map(|(cpus, tids)| {
+            let mut vcpus = Vec::new();
+            let mut words: Vec<&str> = Vec::new();
+            for thread in tids.iter().filter_map(|t| roles.get(t)) {
+                match thread.role {
+                    Role::Vcpu(index) => vcpus.push(index),
+                    role if !words.contains(&role.word()) => words.push(role.word()),
+                    _ => {}
+                }
+            }
+            vcpus.sort_unstable();
+            let vcpus = berth_host::procfile::cpu_text(&vcpus);
+            let vcpus = (!vcpus.is_empty()).then(|| format!("vcpu{vcpus}"));
+            let who: Vec<String> = vcpus
+                .into_iter()
+                .chain(words.iter().map(|w| w.to_string()))
+                .collect();
+            format!("{}: CPUs {cpus}", who.join(", "))
+        })
+        .collect();
+    groups.join(" · ")
+}
+
+fn entitlement(e: &Explanation) -> String {
+    let weight = e
+        .share
+        .weight
+        .map_or("weight not known".into(), |w| format!("weight {w}"));
+    let cap = e
+        .share
+        .cap
+        .map_or("no cap".into(), |c| format!("at most {c:.2} CPUs"));
+    let used =
+        e.vm.rates
+            .map_or(String::new(), |r| format!("used {:.2} CPUs · ", r.cpus));
+    format!("{used}{weight} · {cap} · cgroup {}", e.vm.vm.cgroup)
+}
+
+fn found(e: &Explanation) -> String {
+    let proof = match e.vm.vm.proof {
+        Proof::Kvm => "it holds files of KVM",
+        Proof::GuestTime => "the kernel charged it guest time",
+        Proof::Looks => "it looks like one; nothing the kernel says proves it",
+    };
+    let name = match e.vm.vm.name_from {
+        NameFrom::CommandLine => "its command line",
+        NameFrom::Socket => "its socket",
+        NameFrom::Cgroup => "its cgroup",
+        NameFrom::Process => "its process, nothing else names it",
+    };
+    let missing = e.vm.vm.vcpus.saturating_sub(e.vm.vm.known_vcpus());
+    let missing = match missing {
+        0 => String::new(),
+        n => format!(" The threads of {n} vCPUs are not known."),
+    };
+    format!("{proof}; the name is from {name}.{missing}")
+}

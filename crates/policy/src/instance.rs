@@ -4,7 +4,7 @@
 //! Code is shared by all instances of a policy; an instance owns data only. Calls nest (a kernel
 //! function called by the policy may wake a task, which calls the policy again), so every method takes
 //! `&self`; an instance is used by one thread at a time.
-use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, Trap};
+use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, STORAGE_CHUNK, Trap};
 use crate::error::{LoadError, Result};
 use crate::interp::{Arguments, Regions};
 use crate::ir::{FuncId, MapId};
@@ -548,6 +548,37 @@ impl Instance {
         match &mut unsafe { self.state() }.print_log {
             Some(lines) => std::mem::take(lines),
             None => Vec::new(),
+        }
+    }
+
+    /// Tells `to` where this instance keeps what most callbacks about a task touch (address and length in bytes), for a
+    /// hint to the processor. Reads only what does not depend on the task.
+    pub fn near(&self, index: u32, mut to: impl FnMut(*const u8, usize)) {
+        for section in &self.sections {
+            to(section.base(), 64);
+        }
+        for slot in &self.maps {
+            // SAFETY: one operation; the header of a map is never moved.
+            let raw = unsafe { &(*slot.get()).raw };
+            let storage = matches!(raw.kind, maps::kind::TASK_STORAGE);
+            let chunk = index as usize / STORAGE_CHUNK;
+            if storage && index < raw.max_entries {
+                // SAFETY: the tables cover numbers below `max_entries`; chunks may be absent (null).
+                let (values, present) = unsafe {
+                    (
+                        raw.data.cast::<*const u8>().add(chunk).read(),
+                        raw.present.cast::<*const u8>().add(chunk).read(),
+                    )
+                };
+                let place = index as usize % STORAGE_CHUNK;
+                to(
+                    values.wrapping_add(place * raw.stride as usize),
+                    raw.value_size as usize,
+                );
+                to(present.wrapping_add(place), 1);
+            } else if !storage {
+                to(raw.data, 64);
+            }
         }
     }
 

@@ -160,7 +160,13 @@ impl<W: Workload> Machine<W> {
             }
         }
         self.ended()?;
-        for k in self.world.machines.iter().copied().flatten() {
+        for id in 0..self.world.machines.len() {
+            let Some(k) = self.world.machines[id] else {
+                continue;
+            };
+            if k.rests() && !k.off {
+                self.catch_up(k, end + 1);
+            }
             if k.now < end {
                 let exec = k.exec;
                 k.begin(end, exec);

@@ -192,9 +192,9 @@ fn bare_line(what: &str, w: &bare::W8, tick_ns: Option<u64>, repeat: usize) -> L
 fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     let mut json = Vec::new();
     println!(
-        "| two levels | sim-s per CPU-s | M events/s | ns per event | M switches/s | bytes per vCPU | at the end |"
+        "| two levels | sim-s per CPU-s | M events/s | ns per event | M switches/s | bytes per vCPU | at the end | trace hash |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     let small = |host, guest, hz| two_levels::Case {
         cpus: 8,
         vms: 8,

@@ -49,18 +49,21 @@ pub struct Ran {
     /// Resident memory the machine took, per vCPU: when it had started, and at the end; bytes.
     pub built: f64,
     pub grown: f64,
+    /// Of everything that happened: speed may not change it.
+    pub hash: u64,
 }
 
 impl Ran {
     pub fn markdown(&self, what: &str) -> String {
         format!(
-            "| {what} | {:.2} | {:.2} | {:.0} | {:.2} | {:.0} | {:.0} |",
+            "| {what} | {:.2} | {:.2} | {:.0} | {:.2} | {:.0} | {:.0} | {:016x} |",
             self.sim_seconds / self.seconds,
             self.events as f64 / self.seconds / 1e6,
             1e9 * self.seconds / self.events as f64,
             self.switches as f64 / self.seconds / 1e6,
             self.built,
-            self.grown
+            self.grown,
+            self.hash
         )
     }
 
@@ -201,6 +204,7 @@ pub fn run(case: &Case) -> Fallible<Ran> {
         events: m.world().events - events,
         switches: machines.iter().flatten().map(switches).sum(),
         built,
+        hash: m.trace_hash(),
         grown: (resident() - before) / vcpus,
     })
 }

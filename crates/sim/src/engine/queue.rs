@@ -121,6 +121,34 @@ impl EventQueue {
         }
     }
 
+    /// Slots that are due up to this time, in no order, at most as many as there is room for; their number.
+    pub fn soon(&self, until: Nanos, found: &mut [Slot]) -> usize {
+        let latest = (until.min(self.horizon()) << self.shift) | (self.leaves as u64 - 1);
+        let mut path = [0usize; 64];
+        let (mut depth, mut n) = (1, 0);
+        path[0] = 1;
+        while depth > 0 && n < found.len() {
+            depth -= 1;
+            let node = path[depth];
+            if self.tree[node] > latest {
+                continue;
+            }
+            if node >= self.leaves {
+                found[n] = (node - self.leaves) as Slot;
+                n += 1;
+            } else {
+                (path[depth], path[depth + 1]) = (2 * node + 1, 2 * node);
+                depth += 2;
+            }
+        }
+        n
+    }
+
+    /// The tree's memory.
+    pub fn memory(&self) -> &[u64] {
+        &self.tree
+    }
+
     /// The next event: its time and slot. The slot keeps its time until it is set again.
     #[inline]
     pub fn peek(&self) -> (Nanos, Slot) {
@@ -151,6 +179,24 @@ mod tests {
         assert_eq!(q.peek(), (30, s[4]));
         assert_eq!(q.alloc(), s[3]);
         assert_eq!(q.time(s[3]), NEVER);
+    }
+
+    #[test]
+    fn what_is_due_soon() {
+        let mut q = EventQueue::new(2);
+        let s: Vec<Slot> = (0..9).map(|_| q.alloc()).collect();
+        for (i, slot) in s.iter().enumerate() {
+            q.set(*slot, 10 * i as u64);
+        }
+        q.set(s[1], NEVER);
+        let mut found = [0; 8];
+        let n = q.soon(40, &mut found);
+        found[..n].sort_unstable();
+        assert_eq!(found[..n], [s[0], s[2], s[3], s[4]]);
+        assert_eq!(q.soon(40, &mut found[..2]), 2);
+        assert_eq!(q.soon(NEVER, &mut found), 8);
+        q.set(s[0], 5);
+        assert_eq!(q.soon(4, &mut found), 0);
     }
 
     proptest! {

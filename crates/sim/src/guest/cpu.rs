@@ -96,6 +96,21 @@ impl Handle {
         self.queue.set(slot, at);
     }
 
+    /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is left
+    /// where it is until then (`Machine::catch_up`); only the watchdog, which needs no CPU, comes in time.
+    #[inline]
+    pub fn rests(self) -> bool {
+        self.waiting as usize == self.cpus.len()
+    }
+
+    /// When the watchdog looks again.
+    pub fn watchdog_at(self) -> Nanos {
+        if self.watchdog == NONE {
+            return NEVER;
+        }
+        self.queue.time(self.watchdog)
+    }
+
     /// This event is due, but its CPU is not running: it waits, and the host is asked to run the CPU.
     pub fn come_late(mut self, now: Nanos, slot: Slot, cpu: CpuId) {
         self.now = now;

@@ -6,12 +6,14 @@
 //! cpu     a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
 //! step    the loop over the events of all machines, and what one machine's events do to another
 //! scenario  the guests of a scenario file
+//! ahead   memory of what happens next is asked for early
 //! spin    spinning tasks, and the exit of a vCPU that spins for long (PLE)
 //! ```
 //!
 //! A vCPU is a host task that has work without end. While it has a physical CPU, the guest's CPU of its number
 //! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with
 //! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
+pub mod ahead;
 pub mod cpu;
 pub mod scenario;
 pub mod spin;

@@ -104,6 +104,7 @@ impl<W: Workload> Machine<W> {
         let mut w = self.world;
         self.settle_switches();
         w.touch(w.host());
+        let far = w.look_far();
         for i in 0..EVENTS_AT_ONCE {
             let (at, machine) = w.clock.peek();
             if w.stop || at > end {
@@ -113,7 +114,15 @@ impl<W: Workload> Machine<W> {
             let Some(k) = w.guest(machine) else {
                 return false;
             };
-            let (due, slot) = k.queue.peek();
+            if far {
+                w.look_ahead(at);
+            }
+            let (mut due, mut slot) = k.queue.peek();
+            if due < at {
+                // It rested, and its watchdog is due.
+                self.catch_up(k, at);
+                (due, slot) = k.queue.peek();
+            }
             debug_assert_eq!((due, true), (at, at >= w.host().now), "machine {machine}");
             self.event(k, due, slot);
             if machine != HOST {
@@ -124,6 +133,22 @@ impl<W: Workload> Machine<W> {
         }
         w.events += u64::from(EVENTS_AT_ONCE);
         true
+    }
+
+    /// What fell due before now in a guest none of whose vCPUs had a physical CPU: it goes to the CPU it is for, and waits.
+    pub(crate) fn catch_up(&mut self, mut k: Handle, now: Nanos) {
+        let mut w = self.world;
+        loop {
+            let (due, slot) = k.queue.peek();
+            if due >= now {
+                return;
+            }
+            let at = due.max(k.now);
+            self.event(k, at, slot);
+            // Kicks: its vCPUs are awake, all of them.
+            k.calls.clear();
+            w.events += 1;
+        }
     }
 
     /// What ended the run, if something did.
@@ -308,8 +333,20 @@ impl<W: Workload> Machine<W> {
         let mut w = self.world;
         let host = w.host();
         let now = host.now;
-        let v = &mut w.vcpus[s.vcpu as usize];
+        let v = &w.vcpus[s.vcpu as usize];
         let (machine, cpu, halting, thread) = (v.machine, v.cpu, v.halting, v.task);
+        let before = v.state;
+        let guest = w.guest(machine);
+        if let Some(mut k) = guest
+            && matches!(s.what, What::In { .. })
+            && before == VcpuState::Waiting
+        {
+            if k.rests() && !k.off {
+                self.catch_up(k, now);
+            }
+            k.waiting -= 1;
+        }
+        let v = &mut w.vcpus[s.vcpu as usize];
         let mut started = None;
         match s.what {
             What::In { queued_at, start } => {
@@ -331,6 +368,11 @@ impl<W: Workload> Machine<W> {
                     Life::Asleep => VcpuState::Halted,
                     _ => VcpuState::Off,
                 };
+                if v.state == VcpuState::Waiting
+                    && let Some(mut k) = guest
+                {
+                    k.waiting += 1;
+                }
             }
             What::Hold => (),
             What::Delay { ns } => {
@@ -378,6 +420,7 @@ impl WorldRef {
             return;
         };
         k.off = false;
+        k.waiting = 0;
         k.now = host.now;
         // What its policy's timers and its watchdog have missed is due now.
         for slot in 0..k.sources.len() as u32 {

@@ -4,6 +4,7 @@
 //! The clock is a winner tree over machines, keyed by each machine's earliest event: after an event only the
 //! machines it touched are set anew, and a machine with nothing due costs nothing. Equal times: the host
 //! first, then guests in the order of their VMs.
+use super::ahead::Ahead;
 use crate::engine::queue::{EventQueue, NEVER};
 use crate::error::SimError;
 use crate::machine::task::Life;
@@ -101,6 +102,7 @@ pub struct World {
     pub machines: Vec<Option<Handle>>,
     pub guests: Vec<Option<GuestInfo>>,
     pub clock: Clock,
+    pub ahead: Ahead,
     pub vcpus: Vec<Vcpu>,
     /// Something has ended the run.
     pub stop: bool,
@@ -134,6 +136,11 @@ impl Clock {
 
     pub fn horizon(&self) -> Nanos {
         self.0.horizon()
+    }
+
+    /// Machines with an event up to this time, in no order, as many as there is room for; their number.
+    pub fn soon(&self, until: Nanos, found: &mut [MachineId]) -> usize {
+        self.0.soon(until, found)
     }
 
     #[inline]
@@ -191,8 +198,13 @@ impl WorldRef {
     /// A machine's earliest event may be another one now.
     #[inline]
     pub fn touch(mut self, k: Handle) {
-        let (at, _) = k.queue.peek();
-        let at = if k.off { NEVER } else { at };
+        let at = if k.off {
+            NEVER
+        } else if k.rests() {
+            k.watchdog_at()
+        } else {
+            k.queue.peek().0
+        };
         self.clock.set(k.id, at);
     }
 

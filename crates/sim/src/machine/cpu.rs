@@ -22,78 +22,77 @@ impl Default for List {
     }
 }
 
+/// What most events touch comes first.
+#[repr(C)]
 pub struct Cpu {
     pub curr: TaskId,
     /// Its idle task; number = CPU number.
     pub idle: TaskId,
-    pub online: bool,
     pub slot: Slot,
+    pub online: bool,
+    /// A guest's CPU that has no physical CPU now: it has no event in the queue.
+    pub paused: bool,
+    /// A guest's: exits of spinning tasks since it has its physical CPU: each doubles the next window.
+    pub spun: u8,
+    pub in_balance: bool,
     /// When it enters its scheduler (an IPI on its way, or now).
     pub resched_at: Nanos,
     /// When the running task has done what it asked for.
     pub run_end: Nanos,
     /// Next timer tick that matters.
     pub tick_at: Nanos,
-    /// A guest's CPU that has no physical CPU now: it has no event in the queue.
-    pub paused: bool,
     /// Useful work of the running task counts from here (switch and migration costs come before).
     pub work_start: Nanos,
-    /// How fast that work is done.
-    pub pace: Pace,
-    /// Until when an interrupt's handler has it, and the time all handlers have had.
-    pub irq_until: Nanos,
-    pub irq_ns: Nanos,
     /// The running task's time is charged up to here.
     pub exec_start: Nanos,
     /// Since when the present task (or idleness) has the CPU.
     pub since: Nanos,
+    /// How fast work is done.
+    pub pace: Pace,
     /// Idle and busy time before `since`.
     pub idle_ns: Nanos,
     pub busy_ns: Nanos,
-    pub switches: u64,
-    /// Task that last ran here (idleness apart): the same one again costs no switch.
-    pub last_task: TaskId,
-
-    // ---- a guest's CPU
-    /// Of `work_start`, what was left when it was paused.
-    pub owed: Nanos,
-    /// Exits of spinning tasks since it has its physical CPU: each doubles the next window.
-    pub spun: u8,
-    /// Time its tasks had no physical CPU, before `since`.
+    /// A guest's: time its tasks had no physical CPU, before `since`.
     pub stolen_ns: Nanos,
-    /// Interrupts that fell due while it was paused, in order, and the slot they are taken with.
+    /// A guest's: of `work_start`, what was left when it was paused.
+    pub owed: Nanos,
+    /// A guest's: interrupts that fell due while it was paused, in order, and the slot they are taken with.
     pub late: Vec<Slot>,
     pub irq_slot: Slot,
+    /// Task that last ran here (idleness apart): the same one again costs no switch.
+    pub last_task: TaskId,
+    /// Until when an interrupt's handler has it, and the time all handlers have had.
+    pub irq_until: Nanos,
+    pub switches: u64,
+    /// What a policy sees of the run queue.
+    pub rq: Box<Rq>,
+    /// CPUs whose pass this one waits for, with their `kick_sync` then.
+    pub waits_for: Vec<(u32, u64)>,
 
     // ---- the sched_ext part of the run queue
-    pub in_balance: bool,
+    /// Advances whenever the CPU passes through its scheduler.
+    pub kick_sync: u64,
+    pub extra_enq_flags: u64,
+    pub ops_qseq: u64,
     pub bal_keep: bool,
     pub in_wakeup: bool,
     pub bal_cb_pending: bool,
     pub cpu_released: bool,
     pub nr_running: u32,
-    pub extra_enq_flags: u64,
-    pub ops_qseq: u64,
+    pub nr_immed: u32,
     /// Tasks directly dispatched to other CPUs' local queues, waiting for this run queue's lock.
     pub deferred: List,
-    pub nr_immed: u32,
+    pub distribute_prev: u32,
     /// Flags of a pending re-enqueue of the local queue; 0 = none (bit 63 marks "pending").
     pub reenq_local: u64,
-    /// Advances whenever the CPU passes through its scheduler.
-    pub kick_sync: u64,
-    /// CPUs whose pass this one waits for, with their `kick_sync` then.
-    pub waits_for: Vec<(u32, u64)>,
-    pub distribute_prev: u32,
 
     // ---- higher classes
     /// Waiting tasks of class fair, real-time, stop.
     pub higher: [List; 3],
-    pub fair_since: Nanos,
     /// Its stopper thread, made when first needed.
     pub stopper: TaskId,
-
-    /// What a policy sees of the run queue.
-    pub rq: Box<Rq>,
+    pub fair_since: Nanos,
+    pub irq_ns: Nanos,
 }
 
 impl Cpu {

@@ -173,9 +173,12 @@ impl TaskTable {
         id
     }
 
-    /// Say what a task is called.
+    /// Say what a task is called. A name that fits into `comm` is kept there only.
     pub fn set_name(&mut self, id: TaskId, name: &str) {
         let id = id as usize;
+        if name.len() < 16 && self.names.get(id).is_none_or(|n| n.is_empty()) {
+            return;
+        }
         if self.names.len() <= id {
             self.names.resize(id + 1, Box::default());
         }

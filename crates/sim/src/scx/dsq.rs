@@ -127,6 +127,11 @@ impl DsqTable {
                 q
             }
             None => {
+                if self.queues.len() == self.queues.capacity() {
+                    // Most policies make one queue, or one per CPU: doubling would waste as much as there is.
+                    let more = (self.queues.len() / 4).max(1);
+                    self.queues.reserve_exact(more);
+                }
                 self.queues.push(Dsq::new(id));
                 self.queues.len() as DsqIx - 1
             }

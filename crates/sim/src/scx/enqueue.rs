@@ -334,6 +334,9 @@ impl Handle {
     /// Row 20: the first task of a queue that may run here goes to this CPU's local queue.
     pub fn consume(self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
         let mut at = self.dsqs.first(q);
+        if self.ahead && at.is_some() {
+            self.ask_next(q);
+        }
         while let Some(task) = at {
             if self.exit.claimed() && self.dsqs.get(q).id != DSQ_BYPASS {
                 return false;

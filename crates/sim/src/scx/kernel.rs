@@ -98,35 +98,50 @@ pub struct Events {
     pub reenq_immed: u64,
 }
 
-/// One machine. Reached through [`Handle`] only.
+/// One machine. Reached through [`Handle`] only. What most events touch comes first: [`crate::guest::ahead`] asks for
+/// that part's [`Kernel::NEAR`] cache lines before they are needed.
+#[repr(C, align(64))]
 pub struct Kernel {
+    pub now: Nanos,
+    /// CPU that executes the present event.
+    pub exec: CpuId,
     /// Number of the machine: 0 is the host.
     pub id: MachineId,
-    /// All machines of the run.
-    pub world: Option<WorldRef>,
-    /// What the present event did to threads of vCPUs (of the host).
-    pub switched: Vec<Switched>,
+    pub queue: EventQueue,
+    pub cpus: Vec<Cpu>,
+    pub sources: Vec<Source>,
+    pub tasks: TaskTable,
     /// What the present event asks of the host (of a guest).
     pub calls: Vec<Call>,
+    /// What the present event did to threads of vCPUs (of the host).
+    pub switched: Vec<Switched>,
+    /// All machines of the run.
+    pub world: Option<WorldRef>,
     /// A guest's: index of its first vCPU, see [`crate::guest::World`].
     pub first_vcpu: u32,
+    /// A guest's: vCPUs whose threads are runnable and have no physical CPU.
+    pub waiting: u32,
+    /// Slot of the watchdog's event.
+    pub watchdog: Slot,
     /// A guest that is switched off.
     pub off: bool,
+    pub bypass: bool,
+    /// Ticks must be simulated one by one.
+    pub real_ticks: bool,
+    /// Births, deaths, an exit or an error wait for the end of the event.
+    pub attention: bool,
+    /// There is a record or a sink.
+    pub watched: bool,
+    /// The world is too large for the caches: memory is asked for ahead.
+    pub ahead: bool,
+    pub mutation: Option<Mutation>,
     /// A guest's: a task that spins this long makes its vCPU exit; 0 = never.
     pub ple_window: Nanos,
     /// A guest's: cost of going in; of an exit and the way back; of an exit to halt, with what the host waits.
     pub entry_ns: Nanos,
     pub exit_ns: Nanos,
     pub halt_ns: Nanos,
-    pub now: Nanos,
-    /// CPU that executes the present event.
-    pub exec: CpuId,
-    pub queue: EventQueue,
-    pub sources: Vec<Source>,
-    pub topo: Topology,
-    pub cost: HostCost,
-    /// Speeds and caches, if they make a difference.
-    pub hardware: Option<Box<super::hardware::Hardware>>,
+    pub hash: TraceHash,
     /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
     pub waking_ns: Nanos,
     /// What comes on top if that wakes somebody: it is a client's request.
@@ -134,28 +149,29 @@ pub struct Kernel {
     pub hz: Hz,
     /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
     pub grid: Grid,
-    pub cpus: Vec<Cpu>,
-    pub tasks: TaskTable,
+    pub policy: Policy,
+    pub dsqs: DsqTable,
+    pub kicks: Kicks,
+    pub dispatch: Dispatch,
+    pub idle: IdleMasks,
     pub masks: MaskTable,
+    pub runnable_seq: u64,
+    pub stats: Stats,
+    pub exit: Exit,
+    pub events: Events,
+    pub slice_dfl: u64,
+
+    // ---- what few events touch
+    pub topo: Topology,
+    pub cost: HostCost,
+    /// Speeds and caches, if they make a difference.
+    pub hardware: Option<Box<super::hardware::Hardware>>,
     pub online: CpuMask,
     /// The empty set.
     pub no_cpus: CpuMask,
-    pub dsqs: DsqTable,
-    pub idle: IdleMasks,
-    pub kicks: Kicks,
-    pub dispatch: Dispatch,
-    pub policy: Policy,
     pub cgroups: CgroupTable,
     pub timers: super::timer::Timers,
-    pub stats: Stats,
     pub recent: Recent,
-    pub events: Events,
-    pub hash: TraceHash,
-    pub exit: Exit,
-    pub bypass: bool,
-    pub slice_dfl: u64,
-    pub mutation: Option<Mutation>,
-    pub runnable_seq: u64,
     pub next_pid: i32,
     /// Tasks by pid, for lookups by policies.
     pub pids: std::collections::BTreeMap<i32, TaskId>,
@@ -165,10 +181,6 @@ pub struct Kernel {
     pub born: Vec<(u32, TaskId)>,
     /// Exited tasks the workload has not been told of yet.
     pub gone: Vec<(u32, TaskId)>,
-    /// Ticks must be simulated one by one.
-    pub real_ticks: bool,
-    /// Births, deaths, an exit or an error wait for the end of the event.
-    pub attention: bool,
     /// Something that ends the run.
     pub failed: Option<SimError>,
     /// Argument structures of operations in progress: address and size.
@@ -177,8 +189,6 @@ pub struct Kernel {
     pub exited: u64,
     pub record: Option<Vec<crate::trace::Event>>,
     pub sink: Option<crate::trace::SharedSink>,
-    /// There is a record or a sink.
-    pub watched: bool,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
     pub seed: u64,
     /// Set from outside to end the run early.
@@ -208,6 +218,9 @@ impl DerefMut for Handle {
 }
 
 impl Kernel {
+    /// Cache lines of the part that most events touch.
+    pub const NEAR: usize = std::mem::offset_of!(Kernel, events) / 64 + 1;
+
     pub fn new(spec: &MachineSpec) -> Box<Kernel> {
         let topo = Topology::new(spec.shape);
         let nr = topo.nr_cpus();
@@ -242,6 +255,8 @@ impl Kernel {
             switched: Vec::new(),
             calls: Vec::new(),
             first_vcpu: 0,
+            waiting: 0,
+            watchdog: NONE,
             off: false,
             ple_window: 0,
             entry_ns: 0,
@@ -289,6 +304,7 @@ impl Kernel {
             record: None,
             sink: None,
             watched: false,
+            ahead: false,
             hotplug: spec.hotplug.clone(),
             seed: spec.seed,
             cancel: None,

@@ -121,6 +121,7 @@ impl Handle {
         let half = self.policy.timeout_ns / 2;
         let slot = self.queue.alloc();
         self.source(slot, Source::Watchdog);
+        self.watchdog = slot;
         let at = self.now + half.max(1);
         self.queue.set(slot, at);
         self.irq_work();

@@ -176,6 +176,23 @@ impl Ordered {
         self.len == 0
     }
 
+    /// Task that comes `n` places after the first one, if it is in the first chunk.
+    #[inline]
+    pub fn near_front(&self, n: usize) -> Option<u32> {
+        let chunk = self.chunks.first()?;
+        let place = chunk.start + n;
+        (place < chunk.end).then(|| chunk.tags[place] as u32)
+    }
+
+    /// Tells `to` where the first entries are (address and length in bytes).
+    #[inline]
+    pub fn ask_front(&self, to: impl Fn(*const u64, usize)) {
+        if let Some(chunk) = self.chunks.first() {
+            to(chunk.keys.as_ptr().wrapping_add(chunk.start), 64);
+            to(chunk.tags.as_ptr().wrapping_add(chunk.start), 64);
+        }
+    }
+
     /// Index of the chunk an entry belongs to (the last whose first entry is not after it).
     #[inline]
     fn chunk_of(&self, e: &Entry) -> usize {

@@ -261,6 +261,11 @@ impl<W: Workload> Machine<W> {
         let task = v.task;
         let mut host = w.host();
         let host_cpu = host.tasks.hot[task as usize].cpu;
+        if host.cpus[host_cpu as usize].curr != task {
+            // What this event woke on the host has its CPU already; the guest hears of it next, and halts when it is
+            // back.
+            return;
+        }
         let now = k.now;
         host.begin(now, host_cpu);
         // An interrupt's handler may still be at work.

@@ -68,7 +68,7 @@ pub fn fit(
     };
     let mut plan = plan(&fitting, &policies::shipped(), None)?;
     let simulator = Simulator::prepare(&mut plan, checked)?;
-    plan.check(berth_scenario::support::Place::Sim)?;
+    plan.check(berth_scenario::support::Place::Sim, false)?;
     if let Some(why) = plan.variants.iter().find_map(absent) {
         return Err(Failure::Input(format!(
             "[calibrate] fits arm {}, which has no runs here: {why}\n  Without fitting, with the file's own values: --no-calibrate",

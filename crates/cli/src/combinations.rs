@@ -57,7 +57,7 @@ fn estimate(
     };
     let mut plan = plan(&first, &policies::shipped(), None)?;
     let simulator = Simulator::prepare(&mut plan, checked)?;
-    plan.check(berth_scenario::support::Place::Sim)?;
+    plan.check(berth_scenario::support::Place::Sim, false)?;
     let runs = (plan.runs() as u64).saturating_mul(combinations);
     let arms = plan.variants.first().map_or(&[][..], |v| &v.arms);
     let arm = arms.iter().position(|a| a.absent.is_none());

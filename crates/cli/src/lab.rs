@@ -6,7 +6,7 @@ use crate::plan::{Lengths, Plan, plan};
 use crate::{interrupt, output, policies};
 use berth_lab::assets::{self, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
-use berth_lab::{LabError, Progress};
+use berth_lab::{LabError, Progress, Vcpus};
 use berth_report::progress::Bar;
 use berth_report::side_by_side::side_by_side;
 use berth_results::experiment::Results;
@@ -28,6 +28,10 @@ pub struct Args {
     /// Kernel of the VM: `newest`, a line such as 7.0, or VMLINUZ,CONFIG
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
+
+    /// What vCPUs are: `threads`, or `kvm`, those of real micro-VMs inside the VM (downloads 40 MB more, once)
+    #[arg(long, value_name = "FORM", default_value = "threads", value_parser = Vcpus::parse)]
+    vcpus: Vcpus,
 
     /// Only fetch what a VM needs (emulator, kernel) into the cache; no scenario is run
     #[arg(long)]
@@ -66,6 +70,7 @@ const EXAMPLES: &str = "Examples:
   berth lab noisy-neighbour --arm linux,vmfair      two schedulers on a real kernel
   berth lab noisy-neighbour --kernel 7.0            on another kernel line
   berth lab noisy-neighbour --policy my.bpf.c       your own policy beside the others
+  berth lab noisy-neighbour --vcpus kvm             real VMs inside the VM
 
 Nothing of this machine changes: kernel and emulator go into a cache (about 100 MB), each run into a VM.
 Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
@@ -139,9 +144,10 @@ fn boot(
     options: LabOptions,
 ) -> Result<Booted, Failure> {
     let arms = arms(plan)?;
-    plan.check(berth_scenario::support::Place::Lab)?;
+    let micro_vms = options.vcpus == Vcpus::Kvm;
+    plan.check(berth_scenario::support::Place::Lab, micro_vms)?;
     for arm in arms.iter().flatten() {
-        berth_lab::run::check_scenario(&arm.scenario).map_err(failed)?;
+        berth_lab::run::check_scenario(&arm.scenario, options.vcpus).map_err(failed)?;
     }
     for warning in &plan.warnings {
         eprintln!("note: {warning}");
@@ -223,6 +229,7 @@ fn options(args: &Args) -> LabOptions {
     let mut options = LabOptions {
         timeout: Duration::from_secs(args.timeout),
         verify: args.verify,
+        vcpus: args.vcpus,
         keep_logs: args.logs.clone(),
         ..LabOptions::default()
     };

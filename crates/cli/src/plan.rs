@@ -204,11 +204,12 @@ fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<P
 }
 
 impl Plan {
-    /// Refuses by name and line what a place cannot do, before anything starts.
+    /// Refuses by name and line what a place cannot do, before anything starts. `micro_vms`: tasks need not fold onto
+    /// vCPU threads.
     ///
     /// # Errors
     /// The first thing that an arm that is to run here needs and the place does not have.
-    pub fn check(&self, place: Where) -> Result<(), Failure> {
+    pub fn check(&self, place: Where, micro_vms: bool) -> Result<(), Failure> {
         for variant in &self.variants {
             for PlannedArm { arm, .. } in variant.arms.iter().filter(|a| a.absent.is_none()) {
                 let scenario = variant.scenario.for_arm(arm);
@@ -223,7 +224,11 @@ impl Plan {
                     });
                     place_of(&variant.facts, if changed { &changes } else { address })
                 };
-                support::check(scenario, place, &at)?;
+                if micro_vms {
+                    support::check_features(scenario, place, &at)?;
+                } else {
+                    support::check(scenario, place, &at)?;
+                }
             }
         }
         Ok(())

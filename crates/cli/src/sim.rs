@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Done {
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
     let mut simulator = Simulator::prepare(&mut plan, args.checked)?;
-    plan.check(berth_scenario::support::Place::Sim)?;
+    plan.check(berth_scenario::support::Place::Sim, false)?;
     let trace = args.trace.map(|w| trace(args, &plan, w)).transpose()?;
     if let Some(trace) = &trace {
         simulator.tell(trace.sink());

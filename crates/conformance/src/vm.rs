@@ -161,6 +161,7 @@ pub fn record(
         argv.extend_from_slice(wanted);
         let job = Job {
             settle_ms: 12_000,
+            modules: Vec::new(),
             policy: None,
             work: Work::Program { argv },
         };
@@ -175,6 +176,7 @@ pub fn record(
             kernel: &assets.kernel,
             host: &host,
             mode: Mode::Deterministic,
+            nested: false,
             timeout: Duration::from_secs(900),
             stop: &stop,
         };

@@ -90,6 +90,11 @@ fn work(handlers: &[(&str, Handler)]) -> Answer {
         Ok(j) => j,
         Err(e) => return failed(format!("{JOB}: {e}")),
     };
+    for module in &job.modules {
+        if let Err(e) = crate::nested::load(module) {
+            return failed(e);
+        }
+    }
     settle(Duration::from_millis(job.settle_ms));
     println!(
         "BERTH-UP {} uptime={:.3}",
@@ -198,8 +203,12 @@ fn perform(
             let last = complaints.lines().last().unwrap_or("no message");
             Err(format!("{program}: {} ({last})", out.status))
         }
-        Work::Scenario { scenario, seeds } => {
-            let run = crate::scenario::perform(scenario, seeds[round], policy)?;
+        Work::Scenario {
+            scenario,
+            seeds,
+            vcpus,
+        } => {
+            let run = crate::scenario::perform(scenario, seeds[round], *vcpus, policy)?;
             answer.runs.push(run);
             Ok(())
         }

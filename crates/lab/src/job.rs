@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the outside asks of a VM, and what it answers: one JSON file each way.
+use berth_loadgen::Vcpus;
 use berth_results::detail::{Distribution, Wait, WorstWait};
 use berth_scenario::model::Scenario;
 use berth_scx::{ExitRecord, LoadOptions};
@@ -14,6 +15,9 @@ pub const JOB: &str = "/job.json";
 pub struct Job {
     /// Uptime in milliseconds before the work begins: the kernel's own boot work disturbs until then.
     pub settle_ms: u64,
+    /// Kernel modules to load before all else, as paths inside the VM.
+    #[serde(default)]
+    pub modules: Vec<String>,
     /// Loaded before the work and unloaded after it; none = the kernel's own scheduler.
     pub policy: Option<PolicyJob>,
     pub work: Work,
@@ -33,6 +37,9 @@ pub enum Work {
     Scenario {
         scenario: Box<Scenario>,
         seeds: Vec<u64>,
+        /// What the vCPUs are.
+        #[serde(default)]
+        vcpus: Vcpus,
     },
     /// A program of the initramfs: its standard output is the result, its exit status must be 0.
     Program { argv: Vec<String> },

@@ -10,6 +10,7 @@ mod error;
 pub mod guest;
 pub mod initramfs;
 pub mod job;
+mod nested;
 mod observe;
 mod progress;
 pub mod run;
@@ -19,6 +20,7 @@ mod strip;
 mod testing;
 pub mod vm;
 
+pub use berth_loadgen::Vcpus;
 pub use error::LabError;
 pub use progress::{Listener, Progress};
 pub use scenario::perform;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Arms and seeds of one scenario, each pair in a boot of its own, several boots side by side.
-use crate::assets::Assets;
+use crate::assets::modules::Module;
+use crate::assets::{Assets, modules};
 use crate::initramfs::Archive;
 use crate::job::{JOB, Job, PolicyJob, Work};
 use crate::vm::{self, Boot, Mode, Vm};
-use crate::{LabError, Listener, Progress};
+use crate::{LabError, Listener, Progress, nested};
+use berth_loadgen::Vcpus;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{Host, Hz, Scenario};
 use berth_scenario::support;
@@ -43,6 +45,8 @@ pub struct LabPolicy {
 #[derive(Clone, Debug)]
 pub struct LabOptions {
     pub mode: Mode,
+    /// What the vCPUs of a scenario are.
+    pub vcpus: Vcpus,
     /// Virtual milliseconds before the work begins.
     pub settle_ms: u64,
     /// Wall time of one boot.
@@ -65,6 +69,7 @@ impl Default for LabOptions {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         LabOptions {
             mode: Mode::Deterministic,
+            vcpus: Vcpus::default(),
             settle_ms: 3_000,
             timeout: Duration::from_secs(600),
             jobs: processors,
@@ -90,9 +95,13 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Vec<RunRecord>, LabError> {
     for arm in arms {
-        check(arm, assets)?;
+        check(arm, options.vcpus, assets)?;
     }
     let base = base_archive(&options.program, assets)?;
+    let modules = match options.vcpus {
+        Vcpus::Threads => Vec::new(),
+        Vcpus::Kvm | Vcpus::Auto => modules::kvm(&assets.kernel, listener, stop)?,
+    };
     let work: Vec<(&[u64], &LabArm)> = seeds
         .chunks(options.seeds_per_boot.max(1))
         .flat_map(|some| arms.iter().map(move |a| (some, a)))
@@ -105,6 +114,7 @@ pub fn run(
         options,
         assets,
         base: &base,
+        modules: &modules,
         listener,
         stop: &halt,
     };
@@ -160,16 +170,21 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 ///
 /// # Errors
 /// [`LabError::Scenario`]: what it cannot do, and what to do about it.
-pub fn check_scenario(scenario: &Scenario) -> Result<(), LabError> {
+pub fn check_scenario(scenario: &Scenario, vcpus: Vcpus) -> Result<(), LabError> {
     let host = &scenario.host;
     vm::check_host(host)?;
-    support::check(scenario, support::Place::Lab, &|_| None)
-        .map_err(|e| LabError::Scenario(e.to_string()))
+    let refused = |e: &dyn std::fmt::Display| LabError::Scenario(e.to_string());
+    if vcpus == Vcpus::Kvm {
+        berth_loadgen::fits_micro_vms(scenario).map_err(|e| refused(&e))?;
+        return support::check_features(scenario, support::Place::Lab, &|_| None)
+            .map_err(|e| refused(&e));
+    }
+    support::check(scenario, support::Place::Lab, &|_| None).map_err(|e| refused(&e))
 }
 
 /// Refuses by name what a lab VM with this kernel cannot do.
-fn check(arm: &LabArm, assets: &Assets) -> Result<(), LabError> {
-    check_scenario(&arm.scenario)?;
+fn check(arm: &LabArm, vcpus: Vcpus, assets: &Assets) -> Result<(), LabError> {
+    check_scenario(&arm.scenario, vcpus)?;
     match (arm.scenario.host.hz, assets.kernel.hz()) {
         (Hz::Ticks(wanted), Some(has)) if wanted != has => Err(LabError::Scenario(format!(
             "host.hz is {wanted}, and the lab's kernel {} ticks at {has}; use --set host.hz={has}",
@@ -197,6 +212,7 @@ struct Lab<'a> {
     options: &'a LabOptions,
     assets: &'a Assets,
     base: &'a [u8],
+    modules: &'a [Module],
     listener: &'a Listener<'a>,
     stop: &'a AtomicBool,
 }
@@ -204,7 +220,7 @@ struct Lab<'a> {
 impl Lab<'_> {
     /// One arm with the seeds of a boot: one boot, or as many as it takes.
     fn one(&self, arm: &LabArm, seeds: &[u64]) -> Result<Vec<RunRecord>, LabError> {
-        let job = scenario_job(arm, seeds, self.options)?;
+        let job = scenario_job(arm, seeds, self.modules, self.options)?;
         let seed = seeds.first().copied().unwrap_or(0);
         let mut notes = Vec::new();
         let mut wall = Duration::ZERO;
@@ -293,6 +309,7 @@ impl Lab<'_> {
             kernel: &self.assets.kernel,
             host: &arm.scenario.host,
             mode: self.options.mode,
+            nested: self.options.vcpus != Vcpus::Threads,
             timeout: self.options.timeout,
             stop: self.stop,
         }
@@ -363,19 +380,25 @@ pub fn single(
 ) -> Result<Boot, LabError> {
     vm::check_host(&what.host)?;
     let base = base_archive(&options.program, assets)?;
-    let job = job_archive(what.policy.as_ref(), what.work.clone(), options)?;
+    let job = job_archive(what.policy.as_ref(), what.work.clone(), &[], options)?;
     Vm {
         qemu: &assets.qemu,
         kernel: &assets.kernel,
         host: &what.host,
         mode: options.mode,
+        nested: false,
         timeout: options.timeout,
         stop,
     }
     .boot(&[&base, &job])
 }
 
-fn scenario_job(arm: &LabArm, seeds: &[u64], options: &LabOptions) -> Result<Vec<u8>, LabError> {
+fn scenario_job(
+    arm: &LabArm,
+    seeds: &[u64],
+    modules: &[Module],
+    options: &LabOptions,
+) -> Result<Vec<u8>, LabError> {
     let policy = arm.policy.clone().map(|mut p| {
         let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
         p.options.vm_slots.get_or_insert(vms + 1);
@@ -384,13 +407,15 @@ fn scenario_job(arm: &LabArm, seeds: &[u64], options: &LabOptions) -> Result<Vec
     let work = Work::Scenario {
         scenario: Box::new(arm.scenario.clone()),
         seeds: seeds.to_vec(),
+        vcpus: options.vcpus,
     };
-    job_archive(policy.as_ref(), work, options)
+    job_archive(policy.as_ref(), work, modules, options)
 }
 
 fn job_archive(
     policy: Option<&LabPolicy>,
     work: Work,
+    modules: &[Module],
     options: &LabOptions,
 ) -> Result<Vec<u8>, LabError> {
     let mut a = Archive::new();
@@ -403,6 +428,7 @@ fn job_archive(
     });
     let job = Job {
         settle_ms: options.settle_ms,
+        modules: nested::add(&mut a, modules),
         policy,
         work,
     };

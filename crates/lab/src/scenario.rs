@@ -4,7 +4,7 @@ use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
 use crate::strip;
-use berth_loadgen::{NO_STAYS, Options};
+use berth_loadgen::{NO_STAYS, Options, Vcpus};
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
 use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmRecord};
@@ -24,6 +24,7 @@ const CGROUPS: &str = "/sys/fs/cgroup/berth";
 pub fn perform(
     scenario: &Scenario,
     seed: u64,
+    vcpus: Vcpus,
     mut policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
     let counted = counters(policy.as_deref())?;
@@ -31,6 +32,7 @@ pub fn perform(
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
         measure_ns: scenario.run.measure_ns,
+        vcpus,
         on_threads: None,
     };
     if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {

@@ -63,6 +63,8 @@ pub struct Vm<'a> {
     /// Topology.
     pub host: &'a Host,
     pub mode: Mode,
+    /// A processor that can have VMs of its own; it tells less of caches and dies.
+    pub nested: bool,
     /// Wall time after which the VM is stopped.
     pub timeout: Duration,
     /// Set from elsewhere (Ctrl-C) to stop the VM.
@@ -176,8 +178,13 @@ impl Vm<'_> {
             "-seed",
             "1",
             "-cpu",
-            // Intel's way of telling caches and dies is the one the emulator passes on whole.
-            "max,vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed",
+            if self.nested {
+                // The emulator nests AMD's way only.
+                "EPYC,+svm,-rdrand,-rdseed"
+            } else {
+                // Intel's way of telling caches and dies is the one the emulator passes on whole.
+                "max,vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed"
+            },
         ]
         .map(String::from)
         .to_vec();

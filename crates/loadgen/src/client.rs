@@ -123,12 +123,10 @@ pub fn generate(
             }
         }
     }
-    let boxes: Vec<_> = streams
+    let queues: Vec<_> = streams.iter().map(|s| (s.vm, s.queue.clone())).collect();
+    let boxes: Vec<_> = queues
         .iter()
-        .map(|s| {
-            let mailbox = &shared.mailboxes[&Some(s.vm)];
-            (mailbox, mailbox.position(&s.queue))
-        })
+        .map(|(vm, queue)| shared.door(Some(*vm), queue))
         .collect();
     loop {
         let seen = shared.answered.load(Ordering::Acquire);
@@ -148,17 +146,13 @@ pub fn generate(
             let Some(Reverse((_, i, user))) = due.pop() else {
                 continue;
             };
-            if let (mailbox, Some(queue)) = boxes[i] {
-                let client = Some(Asker { stream: i, user });
-                mailbox.put(
-                    queue,
-                    Message {
-                        arrival_ns: at,
-                        sent_ns: at,
-                        client,
-                    },
-                );
-            }
+            let client = Some(Asker { stream: i, user });
+            let message = Message {
+                arrival_ns: at,
+                sent_ns: at,
+                client,
+            };
+            shared.put_at(&boxes[i], message);
             if let Source::Open(_) = streams[i].source
                 && let Some(at) = streams[i].next(user, 0)
             {

@@ -8,6 +8,12 @@
 mod burn;
 mod cgroup;
 mod client;
+mod form;
+#[cfg(target_arch = "x86_64")]
+mod kvm;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "kvm/absent.rs"]
+mod kvm;
 mod mailbox;
 mod metrics;
 mod procfs;
@@ -15,6 +21,9 @@ mod shared;
 mod sync;
 mod sys;
 mod worker;
+
+pub use form::Vcpus;
+pub use kvm::KvmError;
 
 use berth_scenario::model::{Nanos, Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError};
@@ -48,6 +57,8 @@ pub struct Options<'a> {
     pub warmup_ns: Nanos,
     /// Time measured, in nanoseconds.
     pub measure_ns: Nanos,
+    /// What the VMs' vCPUs are.
+    pub vcpus: Vcpus,
     /// Called when all threads exist and wait for the start: the place to give a policy their identity.
     pub on_threads: Option<Box<OnThreads<'a>>>,
 }
@@ -71,6 +82,8 @@ pub enum LoadError {
     Placement(#[from] PlacementError),
     #[error("this kernel run cannot do {what}: leave it out, or run the scenario in the simulator")]
     Unsupported { what: String },
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
     #[error("cgroup: cannot write {}: {source}; run as root on a machine with cgroup v2", path.display())]
     Cgroup { path: PathBuf, source: io::Error },
     #[error("thread {thread} {what}: {source}")]
@@ -87,6 +100,14 @@ pub enum LoadError {
     Panic { thread: String },
 }
 
+/// Whether the scenario's VMs can be micro-VMs; needs no KVM.
+///
+/// # Errors
+/// What a micro-VM cannot do.
+pub fn fits_micro_vms(scenario: &Scenario) -> Result<(), LoadError> {
+    kvm::fits(scenario).map(|_| ())
+}
+
 /// Runs the scenario once, for `warmup_ns + measure_ns` of real time and a little more.
 ///
 /// # Errors
@@ -97,7 +118,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
             what: "host.hotplug".into(),
         });
     }
-    let threads = placement::threads(scenario)?;
+    let form = form::choose(scenario, seed, options.vcpus)?;
     let streams = client::streams(scenario, seed);
     let (answers, from_workers) = channel();
     let groups = options
@@ -115,6 +136,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         scenario,
         seed,
         sched_ext_enabled(),
+        form.machines,
         groups,
         boxes,
         window,
@@ -123,12 +145,15 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     );
     let shared = Arc::new(shared);
     note_what_is_missing(&shared, options.cgroup_root.is_none());
+    for note in form.notes {
+        shared.note(note);
+    }
 
     // Nobody starts before everybody is set up and announced.
     let failed = Arc::new(Mutex::new(BTreeMap::new()));
     let mut handles = Vec::new();
     let mut setup = Ok(());
-    for thread in threads {
+    for thread in form.threads {
         let slot = shared.add_slot(thread);
         let (gate, failed) = (Arc::clone(&shared), Arc::clone(&failed));
         let ordinal = slot.ordinal;
@@ -167,7 +192,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         Ok(()) => observe(&shared, streams, from_workers, window),
         Err(e) => Err(e),
     };
-    sys::change_and_wake(&shared.stop, i32::MAX);
+    shared.end();
     let latencies = collect(&shared, handles)?;
     let (begin, end) = snapshots?;
     let (metrics, mut notes) = metrics::metrics(&shared, &begin, &end, &latencies);
@@ -216,7 +241,7 @@ fn observe(
             };
             let begin = at(begin_ns);
             let end = at(end_ns);
-            sys::change_and_wake(&shared.stop, i32::MAX);
+            shared.end();
             sys::change_and_wake(&shared.answered, i32::MAX);
             begin.and_then(|b| Ok((b, end?)))
         });
@@ -286,7 +311,10 @@ fn spawn(
         let thread = slot.thread.clone();
         let result = worker::set_up(&shared, &thread);
         before(result);
-        worker::Worker::new(shared, slot, thread).run()
+        match shared.machine(&thread) {
+            Some(machine) => kvm::Vcpu::new(shared, machine, slot).run(),
+            None => worker::Worker::new(shared, slot, thread).run(),
+        }
     });
     match handle {
         Ok(handle) => Ok((name, ordinal, handle)),

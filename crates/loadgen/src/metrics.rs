@@ -30,6 +30,11 @@ impl Latencies {
         self.wakeup.saturating_record(ns.max(1));
     }
 
+    /// `n` wake-ups at once.
+    pub fn wakeups(&mut self, ns: u64, n: u64) {
+        self.wakeup.saturating_record_n(ns.max(1), n);
+    }
+
     pub fn response(&mut self, ns: u64) {
         self.response.saturating_record(ns.max(1));
     }
@@ -57,7 +62,7 @@ impl Snapshot {
             let last = *slot.last_counters.lock().unwrap_or_else(|e| e.into_inner());
             // An ended thread's id may belong to another one by now: its own last word counts.
             let counters = last.or_else(|| (tid != 0).then(|| procfs::thread(tid)).flatten());
-            (counters, slot.work_ns.load(Ordering::Relaxed))
+            (counters, slot.work())
         };
         let at_ns = sys::now_ns();
         Snapshot {

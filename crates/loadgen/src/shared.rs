@@ -2,7 +2,8 @@
 //! What all threads of a run share.
 use crate::burn::Speed;
 use crate::cgroup::Groups;
-use crate::mailbox::{Asker, Mailbox};
+use crate::kvm::{Counter, Machine};
+use crate::mailbox::{Asker, Mailbox, Message};
 use crate::procfs::ThreadCounters;
 use crate::sync::{self, Home};
 use crate::sys;
@@ -11,7 +12,7 @@ use berth_scenario::placement::{self, HostThread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// One thread, as others see it.
 #[derive(Debug)]
@@ -22,8 +23,23 @@ pub struct Slot {
     pub tid: AtomicI32,
     /// CPU time burnt by `compute` and `busy`.
     pub work_ns: AtomicU64,
+    /// The same, where a guest counts it.
+    pub guest_work: OnceLock<Counter>,
     /// Set when the thread has ended.
     pub last_counters: Mutex<Option<ThreadCounters>>,
+}
+
+impl Slot {
+    /// Useful CPU time so far, in nanoseconds.
+    pub fn work(&self) -> u64 {
+        self.work_ns.load(Ordering::Relaxed) + self.guest_work.get().map_or(0, Counter::get)
+    }
+}
+
+/// Where messages of one queue go in: a VM's queue, or that of a micro-VM.
+pub struct Door<'a> {
+    mailbox: Option<(&'a Mailbox, usize)>,
+    machine: Option<(&'a Machine, &'a str)>,
 }
 
 /// An answer to a closed-loop user: (asker, when).
@@ -35,6 +51,8 @@ pub struct Shared {
     pub seed: u64,
     pub speed: Speed,
     pub sched_ext: bool,
+    /// Micro-VMs by ordinal; before the cgroups, which they must have left when those are removed.
+    pub machines: BTreeMap<u32, Arc<Machine>>,
     pub groups: Option<Groups>,
     /// By VM ordinal; `None` is the host's.
     pub mailboxes: BTreeMap<Option<u32>, Mailbox>,
@@ -64,6 +82,7 @@ impl Shared {
         scenario: &Scenario,
         seed: u64,
         sched_ext: bool,
+        machines: BTreeMap<u32, Arc<Machine>>,
         groups: Option<Groups>,
         mailboxes: BTreeMap<Option<u32>, Mailbox>,
         window_ns: (Nanos, Nanos),
@@ -75,6 +94,7 @@ impl Shared {
             seed,
             speed: Speed::measure(),
             sched_ext,
+            machines,
             groups,
             mailboxes,
             homes: sync::homes(scenario, placement::instances(scenario).len() as u32, seed),
@@ -97,6 +117,9 @@ impl Shared {
     }
 
     pub fn start_at(&self, ns: Nanos) {
+        for machine in self.machines.values() {
+            machine.start_at(ns, self.window_ns);
+        }
         self.start_ns.store(ns, Ordering::Release);
     }
 
@@ -130,6 +153,49 @@ impl Shared {
         self.window_ns.0 <= since && since < self.window_ns.1
     }
 
+    /// The run is over: whoever sleeps or waits is woken, micro-VMs stop.
+    pub fn end(&self) {
+        sys::change_and_wake(&self.stop, i32::MAX);
+        for machine in self.machines.values() {
+            machine.stop();
+        }
+    }
+
+    /// The micro-VM of a thread, if it is a vCPU of one.
+    pub fn machine(&self, thread: &HostThread) -> Option<Arc<Machine>> {
+        let vm = thread.vm.as_ref()?;
+        self.machines.get(&vm.ordinal).cloned()
+    }
+
+    /// The way into a queue of a VM, or of the host.
+    pub fn door<'a>(&'a self, home: Option<u32>, queue: &'a str) -> Door<'a> {
+        let machine = home.and_then(|vm| self.machines.get(&vm));
+        let mailbox = &self.mailboxes[&home];
+        Door {
+            mailbox: mailbox.position(queue).map(|i| (mailbox, i)),
+            machine: machine.map(|m| (&**m, queue)),
+        }
+    }
+
+    /// Puts a message where it goes, waking who waits for it.
+    pub fn put_at(&self, door: &Door<'_>, message: Message) {
+        if let Some((machine, queue)) = door.machine {
+            if !machine.put(queue, &message) {
+                self.note(format!(
+                    "the queue {queue} of {} was full: messages were lost",
+                    machine.name()
+                ));
+            }
+        } else if let Some((mailbox, queue)) = door.mailbox {
+            mailbox.put(queue, message);
+        }
+    }
+
+    /// As [`Shared::put_at`], where it is rare.
+    pub fn put(&self, home: Option<u32>, queue: &str, message: Message) {
+        self.put_at(&self.door(home, queue), message);
+    }
+
     /// A request was answered: a closed-loop user now thinks.
     pub fn answered(&self, asker: Asker, at_ns: Nanos) {
         if self.closed_streams.contains(&asker.stream) && self.answers.send((asker, at_ns)).is_ok()
@@ -157,8 +223,13 @@ impl Shared {
             ordinal: slots.len() as u32,
             tid: AtomicI32::new(0),
             work_ns: AtomicU64::new(0),
+            guest_work: OnceLock::new(),
             last_counters: Mutex::new(None),
         });
+        if let (Some(machine), Some(vcpu)) = (self.machine(&slot.thread), slot.thread.vcpu) {
+            // A new slot has none yet.
+            let _ = slot.guest_work.set(machine.work(vcpu));
+        }
         slots.push(Arc::clone(&slot));
         drop(slots);
         let vm = slot.thread.vm.as_ref().map(|vm| vm.ordinal);

@@ -371,17 +371,12 @@ impl Worker {
         let Some(home) = placement::receiver(scenario, self.me.vm.as_ref(), queue) else {
             return;
         };
-        let mailbox = &self.shared.mailboxes[&home];
-        if let Some(position) = mailbox.position(queue) {
-            let now = sys::now_ns();
-            mailbox.put(
-                position,
-                crate::mailbox::Message {
-                    arrival_ns: now,
-                    sent_ns: now,
-                    client: None,
-                },
-            );
-        }
+        let now = sys::now_ns();
+        let message = crate::mailbox::Message {
+            arrival_ns: now,
+            sent_ns: now,
+            client: None,
+        };
+        self.shared.put(home, queue, message);
     }
 }

@@ -120,7 +120,7 @@ impl Row {
     }
 }
 
-/// No command runs scenarios on a host yet: nothing is there.
+/// A host does what the lab does: the same load generator on another kernel.
 const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has, lab: Has) -> Row {
     Row {
         feature,
@@ -128,7 +128,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
         keys,
         sim,
         lab,
-        host: Has::No,
+        host: lab,
     }
 }
 
@@ -192,13 +192,14 @@ pub static TABLE: [Row; 18] = {
             Yes,
             Own("the kernel's own costs"),
         ),
-        row(
-            KernelModel,
-            "choice of kernel here",
-            "host.kernel",
-            Yes,
-            Own("by --kernel"),
-        ),
+        Row {
+            feature: KernelModel,
+            what: "choice of kernel here",
+            keys: "host.kernel",
+            sim: Yes,
+            lab: Own("by --kernel"),
+            host: Own("the kernel that runs"),
+        },
         row(
             Fitting,
             "calibration",
@@ -322,6 +323,28 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
 /// # Errors
 /// The first thing that the place does not have.
 pub fn check(scenario: &Scenario, place: Place, at: &dyn Fn(&str) -> Option<At>) -> Result<()> {
+    check_features(scenario, place, at)?;
+    if has_guests(place) {
+        return Ok(());
+    }
+    placement::threads(scenario).map(|_| ()).map_err(|error| {
+        let message = format!("{} folds tasks onto vCPU threads: {error}", place.name());
+        match error.address().and_then(|address| at(&address)) {
+            Some(at) => Error::at(&at, message),
+            None => Error::new(message),
+        }
+    })
+}
+
+/// As [`check`], where tasks need not fold onto vCPU threads: micro-VMs have a small scheduler of their own.
+///
+/// # Errors
+/// The first thing that the place does not have.
+pub fn check_features(
+    scenario: &Scenario,
+    place: Place,
+    at: &dyn Fn(&str) -> Option<At>,
+) -> Result<()> {
     for Use {
         feature,
         address,
@@ -338,16 +361,7 @@ pub fn check(scenario: &Scenario, place: Place, at: &dyn Fn(&str) -> Option<At>)
         };
         return Err(refusal(place, row, &address, asked, instead));
     }
-    if has_guests(place) {
-        return Ok(());
-    }
-    placement::threads(scenario).map(|_| ()).map_err(|error| {
-        let message = format!("{} folds tasks onto vCPU threads: {error}", place.name());
-        match error.address().and_then(|address| at(&address)) {
-            Some(at) => Error::at(&at, message),
-            None => Error::new(message),
-        }
-    })
+    Ok(())
 }
 
 fn refusal(
@@ -410,7 +424,7 @@ impl PlacementError {
 pub fn page() -> String {
     let mut out = String::from(
         "What each place can do. What it cannot do is refused by name before anything starts; where it has something\n\
-         else, that is done unless the scenario asks for the thing by name. Commands for a host come with a later release.\n\n",
+         else, that is done unless the scenario asks for the thing by name. A host does what the lab does.\n\n",
     );
     let cell = |has: Has| match has {
         Has::Yes => "yes".to_string(),

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Suites in the order in which they are asked: for the newest kernel, and for an older line.
 const SUITES: [&str; 3] = ["forky", "sid", "trixie-backports"];
-const SUITES_OF_LINES: [&str; 3] = ["forky", "trixie-backports", "sid"];
+pub(super) const SUITES_OF_LINES: [&str; 3] = ["forky", "trixie-backports", "sid"];
 const FLAVOUR: &str = "-cloud-amd64";
 /// Candidates tried per suite before giving up on it.
 const TRIES: usize = 4;

@@ -4,6 +4,7 @@
 mod apt;
 mod cache;
 mod kernel;
+pub mod modules;
 pub mod probe;
 mod qemu;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
+mod micro;
 mod waits;
 
 use berth_lab::assets::{self, Assets, KernelRule};
@@ -26,6 +27,10 @@ const CASES: [(&str, Case); 8] = [
     ("a scenario runs without the virtual clock", fast),
     ("who waited for whom", waits::known),
     ("two boots give the same bytes", same_bytes),
+    (
+        "micro-VMs run under nested KVM, twice the same",
+        micro::micro_vms,
+    ),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 

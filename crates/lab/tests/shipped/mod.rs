@@ -126,7 +126,7 @@ fn one(object: &[u8], scenario: &Scenario) -> Result<Value, String> {
         ..LoadOptions::default()
     };
     let mut policy = Loaded::load(object, &load).map_err(|e| e.to_string())?;
-    let run = berth_lab::perform(scenario, 1, Some(&mut policy))?;
+    let run = berth_lab::perform(scenario, 1, berth_lab::Vcpus::Threads, Some(&mut policy))?;
     let name = policy.name().to_string();
     let lasted = policy.poll().map_err(|e| e.to_string())?.running() == Some(&name);
     let exit = if lasted {

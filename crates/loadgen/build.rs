@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Compiles the guest of micro-VMs, `src/kvm/guest.c`, to plain machine code: no data, no relocations.
+use object::{Object, ObjectSection, ObjectSymbol};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FLAGS: [&str; 18] = [
+    "--target=x86_64-unknown-none-elf",
+    "-c",
+    "-O2",
+    "-std=gnu11",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffreestanding",
+    "-fno-builtin",
+    "-fno-pic",
+    "-mno-red-zone",
+    "-mgeneral-regs-only",
+    "-march=x86-64",
+    // A table would be data.
+    "-fno-jump-tables",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fcf-protection=none",
+    "-o",
+];
+
+fn main() {
+    if let Err(e) = build() {
+        for line in e.to_string().lines() {
+            println!("cargo::error={line}");
+        }
+        std::process::exit(1);
+    }
+}
+
+fn build() -> Result<(), Box<dyn Error>> {
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let source = Path::new("src/kvm/guest.c");
+    println!("cargo::rerun-if-changed={}", source.display());
+    for variable in ["BERTH_CLANG", "PATH"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let compiled = out.join("guest.o");
+    let done = Command::new(berth_policy::compile::clang()?)
+        .args(FLAGS)
+        .arg(&compiled)
+        .arg(source)
+        .output()?;
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into());
+    }
+    let bytes = std::fs::read(&compiled)?;
+    let object = object::File::parse(&bytes[..])?;
+    let text = object
+        .section_by_name(".text")
+        .ok_or("guest.o has no code")?;
+    if text.relocations().next().is_some() {
+        return Err("guest.c: its code must not need relocations".into());
+    }
+    let data = |s: &object::Section| {
+        [".data", ".bss", ".rodata"]
+            .iter()
+            .any(|d| s.name().is_ok_and(|n| n.starts_with(d)))
+            && s.size() > 0
+    };
+    if object.sections().any(|s| data(&s)) {
+        return Err("guest.c: only code can be copied, it must have no data".into());
+    }
+    std::fs::write(out.join("guest.bin"), text.data()?)?;
+    let mut constants = String::new();
+    for (name, symbol) in [("ISR", "isr"), ("MEASURE", "measure"), ("GUEST", "guest")] {
+        let at = object
+            .symbols()
+            .find(|s| s.name() == Ok(symbol))
+            .ok_or_else(|| format!("guest.c has no `{symbol}`"))?
+            .address();
+        constants += &format!("/// Offset of `{symbol}`.\npub const {name}: u64 = {at};\n");
+    }
+    std::fs::write(out.join("guest.rs"), constants)?;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which vCPU of which micro-VM does what.
+//!
+//! A VM whose tasks fold onto its vCPU threads ([`berth_scenario::placement`]) has the same threads as without KVM, each
+//! vCPU with one task. Any other VM has its tasks' threads dealt to its vCPUs in turn, in the order of its list; the
+//! guest's scheduler then shares each vCPU among them.
+use berth_scenario::model::{Scenario, Step};
+use berth_scenario::placement::{self, HostThread, PlacementError, Role, Work};
+
+/// One host thread; of a vCPU, with the tasks that its guest runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub thread: HostThread,
+    /// Empty for threads of the host.
+    pub tasks: Vec<Work>,
+}
+
+/// The threads of a scenario whose VMs are micro-VMs, in the order of [`placement::threads`].
+///
+/// # Errors
+/// What leads nowhere, or is folded and does not fit.
+pub fn plan(scenario: &Scenario) -> Result<Vec<Placed>, PlacementError> {
+    let shared: Vec<bool> = (0..scenario.vms.len())
+        .map(|g| placement::threads_where(scenario, &|other| other != g).is_err())
+        .collect();
+    let inside = placement::threads_where(scenario, &|g| shared[g])?;
+    let mut all: Vec<Placed> = Vec::new();
+    // Number of the VM's next task.
+    let mut next = 0;
+    let mut vm = None;
+    for thread in inside {
+        let Some(instance) = &thread.vm else {
+            all.push(Placed {
+                thread,
+                tasks: Vec::new(),
+            });
+            continue;
+        };
+        if !shared[instance.group] {
+            let tasks = vec![thread.work.clone()];
+            all.push(Placed { thread, tasks });
+            continue;
+        }
+        if vm != Some(instance.ordinal) {
+            (vm, next) = (Some(instance.ordinal), 0);
+        }
+        let spec = &scenario.vms[instance.group];
+        let vcpu = next % spec.vcpus.max(1);
+        next += 1;
+        let here = all.iter_mut().find(|p| {
+            p.thread.vcpu == Some(vcpu)
+                && p.thread.vm.as_ref().map(|v| v.ordinal) == Some(instance.ordinal)
+        });
+        if let Some(placed) = here {
+            placed.tasks.push(thread.work);
+            continue;
+        }
+        all.push(Placed {
+            tasks: vec![thread.work.clone()],
+            thread: HostThread {
+                name: format!("{}/{vcpu}", instance.name),
+                vcpu: Some(vcpu),
+                role: Role::Vcpu,
+                // The tasks' own are the guest's business.
+                affinity: spec.affinity.clone(),
+                nice: spec.nice,
+                ..thread.clone()
+            },
+        });
+    }
+    Ok(all)
+}
+
+/// What a micro-VM cannot do, in the middle of a sentence; `None` if it can do the whole scenario.
+pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
+    for placed in plan {
+        let Some(vm) = &placed.thread.vm else {
+            continue;
+        };
+        if placed
+            .thread
+            .vcpu
+            .is_some_and(|v| v >= super::layout::MAX_VCPUS)
+        {
+            return Some(format!(
+                "vm.{}: more than {} vCPUs",
+                scenario.vms[vm.group].name,
+                super::layout::MAX_VCPUS
+            ));
+        }
+        for name in placed.tasks.iter().flat_map(names) {
+            let Some(task) = scenario.tasks.get(name) else {
+                continue;
+            };
+            for step in task.first.iter().chain(&task.steps) {
+                match step {
+                    Step::Fork(_) | Step::Read { .. } | Step::Write { .. } => {
+                        return Some(format!("the step `{}` of task.{name}", step.word()));
+                    }
+                    Step::Chunks { .. } if placed.tasks.len() > 1 => {
+                        return Some(format!(
+                            "the step `chunks` of task.{name}, which shares a vCPU with other tasks"
+                        ));
+                    }
+                    _ => (),
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The names of the tasks that a thread does.
+pub fn names(work: &Work) -> &[String] {
+    match work {
+        Work::Task(name) => std::slice::from_ref(name),
+        Work::Pools(names) => names,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_scenario::model::{Dist, Task, Vm};
+
+    fn scenario(vcpus: u32, threads: u32, steps: Vec<Step>) -> Scenario {
+        let task = Task {
+            name: "t".into(),
+            threads: Some(threads),
+            steps,
+            ..Task::default()
+        };
+        let vm = Vm {
+            name: "v".into(),
+            vcpus,
+            count: 2,
+            tasks: vec!["t".into()],
+            ..Vm::default()
+        };
+        Scenario {
+            vms: vec![vm],
+            tasks: [("t".to_string(), task)].into(),
+            ..Scenario::default()
+        }
+    }
+
+    #[test]
+    fn vms_that_fold_have_the_threads_of_the_other_form() {
+        let s = scenario(2, 2, vec![Step::Busy]);
+        let threads: Vec<_> = plan(&s).unwrap().into_iter().map(|p| p.thread).collect();
+        assert_eq!(threads, placement::threads(&s).unwrap());
+    }
+
+    #[test]
+    fn others_have_their_tasks_dealt() {
+        let s = scenario(2, 5, vec![Step::Sleep(Dist::Const(1_000)), Step::Busy]);
+        assert!(placement::threads(&s).is_err());
+        let plan = plan(&s).unwrap();
+        let seen: Vec<_> = plan
+            .iter()
+            .map(|p| (p.thread.name.as_str(), p.tasks.len()))
+            .collect();
+        assert_eq!(
+            seen,
+            [("v-1/0", 3), ("v-1/1", 2), ("v-2/0", 3), ("v-2/1", 2)]
+        );
+        assert_eq!(unfit(&s, &plan), None);
+    }
+
+    #[test]
+    fn what_a_guest_cannot_do_is_named() {
+        let s = scenario(1, 1, vec![Step::Busy, Step::Fork("t".into())]);
+        let said = unfit(&s, &plan(&s).unwrap()).unwrap();
+        assert!(said.contains("`fork` of task.t"), "{said}");
+    }
+}

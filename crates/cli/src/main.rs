@@ -8,6 +8,8 @@ mod costs;
 mod doctor;
 mod exit;
 mod explain;
+#[cfg(feature = "kernel")]
+mod host;
 mod interrupt;
 #[cfg(feature = "kernel")]
 mod lab;
@@ -51,6 +53,9 @@ enum Verb {
     Explain(explain::Args),
     /// What Berth can do on this host, and what stands in its way
     Doctor(doctor::Args),
+    /// Runs a scenario's load on this machine, under the scheduler that is running
+    #[cfg(feature = "kernel")]
+    Host(host::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// Kept results, shown again
@@ -80,6 +85,8 @@ fn main() -> ExitCode {
         Verb::Ls(args) => ls::run(&args),
         Verb::Explain(args) => explain::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Host(args) => host::run(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),

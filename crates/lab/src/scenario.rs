@@ -33,6 +33,7 @@ pub fn perform(
         warmup_ns: scenario.run.warmup_ns,
         measure_ns: scenario.run.measure_ns,
         vcpus,
+        stop: None,
         on_threads: None,
     };
     if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {

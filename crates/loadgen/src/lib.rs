@@ -33,7 +33,7 @@ use metrics::{Latencies, Snapshot};
 use shared::{Shared, Slot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -43,6 +43,9 @@ use std::{fs, io};
 const MAX_THREADS: usize = 4096;
 /// From the last preparations to the start of the run.
 const HEAD_START_NS: Nanos = 5_000_000;
+
+/// Between two looks at whether somebody has asked for the end.
+const LOOK_NS: Nanos = 100_000_000;
 
 /// Told every thread and its id; see [`Options::on_threads`].
 pub type OnThreads<'a> = dyn FnMut(&[(HostThread, i32)]) -> io::Result<()> + 'a;
@@ -59,6 +62,8 @@ pub struct Options<'a> {
     pub measure_ns: Nanos,
     /// What the VMs' vCPUs are.
     pub vcpus: Vcpus,
+    /// Set from elsewhere (Ctrl-C) to end the run early.
+    pub stop: Option<&'a AtomicBool>,
     /// Called when all threads exist and wait for the start: the place to give a policy their identity.
     pub on_threads: Option<Box<OnThreads<'a>>>,
 }
@@ -78,6 +83,8 @@ pub struct Outcome {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    #[error("interrupted")]
+    Interrupted,
     #[error(transparent)]
     Placement(#[from] PlacementError),
     #[error("this kernel run cannot do {what}: leave it out, or run the scenario in the simulator")]
@@ -189,12 +196,15 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     shared.start_at(sys::now_ns() + HEAD_START_NS);
     shared.open_gate();
     let snapshots = match setup {
-        Ok(()) => observe(&shared, streams, from_workers, window),
+        Ok(()) => observe(&shared, streams, from_workers, window, options.stop),
         Err(e) => Err(e),
     };
     shared.end();
     let latencies = collect(&shared, handles)?;
     let (begin, end) = snapshots?;
+    if options.stop.is_some_and(|a| a.load(Ordering::Relaxed)) {
+        return Err(LoadError::Interrupted);
+    }
     let (metrics, mut notes) = metrics::metrics(&shared, &begin, &end, &latencies);
     notes.extend(
         shared
@@ -223,6 +233,7 @@ fn observe(
     streams: Vec<client::RequestStream>,
     answers: std::sync::mpsc::Receiver<shared::Answer>,
     (begin_ns, end_ns): (Nanos, Nanos),
+    asked: Option<&AtomicBool>,
 ) -> Result<(Snapshot, Snapshot), LoadError> {
     let failed = |what| {
         move |source| LoadError::Thread {
@@ -236,7 +247,16 @@ fn observe(
             real_time(shared, 1);
             let at = |ns: Nanos| -> io::Result<Snapshot> {
                 let due = shared.start_ns().saturating_add(ns);
-                while sys::wait(&[(&shared.stop, 0)], Some(due))? == sys::Woken::Wake {}
+                loop {
+                    // Whoever asks for the end cannot wake this thread: it looks.
+                    let look = asked.map_or(due, |_| due.min(sys::now_ns() + LOOK_NS));
+                    match sys::wait(&[(&shared.stop, 0)], Some(look))? {
+                        sys::Woken::Timeout if look == due => break,
+                        sys::Woken::Changed => break,
+                        _ if asked.is_some_and(|a| a.load(Ordering::Relaxed)) => break,
+                        _ => (),
+                    }
+                }
                 Ok(Snapshot::take(shared))
             };
             let begin = at(begin_ns);

@@ -153,6 +153,27 @@ fn timers_locks_barriers_and_events_hold_inside_a_guest() {
 }
 
 #[test]
+fn a_request_wakes_the_vcpu_that_serves_it_and_no_other() {
+    // The first vCPU sleeps nearly always; the interrupt must go to the second.
+    let serve = vec![Step::Receive(name("users")), Step::Reply];
+    let nap = vec![Step::Sleep(Dist::Const(400 * MS))];
+    let sends = Sends::Closed {
+        users: 1,
+        think: Dist::Const(2 * MS),
+    };
+    let Some(outcome) = go(
+        vec![vm("web", 2, &["nap", "worker"])],
+        vec![task("nap", Some(1), nap), task("worker", Some(1), serve)],
+        vec![client("users", "web", sends)],
+    ) else {
+        return;
+    };
+    // Woken by chance only, there would be two.
+    let answers = outcome.metrics["web.response.count"];
+    assert!(answers >= 10.0, "{answers}");
+}
+
+#[test]
 fn many_tasks_share_a_vcpu_by_the_guests_scheduler() {
     // Two that never sleep, and one that must still get its turn between them.
     let Some(outcome) = go(

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 9] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),

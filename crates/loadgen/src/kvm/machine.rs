@@ -44,6 +44,8 @@ pub struct Speed {
 struct Inbox {
     at: u64,
     slots: u64,
+    /// vCPUs that take from it.
+    servers: Vec<u32>,
 }
 
 pub struct Machine {
@@ -180,7 +182,7 @@ impl Machine {
                     Rng::new(seed, Stream::Phase(stream(i))),
                 )
             });
-            let tasks = programs.tasks(&p.tasks, rngs.collect())?;
+            let tasks = programs.tasks(number, &p.tasks, rngs.collect())?;
             let wakeups = programs.room.take(8 * layout::BUCKETS)?;
             for (word, value) in [
                 (vcpu::APIC_ID, number.into()),
@@ -217,8 +219,13 @@ impl Machine {
             .queues
             .iter()
             .map(|(name, at)| {
-                let slots = memory.get(at + queue::SLOTS);
-                (name.clone(), Inbox { at: *at, slots })
+                let servers = programs.servers.get(name).into_iter().flatten();
+                let inbox = Inbox {
+                    at: *at,
+                    slots: memory.get(at + queue::SLOTS),
+                    servers: servers.copied().collect(),
+                };
+                (name.clone(), inbox)
             })
             .collect();
         let (receivers, pools, notes) = (programs.receivers, programs.pools, programs.notes);
@@ -318,13 +325,12 @@ impl Machine {
         self.memory.set(slot + 24, pack(message.client));
         self.memory.set(slot, n + 1);
         fence(Ordering::SeqCst);
-        self.wake();
+        self.wake(&inbox.servers);
         true
     }
 
-    /// Interrupts one vCPU that has halted and has not been interrupted since.
-    fn wake(&self) {
-        let vcpus: Vec<u32> = self.interrupts.keys().copied().collect();
+    /// Interrupts one of these vCPUs that has halted and has not been interrupted since.
+    fn wake(&self, vcpus: &[u32]) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         for i in 0..vcpus.len() {
             let number = vcpus[(turn + i) % vcpus.len()];

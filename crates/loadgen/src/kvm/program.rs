@@ -8,7 +8,7 @@ use super::plan::names;
 use berth_scenario::dist::Rng;
 use berth_scenario::model::{Dist, Scenario, Step};
 use berth_scenario::placement::{self, VmInstance, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Values drawn beforehand for each step; then they come again.
 const DRAWS: u64 = 1024;
@@ -56,13 +56,16 @@ pub struct Programs<'a> {
     pub ticks: Ticks,
     /// By name, the address of each queue, lock, spin lock, barrier and condition.
     pub queues: BTreeMap<String, u64>,
+    /// The vCPUs that take from each queue.
+    pub servers: BTreeMap<String, BTreeSet<u32>>,
     locks: BTreeMap<String, u64>,
     spins: BTreeMap<String, u64>,
     barriers: BTreeMap<String, u64>,
     conditions: BTreeMap<String, u64>,
     pub receivers: Vec<Receiver>,
     pub pools: Vec<PoolStep>,
-    /// The task being written.
+    /// The vCPU and the task being written.
+    vcpu: u32,
     task: String,
     /// What a reader of the results must know.
     pub notes: Vec<String>,
@@ -82,23 +85,31 @@ impl<'a> Programs<'a> {
             room: Room::new(),
             ticks,
             queues: BTreeMap::new(),
+            servers: BTreeMap::new(),
             locks: BTreeMap::new(),
             spins: BTreeMap::new(),
             barriers: BTreeMap::new(),
             conditions: BTreeMap::new(),
             receivers: Vec::new(),
             pools: Vec::new(),
+            vcpu: 0,
             task: String::new(),
             notes: Vec::new(),
         }
     }
 
-    /// Writes `struct task`s one after the other; each with where its random numbers come from. Gives the first one's
+    /// Writes a vCPU's `struct task`s one after the other; each with where its random numbers come from. Gives the first one's
     /// address.
     ///
     /// # Errors
     /// No room.
-    pub fn tasks(&mut self, works: &[Work], rngs: Vec<(Rng, Rng)>) -> Result<u64, KvmError> {
+    pub fn tasks(
+        &mut self,
+        vcpu: u32,
+        works: &[Work],
+        rngs: Vec<(Rng, Rng)>,
+    ) -> Result<u64, KvmError> {
+        self.vcpu = vcpu;
         let first = self.room.take(works.len() as u64 * task::BYTES)?;
         for ((i, work), (mut rng, mut phase)) in (0..).zip(works).zip(rngs) {
             let at = first + i * task::BYTES;
@@ -175,6 +186,8 @@ impl<'a> Programs<'a> {
         let table = self.room.take(routes.len() as u64 * 16)?;
         for (i, (name, body)) in (0..).zip(routes) {
             let queue = self.queue(name)?;
+            let servers = self.servers.entry(name.clone()).or_default();
+            servers.insert(self.vcpu);
             self.memory.set(table + 16 * i, queue);
             self.memory.set(table + 16 * i + 8, *body);
         }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth host`: a scenario's load on this machine, by the kernel's own scheduler or whichever is loaded.
+use crate::exit::{Done, Failure};
+use crate::lab::no_params;
+use crate::options::RunOptions;
+use crate::plan::{Lengths, Plan, plan};
+use crate::{interrupt, output, policies};
+use berth_lab::Vcpus;
+use berth_loadgen::{LoadError, Options};
+use berth_report::progress::Bar;
+use berth_results::schema::{Place, RunRecord};
+use berth_scenario::model::Scenario;
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    run: RunOptions,
+
+    /// What vCPUs are: `kvm` (real micro-VMs), `threads`, or `auto`: micro-VMs where they can be
+    #[arg(long, value_name = "FORM", default_value = "auto", value_parser = Vcpus::parse)]
+    vcpus: Vcpus,
+
+    /// As long and as often as the scenario says; else at most 0.5 s + 2 s and 2 seeds, unless set here
+    #[arg(long)]
+    full: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  berth host noisy-neighbour                    web servers and builds on this machine's own scheduler
+  berth host noisy-neighbour --vcpus threads    without KVM
+
+The load is real: it takes the CPU time that the scenario says, and other work here feels it. Policies are not loaded;
+berth lab tries them in a VM. As root, VMs have cgroups (weights, caps), which are removed at the end.
+Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
+(what was finished is kept; the load has ended and its cgroups are gone).";
+
+/// What one bears on a machine that has other work.
+const SHORT: Lengths = Lengths {
+    warmup_ms: 500,
+    measure_ms: 2_000,
+    seeds: 2,
+};
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Beginning of the name of a run's cgroup; the process id follows.
+const GROUP: &str = "berth-host-";
+
+pub fn run(args: &Args) -> Done {
+    let lengths = (!args.full).then_some(SHORT);
+    let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
+    for planned in plan.variants.iter_mut().flat_map(|v| &mut v.arms) {
+        if planned.arm.policy != "linux" {
+            planned.absent = Some("no policies are loaded here: berth lab tries them".into());
+        } else {
+            no_params(&planned.arm)?;
+        }
+    }
+    if plan.runs() == 0 {
+        return Err(Failure::Input(
+            "berth host runs the arm `linux` only, the scheduler that is here; berth lab tries policies in a VM"
+                .into(),
+        ));
+    }
+    // With micro-VMs, tasks need not fold; without, the load generator says so.
+    plan.check(
+        berth_scenario::support::Place::Host,
+        args.vcpus != Vcpus::Threads,
+    )?;
+    for warning in &plan.warnings {
+        eprintln!("note: {warning}");
+    }
+    let mut records = Vec::new();
+    let mut outcome = Ok(());
+    let talk = !args.run.quiet && std::io::stderr().is_terminal();
+    let bar = Bar::new(plan.runs() as u64, talk);
+    let mut done = 0;
+    for variant in &plan.variants {
+        let mut of_variant = Vec::new();
+        for seed in &plan.seeds {
+            for planned in variant.arms.iter().filter(|a| a.absent.is_none()) {
+                if outcome.is_err() {
+                    continue;
+                }
+                bar.say(format!("{}, seed {seed}", planned.arm.name));
+                let scenario = variant.scenario.for_arm(&planned.arm);
+                match once(scenario, *seed, args.vcpus) {
+                    Ok((metrics, notes)) => {
+                        let mut record =
+                            RunRecord::new(Place::Host, &planned.arm.name, *seed, metrics);
+                        record.notes = notes;
+                        of_variant.push(record);
+                        done += 1;
+                        bar.at(done);
+                    }
+                    Err(e) => outcome = Err(e),
+                }
+            }
+        }
+        records.push(of_variant);
+    }
+    drop(bar);
+    report(args, &plan, records, outcome)
+}
+
+type Measured = (std::collections::BTreeMap<String, f64>, Vec<String>);
+
+/// One run. Where cgroups cannot be made it goes without, and says so.
+fn once(scenario: &Scenario, seed: u64, vcpus: Vcpus) -> Result<Measured, LoadError> {
+    let root = cgroup();
+    let mut options = Options {
+        cgroup_root: root.as_ref().ok().cloned(),
+        warmup_ns: scenario.run.warmup_ns,
+        measure_ns: scenario.run.measure_ns,
+        vcpus,
+        stop: Some(interrupt::flag()),
+        on_threads: None,
+    };
+    let outcome = berth_loadgen::run(scenario, seed, &mut options)?;
+    let mut notes = outcome.notes;
+    notes.extend(root.err());
+    notes.extend(scheduler());
+    Ok((outcome.metrics, notes))
+}
+
+/// A cgroup of this process's own, or why there is none. What killed processes left behind is removed.
+fn cgroup() -> Result<PathBuf, String> {
+    let root = Path::new(CGROUPS);
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).map_err(|_| {
+        "VMs have no cgroups: this machine has no unified cgroup tree (version 2)".to_string()
+    })?;
+    if !controllers.split_whitespace().any(|c| c == "cpu") {
+        return Err("VMs have no cgroups: the `cpu` controller is not in the unified tree".into());
+    }
+    remove_leftovers(root);
+    let writable = fs::OpenOptions::new()
+        .write(true)
+        .open(root.join("cgroup.subtree_control"));
+    writable.map_err(|e| format!("VMs have no cgroups: {e}; run as root"))?;
+    Ok(root.join(format!("{GROUP}{}", std::process::id())))
+}
+
+/// Removes the groups of runs that were killed before they could.
+fn remove_leftovers(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name
+            .to_str()
+            .and_then(|n| n.strip_prefix(GROUP)?.parse::<u32>().ok());
+        if owner.is_none_or(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+            continue;
+        }
+        for below in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+            // A group with threads in it, or another user's, stays.
+            let _ = fs::remove_dir(below.path());
+        }
+        let _ = fs::remove_dir(entry.path());
+    }
+}
+
+/// The sched_ext scheduler that runs here, if one does.
+fn scheduler() -> Option<String> {
+    let read = |file: &str| {
+        fs::read_to_string(format!("/sys/kernel/sched_ext/{file}")).unwrap_or_default()
+    };
+    (read("state").trim() == "enabled")
+        .then(|| format!("scheduled by {} (sched_ext)", read("root/ops").trim()))
+}
+
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|s| s.trim().to_string())
+        .unwrap_or_default()
+}
+
+/// Keeps and shows what there is, whatever else went wrong.
+fn report(
+    args: &Args,
+    plan: &Plan,
+    records: Vec<Vec<RunRecord>>,
+    outcome: Result<(), LoadError>,
+) -> Done {
+    let finished: usize = records.iter().map(Vec::len).sum();
+    let results = plan.results(
+        Place::Host,
+        &kernel(),
+        args.run.command(),
+        records,
+        outcome.is_ok(),
+    );
+    if finished > 0 {
+        let saved = output::save(&args.run, &plan.name, &results);
+        let baseline = plan
+            .variants
+            .first()
+            .and_then(|v| v.scenario.baseline.as_deref());
+        output::show(&args.run, &results, baseline)?;
+        let saved = saved?;
+        if !args.run.json && !args.run.csv {
+            let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
+            let lines = [("Policies", format!("berth lab {name} --vcpus kvm"))];
+            output::next_steps(&saved, &lines);
+        }
+    }
+    match outcome {
+        Ok(()) if output::broken_expectation(&results) => Err(Failure::Expect),
+        Ok(()) => Ok(()),
+        Err(LoadError::Interrupted) => {
+            eprintln!("interrupted: {finished} of {} runs are kept", plan.runs());
+            Err(Failure::Interrupted)
+        }
+        Err(e @ (LoadError::Placement(_) | LoadError::Unsupported { .. })) => {
+            Err(Failure::Input(e.to_string()))
+        }
+        Err(e) => Err(Failure::Run(e.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_of_dead_processes_are_removed() {
+        let all = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let dead = format!("{GROUP}{}", child.id());
+        child.wait().unwrap();
+        let own = format!("{GROUP}{}", std::process::id());
+        for name in [&dead, &own, &format!("{GROUP}x")] {
+            fs::create_dir_all(all.path().join(name).join("web-1")).unwrap();
+        }
+        remove_leftovers(all.path());
+        assert!(!all.path().join(dead).exists());
+        assert!(all.path().join(own).join("web-1").exists());
+        assert!(all.path().join(format!("{GROUP}x")).exists());
+    }
+}

@@ -145,14 +145,11 @@ fn guest(loaded: &mut Loaded, vm: &Vm, kernel: &str) -> Result<GuestPolicy, Fail
     let as_arm = Arm {
         name: format!("vm.{}.guest", vm.name),
         policy: vm.guest.policy.clone(),
-        preset: None,
+        preset: vm.guest.preset.clone(),
         params: vm.guest.params.clone(),
         set: BTreeMap::new(),
         scenario: None,
     };
-    policies::check_params(&as_arm, policy.params())?;
-    Ok(GuestPolicy {
-        policy,
-        params: vm.guest.params.clone(),
-    })
+    let params = policies::resolve(&as_arm, policy.params(), policy.presets())?;
+    Ok(GuestPolicy { policy, params })
 }

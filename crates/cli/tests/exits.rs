@@ -542,6 +542,36 @@ fn ctrl_c_ends_one_long_simulation_and_keeps_the_earlier_ones() {
     assert_eq!(place.results()["complete"], false);
 }
 
+/// `vm.NAME.guest.preset`: its values count, the scenario's own win, an unknown one is refused.
+#[test]
+fn presets_of_guests() {
+    let place = Place::new(
+        "[run]\nwarmup = \"0s\"\nmeasure = \"300ms\"\nseeds = 1\n[host]\ncores = 1\n[vm.web]\nvcpus = 2\n\
+         tasks = [\"work\"]\n[vm.web.guest]\npolicy = \"credit\"\n[task.work]\nthreads = 6\n\
+         loop = [\"compute exp(3ms)\", \"sleep exp(2ms)\"]\n[compare]\npolicies = [\"vtime\"]\n",
+    );
+    let said = place.fails(
+        2,
+        &["sim", "short.toml", "--set", "vm.web.guest.preset=xen-3"],
+    );
+    assert!(
+        said.contains("vm.web.guest") && said.contains("xen-3.4"),
+        "{said}"
+    );
+    let hash = |set: &[&str]| {
+        let mut arguments = vec!["sim", "short.toml"];
+        set.iter().for_each(|s| arguments.extend(["--set", s]));
+        place.works(&arguments);
+        place.results()["experiments"][0]["runs"][0]["hash"]
+            .as_str()
+            .unwrap()
+            .to_string()
+    };
+    let (plain, preset) = (hash(&[]), hash(&["vm.web.guest.preset=xen-3.4"]));
+    assert_ne!(plain, preset);
+    assert_eq!(preset.len(), 16);
+}
+
 #[test]
 fn traces() {
     let place = Place::new(SHORT);

@@ -18,7 +18,7 @@ const OTHERS: i32 = 500;
 
 fn host(vms: i32) -> Fixture {
     let mut fixture = Fixture::default();
-    let mut task = |tid, comm: &str, cgroup: String, run| TaskText {
+    let task = |tid, comm: &str, cgroup: String, run| TaskText {
         tid,
         comm: comm.into(),
         ppid: 1,
@@ -106,16 +106,15 @@ fn main() -> std::io::Result<()> {
         .nth(1)
         .and_then(|n| n.parse().ok())
         .unwrap_or(2000);
+    // In a process of its own: what it takes to write the tree is no part of the memory that is measured.
+    if let Some(folder) = std::env::args().nth(2) {
+        return host(vms).unpack(Path::new(&folder));
+    }
     let memory = Path::new("/dev/shm");
     let folder = match memory.is_dir() {
         true => tempfile::tempdir_in(memory)?,
         false => tempfile::tempdir()?,
     };
-    // In a process of its own: what it takes to write the tree is no part of the memory that is measured.
-    if std::env::args().nth(2).is_some() {
-        host(vms).unpack(Path::new(&std::env::args().nth(2).unwrap_or_default()))?;
-        return Ok(());
-    }
     let status = std::process::Command::new(std::env::current_exe()?)
         .arg(vms.to_string())
         .arg(folder.path())

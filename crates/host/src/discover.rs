@@ -210,7 +210,7 @@ impl Scanner {
         let _ = process.read("cmdline", &mut line);
         let args = procfile::arguments(&line);
         let mut threads = Vec::new();
-        threads::follow(&process, &mut threads).ok()?;
+        threads::follow(&process.dir("task").ok()?, &mut threads).ok()?;
         let proof = proof.or_else(|| looks_like_a_vm(&args, &comm, &threads, hidden));
         let Some(proof) = proof else {
             return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
@@ -227,7 +227,7 @@ impl Scanner {
             vm: Arc::new(empty_vm(pid, start, &identity, proof)),
             identity,
         };
-        machine.settle(&process, debugfs, pid);
+        machine.settle(&process, debugfs, pid, true);
         Some((start, ppid, Kind::Vm(Box::new(machine))))
     }
 
@@ -332,9 +332,9 @@ impl Machine {
     /// # Errors
     /// The process has ended.
     fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, scans: u64) -> io::Result<()> {
-        let process = proc.dir(&pid.to_string())?;
+        let task = proc.dir(&format!("{pid}/task"))?;
         let first = self.first_thread(pid);
-        if threads::follow(&process, &mut self.threads)? {
+        if threads::follow(&task, &mut self.threads)? {
             // Its first thread is another: so is the process.
             if self.first_thread(pid) != first {
                 return Err(io::Error::from(io::ErrorKind::NotFound));
@@ -345,11 +345,12 @@ impl Machine {
         {
             return Ok(());
         }
+        let process = proc.dir(&pid.to_string())?;
         // A vCPU that was added has a file too.
         if self.files.is_some() {
             self.files = files::of(&process).ok().or(self.files.take());
         }
-        self.settle(&process, debugfs, pid);
+        self.settle(&process, debugfs, pid, false);
         Ok(())
     }
 
@@ -360,7 +361,7 @@ impl Machine {
     }
 
     /// Gives every thread its role.
-    fn settle(&mut self, process: &Dir, debugfs: &Table, pid: i32) {
+    fn settle(&mut self, process: &Dir, debugfs: &Table, pid: i32, just_read: bool) {
         let vcpus = debugfs.vcpus(pid);
         for seen in &mut self.threads {
             seen.facts.debugfs = vcpus.get(&seen.facts.tid).copied();
@@ -368,7 +369,7 @@ impl Machine {
         let none = BTreeMap::new();
         let fds = self.files.as_ref().map_or(&none, |f| &f.vcpus);
         let libvirt = self.cgroup.ends_with("/emulator");
-        threads::look_closer(process, &mut self.threads, fds, libvirt);
+        threads::look_closer(process, &mut self.threads, fds, libvirt, just_read);
         self.rebuild(pid);
     }
 
@@ -384,9 +385,9 @@ impl Machine {
                 evidence: *evidence,
                 threads: Vec::new(),
             });
-            let process = proc.dir(&pid.to_string());
+            let task = proc.dir(&format!("{pid}/task"));
             changed |=
-                process.is_ok_and(|p| threads::follow(&p, &mut helper.threads).unwrap_or(false));
+                task.is_ok_and(|t| threads::follow(&t, &mut helper.threads).unwrap_or(false));
         }
         changed
     }

@@ -13,12 +13,11 @@ pub struct Seen {
     pub facts: Facts,
 }
 
-/// Brings the list of a process's threads up to date; gives true if any came, went, or is another now.
+/// Brings the list of a process's threads up to date, by its folder `task`; gives true if any came, went, or is another now.
 ///
 /// # Errors
 /// The process has ended.
-pub fn follow(process: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
-    let task = process.dir("task")?;
+pub fn follow(task: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
     let mut now = Vec::with_capacity(seen.len());
     task.list(|name, inode| {
         if let Some(tid) = number(name).and_then(|n| i32::try_from(n).ok()) {
@@ -34,7 +33,7 @@ pub fn follow(process: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
     for (tid, inode) in now {
         if let Some(known) = old.remove(&tid).filter(|s| s.inode == inode) {
             seen.push(known);
-        } else if let Some(facts) = first_look(&task, tid) {
+        } else if let Some(facts) = first_look(task, tid) {
             seen.push(Seen { inode, facts });
         }
     }
@@ -57,15 +56,22 @@ fn first_look(task: &Dir, tid: i32) -> Option<Facts> {
 }
 
 /// Looks again at threads whose role is not settled: name (VMMs name a thread soon after its start), guest time, whether it
-/// is in `KVM_RUN`, and, if `cgroups`, the last part of its cgroup.
-pub fn look_closer(process: &Dir, seen: &mut [Seen], vcpu_fds: &BTreeMap<i32, u32>, cgroups: bool) {
+/// is in `KVM_RUN`, and, if `cgroups`, the last part of its cgroup. What `just_read` says is not read again.
+pub fn look_closer(
+    process: &Dir,
+    seen: &mut [Seen],
+    vcpu_fds: &BTreeMap<i32, u32>,
+    cgroups: bool,
+    just_read: bool,
+) {
     let mut buf = [0; 4096];
     for Seen { facts, .. } in seen {
         if facts.debugfs.is_some() || facts.flags & (PF_IO_WORKER | PF_USER_WORKER) != 0 {
             continue;
         }
         let tid = facts.tid;
-        if let Ok(text) = process.read_record(&format!("task/{tid}/stat"), &mut buf)
+        if !just_read
+            && let Ok(text) = process.read_record(&format!("task/{tid}/stat"), &mut buf)
             && let Some(stat) = procfile::stat(text)
             && stat.start == facts.start
         {

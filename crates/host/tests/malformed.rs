@@ -126,9 +126,14 @@ fn a_number_that_is_used_again_is_another_vm() {
         )
     };
     let folder = tempfile::tempdir().unwrap();
-    let unpack = |text: &str| {
-        let _ = std::fs::remove_dir_all(folder.path().join("proc"));
-        Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
+    let mut old = 0;
+    let mut unpack = |text: &str| {
+        // Put aside, not removed: a disk gives the inode of a removed file to the next, /proc does not.
+        old += 1;
+        let aside = folder.path().join(format!("old{old}"));
+        let _ = std::fs::rename(folder.path().join("proc"), aside);
+        let fixture = Fixture::parse(text).unwrap();
+        fixture.unpack(folder.path()).unwrap();
     };
     unpack(&text("first", 50));
     let mut scanner = Scanner::new(Root::at(folder.path()));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * observer: writes down when the threads of one process are woken, moved to the run queue of another
- * CPU, switched in and switched out, and when CPUs go idle.
+ * observer: writes down when the threads of one process are woken, moved to another run queue,
+ * switched in and switched out, and when CPUs go idle.
  *
  * It watches the kernel's own tracepoints, so that every scheduler is measured alike, and only
  * appends records to an array; what they mean is worked out afterwards (crates/lab/src/observe.rs).

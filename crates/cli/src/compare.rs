@@ -69,7 +69,7 @@ A scenario runs in VMs unless berth-out has results of the lab that fit. A folde
 Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a run failed, 130 interrupted.";
 
 /// Below the heading of a page.
-const MADE_BY: &str = "Made by `make fidelity` (`berth compare crates/compare/set --markdown docs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: not judged.";
+const MADE_BY: &str = "Made by `make fidelity` (`berth compare crates/compare/set --markdown docs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: not judged; ±: half of the kernel's 95 % interval, where it could hold the bound (open).";
 
 /// What an emulated machine does in a bearable time.
 const SHORT: Lengths = Lengths {
@@ -190,6 +190,9 @@ fn finish(
     if !args.check {
         return Ok(());
     }
+    for line in known.mended(all) {
+        eprintln!("note: known.toml lists what holds (or did not run): {line}");
+    }
     let news = known.news(all);
     for line in &news {
         eprintln!("broken: {line}");
@@ -213,8 +216,21 @@ fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
         let changed = changed.filter_map(|a| a.arm.scenario.as_mut());
         changed.for_each(|scenario| adapt(scenario, cost.as_ref()));
     }
+    first(simulate_plan(&args.run, plan)?)
+}
+
+/// The results of a command line's scenario in the simulator, for who needs them whole.
+///
+/// # Errors
+/// Wrong input, an interrupt, or a run that failed.
+#[cfg(feature = "kernel")]
+pub fn simulated(run: &RunOptions) -> Result<Results, Failure> {
+    simulate_plan(run, &mut plan(run, &policies::shipped(), None)?)
+}
+
+fn simulate_plan(run: &RunOptions, plan: &mut Plan) -> Result<Results, Failure> {
     let simulator = Simulator::prepare(plan, false)?;
-    let talk = !args.run.quiet && std::io::stderr().is_terminal();
+    let talk = !run.quiet && std::io::stderr().is_terminal();
     let bar = Bar::new(plan.runs() as u64, talk);
     let outcome = replications::run(plan, 0, interrupt::flag(), &bar, |v, a, s| {
         simulator.run(v, a, s)
@@ -226,8 +242,7 @@ fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
     if let Some(failure) = outcome.failures.into_iter().next() {
         return Err(Failure::Run(failure));
     }
-    let results = plan.results(Place::Sim, "", args.run.command(), outcome.records, true);
-    first(results)
+    Ok(plan.results(Place::Sim, "", run.command(), outcome.records, true))
 }
 
 /// The lab folds a VM's tasks onto its vCPU threads, and has costs of its own: so does the simulator here.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth lab --measure-costs`: what the events of the lab's VM cost, under the kernel's own scheduler.
+//! `berth lab --measure-costs`: what the events of the lab's VM cost, under the kernel's own scheduler and two policies
+//! made for this.
 use crate::exit::Failure;
 use crate::options::RunOptions;
 use berth_compare::costs::{self, CASES, Measured};
@@ -19,9 +20,21 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
             .map_err(|e| Failure::Run(format!("{}: {e}", file.display())))?;
         let mut options = run.clone();
         options.scenario = Some(file.display().to_string());
+        if let Some(source) = case.policy {
+            let file = folder.join(format!("{}.bpf.c", case.name));
+            std::fs::write(&file, source)
+                .map_err(|e| Failure::Run(format!("{}: {e}", file.display())))?;
+            options.policy = vec![file.display().to_string()];
+            options.arm = vec![case.name.into()];
+        }
         let results = crate::lab::results(&options, None, kernel, jobs, 1)?;
         release.clone_from(&results.provenance.kernel);
-        let values = costs::read(case, &results).map_err(Failure::Run)?;
+        let mut values = costs::read(case, &results).map_err(Failure::Run)?;
+        if case.policy.is_some() {
+            let results = crate::compare::simulated(&options)?;
+            let insns = costs::insns(&results).map_err(Failure::Run)?;
+            values.insert(costs::INSNS.into(), insns);
+        }
         measured.push(Measured {
             case: case.name,
             values,

@@ -123,6 +123,13 @@ pub fn plan(
             }
         }
         let arms = chosen(&scenario, options, policies);
+        let params: Vec<&String> = options
+            .set
+            .iter()
+            .chain(&set)
+            .filter(|s| s.starts_with("policy."))
+            .collect();
+        parameters_without_policy(&arms, &params, &mut warnings)?;
         variants.push(Variant {
             set,
             claims: paper::claims(&scenario, input.folder.as_deref())?,
@@ -156,6 +163,29 @@ pub fn plan(
         notes: Vec::new(),
         fitted: false,
     })
+}
+
+/// `linux` takes no parameters: that is said where others run beside it, and refused where none does.
+fn parameters_without_policy(
+    arms: &[PlannedArm],
+    params: &[&String],
+    warnings: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let own = arms.iter().filter(|a| a.arm.policy == "linux").count();
+    let Some(first) = params.first().filter(|_| own > 0) else {
+        return Ok(());
+    };
+    if own == arms.len() {
+        return Err(Failure::Input(format!(
+            "--set {first}: `linux` is the kernel's own scheduler, which takes no parameters, and no other arm runs; an arm with the policy \"{}\" is its model, which takes some (berth policy show {0})",
+            berth_builtin::LINUX_MODEL
+        )));
+    }
+    let said = format!("{first} is not for `linux`, the kernel's own scheduler: it runs as it is");
+    if !warnings.contains(&said) {
+        warnings.push(said);
+    }
+    Ok(())
 }
 
 /// Names of `--arm` that are no arms of the scenario but policies; anything else is an error.

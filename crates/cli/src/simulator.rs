@@ -30,6 +30,7 @@ const EXACT_SINCE: (u32, u32) = (7, 2);
 
 /// What the machine does for the kernel's own scheduler only.
 fn own_scheduler(scenario: &mut Scenario) {
+    scenario.host.cost.own_scheduler();
     let mut line = scenario
         .host
         .kernel

@@ -140,6 +140,17 @@ fn wrong_input_is_status_2_and_runs_nothing() {
             "slice_us",
         ),
         (
+            &[
+                "sim",
+                "short.toml",
+                "--arm",
+                "linux",
+                "--set",
+                "policy.slice_us=500",
+            ],
+            "takes no parameters, and no other arm runs",
+        ),
+        (
             &["sim", "short.toml", "--vary", "vm.web.count=1,,2"],
             "a value is missing",
         ),

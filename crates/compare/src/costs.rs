@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, and the cost profile
-//! that follows from them. The policies that are compared later are not looked at.
+//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, one under two policies
+//! made for this, and the cost profile that follows from them. The policies that are compared later are not looked at.
 use berth_results::experiment::Results;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +13,8 @@ const TURN_NS: f64 = 50_000.0;
 pub struct Case {
     pub name: &'static str,
     pub scenario: &'static str,
+    /// Source of the policy; none: the kernel's own scheduler.
+    pub policy: Option<&'static str>,
     /// Metrics read from it.
     metrics: &'static [&'static str],
 }
@@ -20,6 +22,7 @@ pub struct Case {
 const SLEEPER: Case = Case {
     name: "sleeper",
     scenario: include_str!("../costs/sleeper.toml"),
+    policy: None,
     metrics: &[
         "sleeper.wakeup.p50",
         "sleeper.wakeup.p99",
@@ -31,21 +34,56 @@ const SLEEPER: Case = Case {
 const PREEMPTED: Case = Case {
     name: "preempted",
     scenario: include_str!("../costs/preempted.toml"),
+    policy: None,
     metrics: &["sleeper.wakeup.p50"],
 };
 const REQUEST: Case = Case {
     name: "request",
     scenario: include_str!("../costs/request.toml"),
+    policy: None,
     metrics: &["web.wakeup.p50", "web.wakeup.count", "web.cpu", "web.work"],
 };
 const REMOTE: Case = Case {
     name: "remote",
     scenario: include_str!("../costs/remote.toml"),
+    policy: None,
     metrics: &["receiver.wakeup.p50", "receiver.wakeup.p99"],
 };
 
+const NOTHING: Case = Case {
+    name: "nothing",
+    policy: Some(include_str!("../costs/nothing.bpf.c")),
+    metrics: &["sleeper.wakeup.p50"],
+    ..SLEEPER
+};
+const TYPICAL: Case = Case {
+    name: "typical",
+    policy: Some(include_str!("../costs/typical.bpf.c")),
+    ..NOTHING
+};
+
 /// All of them, in the order in which they are run.
-pub const CASES: [Case; 4] = [SLEEPER, PREEMPTED, REQUEST, REMOTE];
+pub const CASES: [Case; 6] = [SLEEPER, PREEMPTED, REQUEST, REMOTE, NOTHING, TYPICAL];
+
+/// BPF instructions that a policy executes per wake-up, by the simulator.
+pub const INSNS: &str = "instructions per wake-up";
+
+/// BPF instructions per wake-up out of a simulated run of a case.
+///
+/// # Errors
+/// It was not measured.
+pub fn insns(results: &Results) -> Result<f64, String> {
+    let missing = || "BPF instructions were not counted".to_string();
+    let e = results.experiments.first().ok_or_else(missing)?;
+    let arm = e.arms.first().ok_or_else(missing)?;
+    let get = |metric| {
+        let value = e.estimate(&arm.name, metric).ok_or_else(missing)?;
+        Ok::<f64, String>(value.mean)
+    };
+    let seconds = e.setup.measure_ns as f64 / 1e9;
+    let all = get("policy.insns_per_switch")? * get("host.switches")? * seconds;
+    Ok(all / get("sleeper.wakeup.count")?.max(1.0))
+}
 
 /// What a case gave: means over seeds, by metric.
 #[derive(Clone, Debug)]
@@ -90,7 +128,23 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     let wake = value("sleeper", "sleeper.wakeup.p50");
     let request = value("request", "web.wakeup.p50") - wake;
     let remote = value("remote", "receiver.wakeup.p50") - wake;
+    let ext_wake = value("nothing", "sleeper.wakeup.p50");
+    let code = value("typical", "sleeper.wakeup.p50") - ext_wake;
+    let insn_ps = match value("typical", INSNS) {
+        none if none < 1.0 => 0.0,
+        insns => code / insns * 1_000.0,
+    };
     let costs = [
+        (
+            "ext_wake_ns",
+            ext_wake,
+            "the same under sched_ext, with a policy without code",
+        ),
+        (
+            "insn_ps",
+            insn_ps,
+            "per BPF instruction: what callbacks made of the usual parts add to that",
+        ),
         (
             "wake_ns",
             wake,
@@ -125,7 +179,8 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     let mut out = String::from(
         "# SPDX-License-Identifier: GPL-2.0-only\n\
          # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
-         # own scheduler, before any policy is compared. Nanoseconds of virtual time (2 ns per instruction).\n\n[cost]\n",
+         # own scheduler and two policies made for it, before any policy is compared. Nanoseconds of virtual time (2 ns per\n\
+         # instruction).\n\n[cost]\n",
     );
     for (key, value, why) in costs.into_iter().chain([skew]) {
         let _ = writeln!(out, "{key:<12} = {:<6} # {why}", value.max(0.0).round());
@@ -171,10 +226,16 @@ mod tests {
             case("preempted", &[("sleeper.wakeup.p50", 13_000.0)]),
             case("request", &[("web.wakeup.p50", 18_000.0)]),
             case("remote", &[("receiver.wakeup.p50", 9_000.0)]),
+            case("nothing", &[("sleeper.wakeup.p50", 8_000.0)]),
+            case(
+                "typical",
+                &[("sleeper.wakeup.p50", 8_500.0), (INSNS, 100.0)],
+            ),
         ];
         let text = profile(&measured, "7.2.1");
         let p = Profile::parse(&text).unwrap();
         assert_eq!((p.cost.wake_ns, p.cost.request_ns), (10_000, 8_000));
+        assert_eq!((p.cost.ext_wake_ns, p.cost.insn_ps), (8_000, 5_000));
         // Never less than nothing.
         assert_eq!(p.cost.wake_ipi_ns, 0);
         // 0.11 CPUs for 2 s are 220 ms, 200 of them work; 1000 sleeps.

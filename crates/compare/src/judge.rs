@@ -102,6 +102,11 @@ pub struct Row {
     /// Means over seeds: percent, events per second, or ns.
     pub sim: Option<f64>,
     pub lab: Option<f64>,
+    /// Half of each one's 95 % interval over its seeds.
+    pub half: (Option<f64>, Option<f64>),
+    /// Broken, but the two intervals have values within the bound: more seeds could say otherwise. Not for ratios to the
+    /// baseline, whose intervals are not worked out.
+    pub open: bool,
     /// Both were divided by the baseline arm's value before they were compared.
     pub to_baseline: bool,
     /// Percentage points for shares, else the factor between the two places (at least 1).
@@ -195,10 +200,36 @@ struct Case<'a> {
 impl Case<'_> {
     fn value(&self, e: &Experiment, arm: &str) -> Option<f64> {
         let mean = e.estimate(arm, &self.quantity.metric(self.group))?.mean;
-        Some(match self.quantity {
-            Quantity::Share => mean / f64::from(self.cpus) * 100.0,
-            _ => mean,
-        })
+        Some(self.scaled(mean))
+    }
+
+    fn half(&self, e: &Experiment, arm: &str) -> Option<f64> {
+        let estimate = e.estimate(arm, &self.quantity.metric(self.group))?;
+        estimate.half.map(|half| self.scaled(half))
+    }
+
+    fn scaled(&self, value: f64) -> f64 {
+        match self.quantity {
+            Quantity::Share => value / f64::from(self.cpus) * 100.0,
+            _ => value,
+        }
+    }
+
+    /// Do the two intervals have values within the bound?
+    fn could_hold(&self, (sim, lab): (f64, f64), (s, l): (f64, f64)) -> bool {
+        if (sim - lab).abs() <= s + l {
+            return true;
+        }
+        // The ends that are closest.
+        let (low, high) = if sim < lab {
+            (sim + s, lab - l)
+        } else {
+            (lab + l, sim - s)
+        };
+        match self.quantity {
+            Quantity::Share => high - low <= self.bound(),
+            _ => factor(low, high) <= self.bound(),
+        }
     }
 
     fn bound(&self) -> f64 {
@@ -236,12 +267,21 @@ impl Case<'_> {
         let to_baseline = self.quantity.is_latency() && self.cpus > 1;
         let bound = self.bound();
         let (off, verdict) = self.judge(arm, baseline.filter(|_| to_baseline), sim, lab);
+        let half = (self.half(self.sim, arm), self.half(self.lab, arm));
+        let open = match (sim, lab, half) {
+            (Some(sim), Some(lab), (Some(s), Some(l))) => {
+                verdict == Verdict::Broken && !to_baseline && self.could_hold((sim, lab), (s, l))
+            }
+            _ => false,
+        };
         Some(Row {
             arm: arm.to_string(),
             group: self.group.to_string(),
             quantity: self.quantity,
             sim,
             lab,
+            half,
+            open,
             to_baseline,
             off,
             bound,

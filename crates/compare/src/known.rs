@@ -73,6 +73,28 @@ impl Known {
         found.map(|e| e.why.clone())
     }
 
+    /// What is in the list and not broken (any more), one line each.
+    pub fn mended(&self, all: &[Comparison]) -> Vec<String> {
+        let broken = |e: &&Entry| {
+            all.iter().any(|c| {
+                let rows = c
+                    .broken()
+                    .any(|r| e.matches(&c.scenario, &r.arm, &r.group, r.quantity.name()));
+                let order = c.ranking.verdict == Verdict::Broken
+                    && e.quantity == "order"
+                    && e.scenario.as_deref().is_none_or(|s| s == c.scenario);
+                rows || order
+            })
+        };
+        let line = |e: &Entry| {
+            let any = |part: &Option<String>| part.clone().unwrap_or_else(|| "any".into());
+            let (scenario, arm, vm) = (any(&e.scenario), any(&e.arm), any(&e.group));
+            format!("{scenario}: {} of {vm} under {arm}", e.quantity)
+        };
+        let mended = self.broken.iter().filter(|e| !broken(e));
+        mended.map(line).collect()
+    }
+
     /// What is broken and not in the list, one line each.
     pub fn news(&self, all: &[Comparison]) -> Vec<String> {
         let mut news = Vec::new();
@@ -124,6 +146,9 @@ mod tests {
         let news = known.news(&all);
         assert_eq!(news.len(), 1, "{news:?}");
         assert!(news[0].contains("share of web under a"), "{news:?}");
+        assert!(known.mended(&all).is_empty());
+        let within = Known::parse(&text.replace("switches", "run delay p99")).unwrap();
+        assert_eq!(within.mended(&all).len(), 1);
         let other = Known::parse(&text.replace("\"t\"", "\"u\"")).unwrap();
         assert_eq!(other.news(&all).len(), 2);
         assert!(Known::parse("[[broken]]\nquantity = \"switches\"\n").is_err());

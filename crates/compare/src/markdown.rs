@@ -14,6 +14,8 @@ pub type Reasons<'a> = dyn Fn(&str, &Row) -> Option<String> + 'a;
 pub struct Tally {
     pub judged: u32,
     pub within: u32,
+    /// Broken, but the intervals of the seeds have values within the bound ([`Row::open`]).
+    pub open: u32,
 }
 
 /// Of one quantity, over all scenarios.
@@ -23,6 +25,7 @@ pub fn tally(all: &[Comparison], quantity: Quantity) -> Tally {
         if row.quantity == quantity && !matches!(row.verdict, Verdict::NotJudged(_)) {
             t.judged += 1;
             t.within += u32::from(row.verdict == Verdict::Within);
+            t.open += u32::from(row.open);
         }
     }
     t
@@ -42,8 +45,9 @@ fn bound(bounds: &Bounds, quantity: Quantity) -> String {
 
 /// The summary: one line per quantity, and the order of the policies.
 pub fn summary(all: &[Comparison], bounds: &Bounds) -> String {
-    let mut out =
-        String::from("| quantity | bound | judged | within | |\n|---|---|---:|---:|---:|\n");
+    let mut out = String::from(
+        "| quantity | bound | judged | within | | broken, but open |\n|---|---|---:|---:|---:|---:|\n",
+    );
     for quantity in Quantity::ALL {
         let t = tally(all, quantity);
         let share = match t.judged {
@@ -52,16 +56,17 @@ pub fn summary(all: &[Comparison], bounds: &Bounds) -> String {
         };
         let _ = writeln!(
             out,
-            "| {quantity} | {} | {} | {} | {share} |",
+            "| {quantity} | {} | {} | {} | {share} | {} |",
             bound(bounds, quantity),
             t.judged,
-            t.within
+            t.within,
+            t.open
         );
     }
     let r = Ranking::all(all.iter().map(|c| &c.ranking), bounds);
     let _ = writeln!(
         out,
-        "| order of the policies | tau at least {} | {} pairs | {} | tau {} |",
+        "| order of the policies | tau at least {} | {} pairs | {} | tau {} | |",
         bounds.ranking.tau,
         r.alike + r.otherwise,
         r.alike,
@@ -136,6 +141,10 @@ fn cell(row: &Row) -> String {
         value(row.quantity, row.sim),
         value(row.quantity, row.lab)
     );
+    let text = match row.half {
+        (_, Some(half)) if row.open => format!("{text} ± {}", value(row.quantity, Some(half))),
+        _ => text,
+    };
     match row.verdict {
         Verdict::Within => text,
         Verdict::Broken => format!("**{text}**"),
@@ -159,7 +168,7 @@ mod tests {
         assert_eq!((t.judged, t.within), (2, 1));
         let page = summary(&all, &bounds);
         assert!(
-            page.contains("| switches | within 1.15 x | 2 | 1 | 50 % |"),
+            page.contains("| switches | within 1.15 x | 2 | 1 | 50 % | 0 |"),
             "{page}"
         );
         let because = |_: &str, r: &Row| (r.quantity == Quantity::Switches).then(|| "known".into());

@@ -216,6 +216,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn an_interval_that_reaches_the_bound_is_open() {
+        let lab = experiment(1, &[("a", 1.0)]);
+        let sim = experiment(1, &[("a", 1.2)]);
+        let open = |lab: &Experiment| {
+            let c = compare(&sim, lab, &bounds());
+            let mut rows = c.rows.iter();
+            let row = rows.find(|r| r.quantity == Quantity::Switches).unwrap();
+            assert_eq!(row.verdict, Verdict::Broken);
+            row.open
+        };
+        // Two equal seeds: an interval without width.
+        assert!(!open(&lab));
+        // 1000 +- 63.5 (two seeds, t = 12.7): 1200 / 1063.5 is within 1.15.
+        let mut wide = lab.clone();
+        for (run, value) in wide.runs.iter_mut().zip([995.0, 1005.0]) {
+            run.metrics.insert("web.switches".into(), value);
+        }
+        assert!(open(&wide));
+    }
+
+    #[test]
     fn rare_events_are_not_judged() {
         let mut lab = experiment(1, &[("a", 1.0)]);
         for run in &mut lab.runs {

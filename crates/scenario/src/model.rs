@@ -116,6 +116,12 @@ pub struct HostCost {
     /// From a wake-up until the CPU that it happens on enters its scheduler: interrupt, wake-up, way out. Of a profile
     /// only, like the two that follow.
     pub wake_ns: Nanos,
+    /// The same while a sched_ext policy schedules, its own code not included; 0: as `wake_ns`.
+    pub ext_wake_ns: Nanos,
+    /// What a sched_ext policy takes for each BPF instruction it executes, the kernel functions that it calls included,
+    /// in picoseconds; 0: a policy's code costs nothing. What it executes in a wake-up or a tick delays the CPU's way
+    /// into its scheduler, what it executes there delays the thread that is switched in.
+    pub insn_ps: u64,
     /// From a timer tick that ends a slice until the CPU enters its scheduler. Anything above 0 makes a slice that is a
     /// multiple of a tick end one tick later, as it does on real machines.
     pub tick_ns: Nanos,
@@ -134,6 +140,14 @@ pub struct HostCost {
     pub speed_ppm: Vec<u32>,
     /// Caches that grow cold; none: memory costs nothing (but what `migrate_*` say).
     pub cache: Option<Cache>,
+}
+
+impl HostCost {
+    /// What the machine takes under the kernel's own scheduler, whose code is in the costs of events: a policy that
+    /// stands in for it has none of its own.
+    pub fn own_scheduler(&mut self) {
+        (self.ext_wake_ns, self.insn_ps) = (0, 0);
+    }
 }
 
 /// Caches, and how fast a working set is brought into them. Rates in bytes per microsecond (= MB/s), not zero.

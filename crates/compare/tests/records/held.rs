@@ -64,6 +64,7 @@ pub fn held(file: &Path, arms: &[&str], model: &Model) -> Comparison {
         let mut scenario = scenario.clone();
         if arm.policy == "linux" {
             scenario.host.hz = Hz::Exact;
+            scenario.host.cost.own_scheduler();
         }
         for seed in &lab.setup.seeds {
             let params = (model.params)(&arm.name);

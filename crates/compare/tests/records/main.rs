@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The set's scenarios in the simulator, against the kept records of a real kernel.
 mod held;
+mod known;
 mod wrong;

@@ -39,6 +39,10 @@ pub struct Cpu {
     pub resched_at: Nanos,
     /// When the running task has done what it asked for.
     pub run_end: Nanos,
+    /// What the policy's code took in the last pass that switched a thread in, and whether the way into the next pass
+    /// has been made longer by it.
+    pub pass_ns: Nanos,
+    pub pass_paid: bool,
     /// Next timer tick that matters.
     pub tick_at: Nanos,
     /// Useful work of the running task counts from here (switch and migration costs come before).
@@ -104,6 +108,8 @@ impl Cpu {
             slot,
             resched_at: NEVER,
             run_end: NEVER,
+            pass_ns: 0,
+            pass_paid: false,
             tick_at: NEVER,
             paused: false,
             work_start: 0,

@@ -144,6 +144,9 @@ pub struct Kernel {
     pub hash: TraceHash,
     /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
     pub waking_ns: Nanos,
+    /// BPF instructions executed before the present wake-up or tick, and before the present pass.
+    pub code_mark: u64,
+    pub pass_mark: u64,
     /// What comes on top if that wakes somebody: it is a client's request.
     pub request_ns: Nanos,
     pub hz: Hz,
@@ -217,6 +220,15 @@ impl DerefMut for Handle {
     }
 }
 
+/// The costs of a machine on which a sched_ext policy schedules.
+fn under_a_policy(cost: &HostCost) -> HostCost {
+    let mut cost = cost.clone();
+    if cost.ext_wake_ns > 0 {
+        cost.wake_ns = cost.ext_wake_ns;
+    }
+    cost
+}
+
 impl Kernel {
     /// Cache lines of the part that most events touch.
     pub const NEAR: usize = std::mem::offset_of!(Kernel, events) / 64 + 1;
@@ -266,9 +278,11 @@ impl Kernel {
             exec: 0,
             queue,
             sources,
-            cost: spec.cost.clone(),
+            cost: under_a_policy(&spec.cost),
             hardware: super::hardware::Hardware::new(spec, &topo),
             waking_ns: 0,
+            code_mark: 0,
+            pass_mark: 0,
             request_ns: 0,
             hz: spec.hz,
             grid: Grid::new(match spec.hz {

@@ -7,7 +7,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::CpuMask;
-use crate::workload::api::{CpuId, SchedClass};
+use crate::workload::api::{CpuId, Nanos, SchedClass};
 
 /// Kicks and deferred interrupts of the executing CPU; carried out before its event ends.
 #[derive(Debug)]
@@ -47,17 +47,29 @@ impl Kicks {
 }
 
 impl Handle {
+    /// How long the policy's code took since so many instructions had been executed.
+    #[inline]
+    pub fn code_ns(self, since: u64) -> Nanos {
+        self.policy.insns().wrapping_sub(since) * self.cost.insn_ps / 1_000
+    }
+
     /// The CPU must enter its scheduler: at once if it is this one, else when the IPI arrives.
     #[inline]
     pub fn resched(mut self, cpu: CpuId) {
         let here = cpu == self.exec;
-        let at = if here {
+        let mut at = if here {
             self.now + self.waking_ns
         } else {
             self.now + self.waking_ns + self.cost.wake_ipi_ns
         };
+        let code = self.cost.insn_ps > 0 && self.waking_ns > 0;
+        if code {
+            // A pass is one instant here: it is expected to take as long as the last one.
+            at += self.code_ns(self.code_mark) + self.cpus[cpu as usize].pass_ns;
+        }
         let c = &mut self.cpus[cpu as usize];
         if at < c.resched_at {
+            c.pass_paid = code;
             c.resched_at = at;
             if !here {
                 self.arm(cpu);

@@ -32,6 +32,9 @@ impl Handle {
         let c = &mut self.cpus[cpu as usize];
         c.resched_at = NEVER;
         let prev = c.curr;
+        if self.cost.insn_ps > 0 {
+            self.pass_mark = self.policy.insns();
+        }
         if !self.is_idle_task(prev) {
             self.sync_work(cpu);
             if why != Why::Resched {
@@ -73,6 +76,7 @@ impl Handle {
         }
         // Requests made so far meant this pass.
         self.cpus[cpu as usize].resched_at = NEVER;
+        self.cpus[cpu as usize].pass_paid = false;
         self.refresh_tick(cpu);
         if self.kicks.waiting > 0 {
             self.release_waiters(cpu);
@@ -396,6 +400,14 @@ impl Handle {
         }
         if woken {
             cost += k.cost.sleep_ns;
+        }
+        if k.cost.insn_ps > 0 {
+            let code = k.policy.insns().wrapping_sub(k.pass_mark) * k.cost.insn_ps / 1_000;
+            let c = &mut k.cpus[cpu as usize];
+            c.pass_ns = code;
+            if !std::mem::take(&mut c.pass_paid) {
+                cost += code;
+            }
         }
         let from = k.tasks.hot[next as usize].last_cpu;
         if from != cpu && from != NONE {

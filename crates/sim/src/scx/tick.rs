@@ -133,6 +133,9 @@ impl Handle {
         };
         self.update_curr(cpu);
         self.waking_ns = self.cost.tick_ns;
+        if self.cost.insn_ps > 0 {
+            self.code_mark = self.policy.insns();
+        }
         let curr = self.cpus[cpu as usize].curr;
         match class {
             SchedClass::Ext => {

@@ -50,6 +50,9 @@ impl Handle {
         let outer = self.waking_ns;
         if woken {
             self.waking_ns = self.cost.wake_ns + self.request_ns;
+            if self.cost.insn_ps > 0 {
+                self.code_mark = self.policy.insns();
+            }
         }
         let hot = &mut self.tasks.hot[task as usize];
         hot.life = Life::Runnable;

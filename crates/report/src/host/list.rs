@@ -128,3 +128,74 @@ pub fn quoted(name: &str) -> String {
         false => format!("'{}'", name.replace('\'', r"'\''")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_host::counters::Rates;
+    use berth_host::fixture::Fixture;
+    use berth_host::root::Root;
+    use std::time::Duration;
+
+    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+                        thread 6 kvm-vcpu-0 run=4\nprocess 9 lkvm\nargs lkvm run --name \"two words\"\n\
+                        fd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\nthread 10 kvm-vcpu-0 run=4\n\
+                        file proc/sys/kernel/hostname kvm07\nfile sys/devices/system/cpu/online 0-1\n";
+
+    fn view() -> View {
+        let folder = tempfile::tempdir().unwrap();
+        Fixture::parse(HOST).unwrap().unpack(folder.path()).unwrap();
+        berth_host::view::look(&Root::at(folder.path()), Duration::from_millis(1)).unwrap()
+    }
+
+    #[test]
+    fn a_line_per_vm_and_a_mark_for_the_one_that_waits() {
+        let mut view = view();
+        let rates = Rates {
+            cpus: 0.9,
+            waiting: 0.1,
+            stays_per_s: 100.0,
+        };
+        let vm = view
+            .vms
+            .iter_mut()
+            .find(|v| v.vm.name == "two words")
+            .unwrap();
+        vm.rates = Some(rates);
+        vm.run_delay = rates.run_delay();
+        let style = Style {
+            colour: false,
+            width: 100,
+        };
+        let text = list(&view, &style);
+        assert!(
+            text.starts_with("kvm07 · 2 CPUs · 2 VMs, 2 vCPUs (1.0 per CPU) · scheduler linux"),
+            "{text}"
+        );
+        let row = text.lines().find(|l| l.contains("two words")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "!", "two", "words", "-", "1", "0.90", "10.0", "%", "1.00", "ms", "1", "+", "1"
+            ]
+        );
+        assert!(text.lines().any(|l| l.starts_with("  quiet ")), "{text}");
+        assert!(text.contains("berth explain 'two words'"), "{text}");
+        assert!(text.lines().all(|l| crate::text::width(l) <= 100), "{text}");
+    }
+
+    #[test]
+    fn nobody_waits_and_nobody_is_there() {
+        let mut view = view();
+        let style = Style {
+            colour: false,
+            width: 80,
+        };
+        assert!(!list(&view, &style).contains("berth explain"));
+        view.vms.clear();
+        assert!(list(&view, &style).contains("No virtual machine is running."));
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("default/vm-1"), "default/vm-1");
+    }
+}

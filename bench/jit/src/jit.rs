@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A program through Cranelift: the same instructions, counts, budget checks and inlined kernel functions as the
 //! translation to C has (`crates/policy/src/emit.rs`, `rt.h`), for the functions that the measured policies use.
-use berth_policy::abi::{FUNC_TAG, Inst, Map, NativeFn, STORAGE_CHUNK};
+use berth_policy::abi::{FUNC_TAG, Inst, Map, NativeFn};
 use berth_policy::blocks;
 use berth_policy::ir::{AluOp, AtomicOp, Cond, Func, MapId, Operation, Program, Size, Src};
 use berth_policy::kview::TaskStruct;
@@ -531,7 +531,8 @@ impl<'a, 'b> Translator<'a, 'b> {
 
     fn map(&mut self, map: MapId) -> Value {
         let table = self.field(I64, offset_of!(Inst, map));
-        self.b.ins().load(I64, memory(), table, map as i32 * 8)
+        let offset = map * size_of::<Map>();
+        self.b.ins().iadd_imm_s(table, offset as i64)
     }
 
     /// The map that r1 holds at a call, if this block loads it.
@@ -618,10 +619,7 @@ impl<'a, 'b> Translator<'a, 'b> {
 
     /// An existing element of a task storage inline; everything else through the table.
     fn storage_get(&mut self, map: MapId, id: u16) -> Value {
-        let stride = i64::from(self.program.maps[map].value_size.next_multiple_of(8));
-        let chunk_len = STORAGE_CHUNK as i64;
-        let [covered, chunk, check, slow, call, done] =
-            std::array::from_fn(|_| self.b.create_block());
+        let [covered, entry, slow, call, done] = std::array::from_fn(|_| self.b.create_block());
         self.b.append_block_param(done, I64);
         let (m, task, null) = (self.map(map), self.reg(2), self.number(0));
         self.b.ins().brif(task, covered, &[], done, &[null.into()]);
@@ -637,31 +635,17 @@ impl<'a, 'b> Translator<'a, 'b> {
             .ins()
             .load(I32, memory(), m, offset_of!(Map, max_entries) as i32);
         let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, entries);
-        self.b.ins().brif(inside, chunk, &[], slow, &[]);
-        self.b.switch_to_block(chunk);
+        self.b.ins().brif(inside, entry, &[], slow, &[]);
+        self.b.switch_to_block(entry);
         let index = self.b.ins().uextend(I64, index);
-        let number = self.b.ins().udiv_imm_u(index, chunk_len);
-        let entry = self.b.ins().imul_imm_s(number, 8);
-        let within = self.b.ins().band_imm_s(index, chunk_len - 1);
-        let table = self
-            .b
-            .ins()
-            .load(I64, memory(), m, offset_of!(Map, present) as i32);
-        let at = self.b.ins().iadd(table, entry);
-        let present = self.b.ins().load(I64, memory(), at, 0);
-        self.b.ins().brif(present, check, &[], slow, &[]);
-        self.b.switch_to_block(check);
-        let at = self.b.ins().iadd(present, within);
-        let there = self.b.ins().load(I8, memory(), at, 0);
+        let offset = self.b.ins().imul_imm_s(index, 8);
         let table = self
             .b
             .ins()
             .load(I64, memory(), m, offset_of!(Map, data) as i32);
-        let at = self.b.ins().iadd(table, entry);
-        let values = self.b.ins().load(I64, memory(), at, 0);
-        let offset = self.b.ins().imul_imm_s(within, stride);
-        let value = self.b.ins().iadd(values, offset);
-        self.b.ins().brif(there, done, &[value.into()], slow, &[]);
+        let at = self.b.ins().iadd(table, offset);
+        let value = self.b.ins().load(I64, memory(), at, 0);
+        self.b.ins().brif(value, done, &[value.into()], slow, &[]);
         self.b.switch_to_block(slow);
         let flags = self.reg(4);
         let create = self.b.ins().band_imm_s(flags, 1);

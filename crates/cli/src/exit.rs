@@ -23,6 +23,25 @@ impl From<berth_scenario::Error> for Failure {
 
 pub type Done = Result<(), Failure>;
 
+/// Checks each of `items`, past those that are wrong; every wrong one is reported.
+///
+/// # Errors
+/// All that is wrong with them, or at once what is not about an input.
+pub fn each<T>(items: &[T], check: impl Fn(&T) -> Done) -> Done {
+    let mut wrong = Vec::new();
+    for item in items {
+        match check(item) {
+            Ok(()) => {}
+            Err(Failure::Input(message)) => wrong.push(message),
+            Err(other) => return Err(other),
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Input(wrong.join("\n")))
+}
+
 /// Prints what went wrong and gives the exit status.
 pub fn code(done: Done) -> ExitCode {
     let (message, status) = match done {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth policy list|show|check`.
-use crate::exit::{Done, Failure};
+use crate::exit::{self, Done, Failure};
 use crate::{output, policies};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::table::{FUNCS, Home, Kind};
@@ -259,7 +259,7 @@ fn ops(policy: &Policy) -> String {
 
 fn check(names: &[String], kernel: &str) -> Done {
     let options = policies::options(kernel)?;
-    for name in names {
+    exit::each(names, |name| {
         let policy = policies::load(name, &options)?;
         if policy.program().structs.is_empty() {
             return Err(Failure::Input(format!(
@@ -272,6 +272,6 @@ fn check(names: &[String], kernel: &str) -> Done {
             "ok   {name} · kernel {kernel} · {functions} functions, {parameters} parameters · {}\n",
             &policy.hash()[..16.min(policy.hash().len())]
         ));
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth scenario list|show|import|check|help`.
-use crate::exit::{Done, Failure};
+use crate::exit::{self, Done, Failure};
 use crate::output::print;
 use berth_scenario::{Edit, Input, Loaded, help, read, rtapp, shipped, show};
 use clap::Subcommand;
@@ -155,7 +155,7 @@ fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
 }
 
 fn check(scenarios: &[String], set: &[String]) -> Done {
-    for what in scenarios {
+    exit::each(scenarios, |what| {
         let input = shipped::find(what)?;
         let Loaded {
             scenario, warnings, ..
@@ -170,6 +170,6 @@ fn check(scenarios: &[String], set: &[String]) -> Done {
         for warning in warnings {
             print(&format!("     note: {warning}\n"));
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

@@ -465,6 +465,20 @@ fn ctrl_c_keeps_what_is_finished() {
 }
 
 #[test]
+fn a_check_goes_on_after_what_is_wrong() {
+    let place = Place::new(SHORT);
+    for (verb, good) in [("scenario", "short.toml"), ("policy", "gfifo")] {
+        let out = place.berth(&[verb, "check", "gone-1", good, "gone-2"]);
+        let (shown, said) = (out.stdout, out.stderr);
+        let (shown, said) = (String::from_utf8(shown), String::from_utf8(said));
+        let (shown, said) = (shown.unwrap(), said.unwrap());
+        assert_eq!(out.status.code(), Some(2), "{shown}{said}");
+        assert!(shown.contains(&format!("ok   {good}")), "{shown}");
+        assert!(said.contains("gone-1") && said.contains("gone-2"), "{said}");
+    }
+}
+
+#[test]
 fn words_about_scenarios_and_policies() {
     let place = Place::new(SHORT);
     assert!(

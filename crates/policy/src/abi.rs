@@ -30,7 +30,7 @@ pub struct Inst {
     /// Data section bases, indexed by [`crate::ir::SectionId`].
     pub sec: *const *mut u8,
     /// Indexed by [`crate::ir::MapId`].
-    pub map: *const *mut Map,
+    pub map: *mut Map,
     /// Translated functions, indexed by [`crate::ir::FuncId`]: callbacks go through it.
     pub code: *const NativeFn,
     /// CPUs of the machine: bits of a mask.
@@ -39,26 +39,26 @@ pub struct Inst {
 
 /// A map as translated code sees it: enough for inline lookups.
 #[repr(C)]
+#[derive(Debug)]
 pub struct Map {
+    /// ARRAY, PERCPU_ARRAY: first element. Storages: table of pointers to elements, null where there is none.
+    pub data: *mut u8,
+    /// Distance of two CPUs' copies, bytes; 0 if not per CPU.
+    pub cpu_stride: u64,
+    /// Of a storage: how many numbers its table covers now.
+    pub max_entries: u32,
     /// BPF_MAP_TYPE_* number.
     pub kind: u32,
     pub key_size: u32,
     pub value_size: u32,
-    pub max_entries: u32,
-    /// Distance of two elements, bytes (value size rounded up to 8).
-    pub stride: u64,
-    /// Distance of two CPUs' copies, bytes; 0 if not per CPU.
-    pub cpu_stride: u64,
-    /// ARRAY, PERCPU_ARRAY: first element. Storages: table of chunk pointers ([`STORAGE_CHUNK`] elements each).
-    pub data: *mut u8,
-    /// Storages: table of presence-byte chunks.
-    pub present: *mut u8,
-    /// The runtime's own object for everything not inline.
-    pub runtime: *mut c_void,
 }
 
-/// Elements per chunk of a task or cgroup storage map (chunks never move).
-pub const STORAGE_CHUNK: usize = 16;
+impl Map {
+    /// Distance of two elements, bytes (value size rounded up to 8).
+    pub fn stride(&self) -> u64 {
+        u64::from(self.value_size).next_multiple_of(8)
+    }
+}
 
 /// A BPF function as a *value* (timer, bpf_loop callbacks): `FUNC_TAG | FuncId`, the same in both executors.
 pub const FUNC_TAG: u64 = 0xfbf0_0000_0000_0000;

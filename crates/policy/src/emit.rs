@@ -249,7 +249,7 @@ impl Emitter<'_> {
             }
             Operation::LoadMap { dst, map } => {
                 self.known[dst as usize] = Known::Map(map);
-                format!("r{dst} = (u64)I->map[{map}];")
+                format!("r{dst} = (u64)(I->map + {map});")
             }
             Operation::LoadFunc { dst, func } => {
                 self.known[dst as usize] = Known::Func(func);
@@ -395,17 +395,11 @@ impl Emitter<'_> {
             }
             ("bpf_task_storage_get", Some(m)) if map_kind(m) == kind::TASK_STORAGE => {
                 let offset = std::mem::offset_of!(TaskStruct, berth_index);
-                format!(
-                    "rt_storage_get(I, {id}, {m}, r2, {offset}, r3, r4, {})",
-                    stride(m)
-                )
+                format!("rt_storage_get(I, {id}, {m}, r2, {offset}, r3, r4)")
             }
             ("bpf_cgrp_storage_get", Some(m)) if map_kind(m) == kind::CGRP_STORAGE => {
                 let offset = std::mem::offset_of!(Cgroup, berth_index);
-                format!(
-                    "rt_storage_get(I, {id}, {m}, r2, {offset}, r3, r4, {})",
-                    stride(m)
-                )
+                format!("rt_storage_get(I, {id}, {m}, r2, {offset}, r3, r4)")
             }
             (
                 "bpf_ktime_get_ns"

@@ -4,10 +4,11 @@
 //! Code is shared by all instances of a policy; an instance owns data only. Calls nest (a kernel
 //! function called by the policy may wake a task, which calls the policy again), so every method takes
 //! `&self`; an instance is used by one thread at a time.
-use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, STORAGE_CHUNK, Trap};
+use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, Trap};
+use crate::arena::Arena;
 use crate::error::{LoadError, Result};
 use crate::interp::{Arguments, Regions};
-use crate::ir::{FuncId, MapId};
+use crate::ir::{FuncId, MapDef, MapId};
 use crate::maps::{self, MapSlot, Place};
 use crate::policy::Policy;
 use crate::profile::Kconfig;
@@ -155,24 +156,25 @@ impl Regions for Instance {
 }
 
 const OPS: usize = Op::ALL.len();
-const NO_FUNC: u32 = u32::MAX;
+const NO_FUNC: u16 = u16::MAX;
 
-/// See the module's words.
-#[repr(C)]
+/// See the module's words. What every call reads comes first, in as few cache lines as it takes.
+#[repr(C, align(64))]
 pub struct Instance {
     /// First, so that the policy's `Inst` pointer is also the instance's.
     raw: UnsafeCell<Inst>,
     policy: Policy,
-    vtable: &'static KernelVtable,
-    ops: [u32; OPS],
-    sections: Vec<SectionData>,
-    /// What `Inst::sec` and `Inst::map` point to.
-    section_table: Box<[*mut u8]>,
-    map_table: Box<[*mut Map]>,
-    maps: Vec<UnsafeCell<Box<MapSlot>>>,
-    state: UnsafeCell<State>,
-    mode: Mode,
     budget: u64,
+    ops: [u16; OPS],
+    mode: Mode,
+    vtable: &'static KernelVtable,
+    sections: Vec<SectionData>,
+    /// What `Inst::map` points to.
+    map_table: *mut Map,
+    maps: Vec<UnsafeCell<MapSlot>>,
+    /// What all of these lie in; last, so that it outlives them.
+    _arena: Arena,
+    state: UnsafeCell<State>,
     nr_cpus: u32,
 }
 
@@ -202,10 +204,15 @@ impl Instance {
         // An object of SEC("syscall") programs only has no scheduler.
         if ops_var.is_some() || !program.structs.is_empty() {
             for (op, func) in &policy.ops_var(ops_var)?.ops {
-                ops[*op as usize] = *func as u32;
+                ops[*op as usize] = u16::try_from(*func)
+                    .ok()
+                    .filter(|f| *f != NO_FUNC)
+                    .ok_or_else(|| {
+                        LoadError::Setting(format!("the policy has {func} functions or more"))
+                    })?;
             }
         }
-        let sections = crate::sections::build(policy, config)?;
+        let content = crate::sections::content(policy, config)?;
         for name in config.map_entries.keys() {
             if !program.maps.iter().any(|m| m.name == *name) {
                 return Err(LoadError::Setting(format!(
@@ -213,19 +220,56 @@ impl Instance {
                 )));
             }
         }
-        let mut slots = Vec::with_capacity(program.maps.len());
-        for def in &program.maps {
-            let entries = config
-                .map_entries
-                .get(&def.name)
-                .copied()
-                .unwrap_or(def.max_entries);
-            slots.push(UnsafeCell::new(maps::create(def, entries, config.nr_cpus)?));
+        let entries = |def: &MapDef| {
+            let other = config.map_entries.get(&def.name);
+            other.copied().unwrap_or(def.max_entries)
+        };
+        let (nr_sections, nr_maps) = (program.sections.len(), program.maps.len());
+        let rooms = (program.maps.iter())
+            .map(|def| maps::room(def, entries(def), config.nr_cpus))
+            .collect::<Result<Vec<usize>>>()?;
+        let own = program.sections.iter().zip(&content);
+        let own = own.filter(|(s, _)| !s.readonly).map(|(_, c)| c.len() + 16);
+        let bytes = nr_sections * size_of::<*mut u8>() + (nr_maps + 2) * size_of::<Map>();
+        let bytes = bytes + own.sum::<usize>() + rooms.iter().sum::<usize>();
+        let no_memory = || LoadError::Setting(format!("no memory for an instance ({bytes} bytes)"));
+        let mut arena = Arena::new(bytes).ok_or_else(no_memory)?;
+        let map_table: *mut Map = arena
+            .take(nr_maps * size_of::<Map>(), align_of::<Map>().max(32))
+            .ok_or_else(no_memory)?
+            .cast();
+        let section_table: *mut *mut u8 = arena
+            .take(nr_sections * size_of::<*mut u8>(), 8)
+            .ok_or_else(no_memory)?
+            .cast();
+        let sections = crate::sections::build(&program.sections, &content, &mut arena)
+            .ok_or_else(no_memory)?;
+        for (i, section) in sections.iter().enumerate() {
+            // SAFETY: the table has room for all of them.
+            unsafe { section_table.add(i).write(section.base()) }
         }
-        let section_table: Box<[*mut u8]> = sections.iter().map(SectionData::base).collect();
-        let map_table: Box<[*mut Map]> =
-            slots.iter_mut().map(|s| &raw mut s.get_mut().raw).collect();
-        let mut instance = Box::new(Instance {
+        // Small ones first: they share the pages that every callback needs.
+        let mut order: Vec<MapId> = (0..nr_maps).collect();
+        order.sort_by_key(|&id| rooms[id]);
+        let mut runtimes: Vec<_> = (0..nr_maps).map(|_| None).collect();
+        for id in order {
+            let def = &program.maps[id];
+            // SAFETY: as above; a description is plain data, and nothing else refers to it yet.
+            let raw = unsafe {
+                map_table.add(id).write(maps::describe(def, entries(def)));
+                &mut *map_table.add(id)
+            };
+            let runtime = maps::create(def, entries(def), config.nr_cpus, raw, &mut arena)?;
+            runtimes[id] = Some(runtime);
+        }
+        let slots = runtimes.into_iter().flatten().enumerate();
+        let slots = slots.map(|(id, runtime)| {
+            // SAFETY: inside the table.
+            let raw = unsafe { map_table.add(id) };
+            UnsafeCell::new(MapSlot { raw, runtime })
+        });
+        let slots = slots.collect();
+        let instance = Box::new(Instance {
             raw: UnsafeCell::new(Inst {
                 insns: 0,
                 insns_limit: 0,
@@ -235,8 +279,8 @@ impl Instance {
                 op: 0,
                 machine: std::ptr::null_mut(),
                 fns: fns.fns().as_ptr(),
-                sec: std::ptr::null(),
-                map: std::ptr::null(),
+                sec: section_table,
+                map: map_table,
                 // NULL tells kernel functions with callbacks that the interpreter runs.
                 code: match config.mode {
                     Mode::Native => policy.native().code,
@@ -248,18 +292,14 @@ impl Instance {
             vtable: fns,
             ops,
             sections,
-            section_table,
             map_table,
             maps: slots,
             state: UnsafeCell::new(State::new(config.nr_cpus, config.seed)),
             mode: config.mode,
             budget: config.budget_insns,
             nr_cpus: config.nr_cpus,
+            _arena: arena,
         });
-        let (sec, map) = (instance.section_table.as_ptr(), instance.map_table.as_ptr());
-        let raw = instance.raw.get_mut();
-        raw.sec = sec;
-        raw.map = map;
         Ok(instance)
     }
 
@@ -454,7 +494,7 @@ impl Instance {
         program.sections.iter().enumerate().find_map(|(i, s)| {
             let var = s.vars.iter().find(|v| v.name == name)?;
             // SAFETY: variables lie inside their section.
-            let address = unsafe { self.section_table[i].add(var.offset as usize) };
+            let address = unsafe { self.sections[i].base().add(var.offset as usize) };
             Some((address, var.size as usize))
         })
     }
@@ -493,12 +533,16 @@ impl Instance {
 
     /// Number of the map whose policy-visible address is `map`.
     pub fn map_id(&self, map: *const Map) -> Option<MapId> {
-        self.map_table.iter().position(|m| std::ptr::eq(*m, map))
+        let bytes = (map as usize).wrapping_sub(self.map_table as usize);
+        let id = bytes / size_of::<Map>();
+        (bytes.is_multiple_of(size_of::<Map>()) && id < self.maps.len()).then_some(id)
     }
 
     /// The policy-visible address of a map.
     pub fn map_address(&self, id: MapId) -> *mut Map {
-        self.map_table[id]
+        assert!(id < self.maps.len(), "map {id} of {}", self.maps.len());
+        // SAFETY: inside the table.
+        unsafe { self.map_table.add(id) }
     }
 
     /// The map object.
@@ -559,23 +603,14 @@ impl Instance {
         }
         for slot in &self.maps {
             // SAFETY: one operation; the header of a map is never moved.
-            let raw = unsafe { &(*slot.get()).raw };
+            let raw = unsafe { &*(*slot.get()).raw };
             let storage = matches!(raw.kind, maps::kind::TASK_STORAGE);
-            let chunk = index as usize / STORAGE_CHUNK;
             if storage && index < raw.max_entries {
-                // SAFETY: the tables cover numbers below `max_entries`; chunks may be absent (null).
-                let (values, present) = unsafe {
-                    (
-                        raw.data.cast::<*const u8>().add(chunk).read(),
-                        raw.present.cast::<*const u8>().add(chunk).read(),
-                    )
-                };
-                let place = index as usize % STORAGE_CHUNK;
-                to(
-                    values.wrapping_add(place * raw.stride as usize),
-                    raw.value_size as usize,
-                );
-                to(present.wrapping_add(place), 1);
+                // SAFETY: the table covers numbers below `max_entries`; an element may be absent (null).
+                let value = unsafe { raw.data.cast::<*const u8>().add(index as usize).read() };
+                if !value.is_null() {
+                    to(value, raw.value_size as usize);
+                }
             } else if !storage {
                 to(raw.data, 64);
             }

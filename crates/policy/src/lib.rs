@@ -13,6 +13,7 @@
 //! abi      what translated code and runtime share: Inst, Map, function types, operations
 //! ```
 pub mod abi;
+pub mod arena;
 pub mod blocks;
 mod btf;
 pub mod cache;

@@ -27,21 +27,18 @@ struct inst {
 	void *machine;
 	const kernel_fn *fns;
 	u8 *const *sec;
-	struct map *const *map;
+	struct map *map;
 	const native_fn *code;
 	u32 nr_cpus;
 };
 
 struct map {
+	u8 *data;
+	u64 cpu_stride;
+	u32 max_entries;
 	u32 kind;
 	u32 key_size;
 	u32 value_size;
-	u32 max_entries;
-	u64 stride;
-	u64 cpu_stride;
-	u8 *data;
-	u8 *present;
-	void *runtime;
 };
 
 struct native_table {
@@ -66,7 +63,6 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 #define RT	      static inline __attribute__((always_inline, unused))
 #define unlikely(x)   __builtin_expect(!!(x), 0)
 
-#define STORAGE_CHUNK 16
 #define FUNC_TAG      0xfbf0000000000000ull
 #define TRAP_BUDGET   1
 #define MAX_LOOPS     (1u << 23)
@@ -87,7 +83,7 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 
 RT u64 rt_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 {
-	struct map *m = I->map[map];
+	struct map *m = I->map + map;
 	u32 i = MEM(u32, key);
 
 	return i < m->max_entries ? (u64)m->data + i * stride : 0;
@@ -95,7 +91,7 @@ RT u64 rt_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 
 RT u64 rt_percpu_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 {
-	struct map *m = I->map[map];
+	struct map *m = I->map + map;
 	u32 i = MEM(u32, key);
 
 	return i < m->max_entries ? (u64)m->data + I->cpu * m->cpu_stride + i * stride : 0;
@@ -103,20 +99,19 @@ RT u64 rt_percpu_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 
 /* The element of a task or cgroup storage if it exists; creating is the runtime's. */
 RT u64 rt_storage_get(struct inst *I, u32 fn, u32 map, u64 object, u64 index_offset, u64 init,
-		      u64 flags, u64 stride)
+		      u64 flags)
 {
-	struct map *m = I->map[map];
+	struct map *m = I->map + map;
 	u32 i;
 
 	if (!object)
 		return 0;
 	i = MEM(u32, object + index_offset);
 	if (i < m->max_entries) {
-		u8 *present = ((u8 **)m->present)[i / STORAGE_CHUNK];
+		u64 value = ((u64 *)m->data)[i];
 
-		if (present && present[i % STORAGE_CHUNK])
-			return (u64)((u8 **)m->data)[i / STORAGE_CHUNK] +
-			       i % STORAGE_CHUNK * stride;
+		if (value)
+			return value;
 	}
 	return flags & 1 ? I->fns[fn](I, (u64)m, object, init, flags, 0) : 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Data sections of an instance: initial bytes, parameters, constants, kernel configuration put in.
+use crate::arena::Arena;
 use crate::error::{LoadError, Result};
 use crate::instance::{Const, InstanceConfig};
 use crate::ir::{Section, Var};
@@ -8,16 +9,17 @@ use crate::profile::Kconfig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
-/// A section's memory. Read-only ones with equal content are one block for all instances.
+/// A section's memory. Read-only ones with equal content are one block for all instances, others lie in the
+/// instance's arena.
 pub enum SectionData {
-    Own(Box<[u64]>, usize),
+    Own(*mut u8, usize),
     Shared(Arc<[u64]>, usize),
 }
 
 impl SectionData {
     pub fn base(&self) -> *mut u8 {
         match self {
-            SectionData::Own(words, _) => words.as_ptr().cast_mut().cast(),
+            SectionData::Own(base, _) => *base,
             SectionData::Shared(words, _) => words.as_ptr().cast_mut().cast(),
         }
     }
@@ -30,8 +32,8 @@ impl SectionData {
     }
 }
 
-/// All sections of `policy` for an instance.
-pub fn build(policy: &Policy, config: &InstanceConfig) -> Result<Vec<SectionData>> {
+/// The initial content of all sections of `policy` for an instance.
+pub fn content(policy: &Policy, config: &InstanceConfig) -> Result<Vec<Vec<u8>>> {
     let program = policy.program();
     let mut bytes: Vec<Vec<u8>> = program.sections.iter().map(|s| s.data.clone()).collect();
     let find = |name: &str| -> Option<(usize, &Var)> {
@@ -78,12 +80,26 @@ pub fn build(policy: &Policy, config: &InstanceConfig) -> Result<Vec<SectionData
             }
         }
     }
-    Ok(program
-        .sections
-        .iter()
-        .zip(bytes)
-        .map(|(section, bytes)| memory(section, &bytes))
-        .collect())
+    Ok(bytes)
+}
+
+/// Memory with this content for each of `sections`; `None` if there is none.
+pub fn build(
+    sections: &[Section],
+    content: &[Vec<u8>],
+    arena: &mut Arena,
+) -> Option<Vec<SectionData>> {
+    let each = sections.iter().zip(content);
+    each.map(|(section, bytes)| {
+        if section.readonly {
+            return Some(shared(bytes));
+        }
+        let base = arena.take(bytes.len().next_multiple_of(8).max(8), 8)?;
+        // SAFETY: the piece has so many bytes.
+        unsafe { base.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Some(SectionData::Own(base, bytes.len()))
+    })
+    .collect()
 }
 
 fn put_int(bytes: &mut [u8], var: &Var, value: i128) -> Result<()> {
@@ -147,15 +163,12 @@ fn fill_kconfig(
 /// Marks a `__weak` external in [`Var::tags`]: zero if unknown.
 pub const WEAK_TAG: &str = "berth:weak";
 
-fn memory(section: &Section, bytes: &[u8]) -> SectionData {
+fn shared(bytes: &[u8]) -> SectionData {
     let mut words = vec![0u64; bytes.len().div_ceil(8).max(1)];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
         let mut w = [0u8; 8];
         w[..chunk.len()].copy_from_slice(chunk);
         *word = u64::from_le_bytes(w).to_le();
-    }
-    if !section.readonly {
-        return SectionData::Own(words.into_boxed_slice(), bytes.len());
     }
     type Blocks = BTreeMap<[u8; 32], Weak<[u64]>>;
     static SHARED: LazyLock<Mutex<Blocks>> = LazyLock::new(Mutex::default);

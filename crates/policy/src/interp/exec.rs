@@ -259,7 +259,7 @@ impl Run<'_> {
             },
             // SAFETY: as above.
             &Operation::LoadMap { dst, map } => unsafe {
-                set(regs, dst, *(*self.inst).map.add(map) as u64);
+                set(regs, dst, (*self.inst).map.add(map) as u64);
             },
             &Operation::LoadFunc { dst, func } => set(regs, dst, FUNC_TAG | func as u64),
             &Operation::CallFunc { func } => {

@@ -87,7 +87,7 @@ impl Operands {
             let (size, write) = match operand {
                 Operand::Map => {
                     // SAFETY: the caller's promise.
-                    let known = (0..maps).any(|i| unsafe { *(*inst).map.add(i) as u64 } == address);
+                    let known = (0..maps).any(|i| unsafe { (*inst).map.add(i) as u64 } == address);
                     if !known {
                         return Some((address, size_of::<Map>() as u32, false));
                     }

@@ -5,6 +5,7 @@ use super::{
     BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST, E2BIG, EEXIST, EINVAL, Element, MapRuntime, Place,
 };
 use crate::abi::Map;
+use crate::arena::Arena;
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
 
@@ -12,8 +13,9 @@ use crate::ir::MapDef;
 const MAX_BYTES: u64 = 1 << 32;
 
 pub struct ArrayMap {
-    /// u64 for alignment.
-    memory: Box<[u64]>,
+    /// In the instance's arena, which lives longer.
+    memory: *mut u8,
+    bytes: u64,
     /// Index of each element as the key handed to callbacks; made when first walked.
     keys: Vec<u32>,
     fields: Fields,
@@ -25,52 +27,75 @@ pub struct ArrayMap {
     cpu_stride: u64,
 }
 
-// SAFETY: `freed` leads into the block, which is owned.
+// SAFETY: the pointers lead into the arena of the instance, which moves along.
 unsafe impl Send for ArrayMap {}
 
 impl ArrayMap {
-    /// Fills `data` and `cpu_stride` of `raw`.
-    pub fn new(def: &MapDef, entries: u32, nr_cpus: u32, raw: &mut Map) -> Result<Self> {
+    /// Distance of two CPUs' copies (0: none), and all bytes of such a map.
+    pub(super) fn shape(def: &MapDef, entries: u32, nr_cpus: u32) -> (u64, u64) {
+        let copy = u64::from(def.value_size).next_multiple_of(8) * u64::from(entries);
+        if def.kind != super::kind::PERCPU_ARRAY {
+            return (0, copy);
+        }
+        // Copies of different CPUs do not share a cache line when they are large enough to matter.
+        let copy = if copy > 64 {
+            copy.next_multiple_of(64)
+        } else {
+            copy
+        };
+        (copy, copy.saturating_mul(u64::from(nr_cpus)))
+    }
+
+    /// Refuses what the kernel would refuse, and what is too large for this host.
+    pub(super) fn check(def: &MapDef, entries: u32, nr_cpus: u32) -> Result<()> {
         if def.key_size != 4 || def.value_size == 0 || entries == 0 {
             return Err(LoadError::Setting(format!(
                 "map {}: an array needs a 4-byte key, a value and at least one entry",
                 def.name
             )));
         }
-        let per_cpu = def.kind == super::kind::PERCPU_ARRAY;
-        let copy = raw.stride * u64::from(entries);
-        // Copies of different CPUs do not share a cache line when they are large enough to matter.
-        let copy = if per_cpu && copy > 64 {
-            copy.next_multiple_of(64)
-        } else {
-            copy
-        };
-        let bytes = copy * if per_cpu { u64::from(nr_cpus) } else { 1 };
+        let (_, bytes) = Self::shape(def, entries, nr_cpus);
         if bytes > MAX_BYTES {
             return Err(LoadError::Setting(format!(
                 "map {}: {bytes} bytes are more than a map may have (4 GiB)",
                 def.name
             )));
         }
-        let mut memory = vec![0u64; (bytes / 8) as usize].into_boxed_slice();
-        raw.data = memory.as_mut_ptr().cast();
-        raw.cpu_stride = if per_cpu { copy } else { 0 };
-        Ok(ArrayMap {
+        Ok(())
+    }
+
+    /// Fills `data` and `cpu_stride` of `raw`. `None`: no memory.
+    pub(super) fn new(
+        def: &MapDef,
+        entries: u32,
+        nr_cpus: u32,
+        raw: &mut Map,
+        arena: &mut Arena,
+    ) -> Option<Self> {
+        let (cpu_stride, bytes) = Self::shape(def, entries, nr_cpus);
+        let memory = arena.take(
+            usize::try_from(bytes).ok()?,
+            if bytes < 64 { 8 } else { 64 },
+        )?;
+        raw.data = memory;
+        raw.cpu_stride = cpu_stride;
+        Some(ArrayMap {
             memory,
+            bytes,
             keys: Vec::new(),
             fields: Fields::new(def.value_size, &def.timers, &def.kptrs),
             freed: None,
             entries,
             value_size: def.value_size,
-            stride: raw.stride,
-            cpu_stride: raw.cpu_stride,
+            stride: raw.stride(),
+            cpu_stride,
         })
     }
 
     fn at(&mut self, index: u32, cpu: u32) -> *mut u8 {
         let offset = self.cpu_stride * u64::from(cpu) + self.stride * u64::from(index);
         // SAFETY: callers checked `index`; `cpu` is below the number of copies.
-        unsafe { self.memory.as_mut_ptr().cast::<u8>().add(offset as usize) }
+        unsafe { self.memory.add(offset as usize) }
     }
 
     /// A readable copy of the index, as callbacks get it.
@@ -82,8 +107,8 @@ impl ArrayMap {
     }
 
     fn range(&self) -> (u64, u64) {
-        let start = self.memory.as_ptr() as u64;
-        (start, start + self.memory.len() as u64 * 8)
+        let start = self.memory as u64;
+        (start, start + self.bytes)
     }
 }
 

@@ -7,6 +7,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 #[derive(Debug)]
 pub struct Block {
     base: *mut u8,
+    bytes: usize,
+    /// As the allocator gave it.
+    memory: *mut u8,
     layout: Layout,
 }
 
@@ -19,10 +22,21 @@ impl Block {
 
     /// `None` if the host has no such amount of memory.
     pub fn zeroed(bytes: usize) -> Option<Block> {
-        let layout = Layout::from_size_align(bytes.max(1), Self::ALIGN).ok()?;
+        // Asked for a larger alignment than its own, the allocator would write the zeros, and so touch every page.
+        let layout = Layout::from_size_align(bytes.checked_add(Self::ALIGN)?, 16).ok()?;
         // SAFETY: the layout has a non-zero size.
-        let base = unsafe { alloc_zeroed(layout) };
-        (!base.is_null()).then_some(Block { base, layout })
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            return None;
+        }
+        // SAFETY: at most ALIGN - 1 bytes further, inside the block.
+        let base = unsafe { memory.add(memory.align_offset(Self::ALIGN)) };
+        Some(Block {
+            base,
+            bytes,
+            memory,
+            layout,
+        })
     }
 
     pub fn base(&self) -> *mut u8 {
@@ -32,14 +46,14 @@ impl Block {
     /// Whether `size` bytes at `addr` lie inside.
     pub fn contains(&self, addr: u64, size: u32) -> bool {
         let base = self.base as u64;
-        addr >= base && (addr - base).saturating_add(size.into()) <= self.layout.size() as u64
+        addr >= base && (addr - base).saturating_add(size.into()) <= self.bytes as u64
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated with exactly this layout.
-        unsafe { dealloc(self.base, self.layout) }
+        unsafe { dealloc(self.memory, self.layout) }
     }
 }
 

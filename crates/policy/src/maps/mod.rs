@@ -4,12 +4,14 @@
 //! Return codes are the kernel's negative errnos: they are part of what a policy sees. Elements never
 //! move while they exist. Walks have one fixed order.
 use crate::abi::Map;
+use crate::arena::Arena;
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
+use crate::storage::Storage;
 
 pub mod array;
 pub mod hash;
-mod memory;
+pub(crate) mod memory;
 pub mod perf;
 pub mod queue;
 pub mod ringbuf;
@@ -139,36 +141,65 @@ pub struct Place {
     pub value: *mut u8,
 }
 
-/// A map of an instance: the part translated code sees first (its address is the policy's map pointer).
-#[repr(C)]
+/// A map of an instance.
 pub struct MapSlot {
-    pub raw: Map,
+    /// The part translated code sees; its address is the policy's map pointer.
+    pub raw: *mut Map,
     pub runtime: Box<dyn MapRuntime>,
 }
 
-/// Create the map `def` for a machine of `nr_cpus` CPUs; `max_entries` may override the definition's.
-pub fn create(def: &MapDef, max_entries: u32, nr_cpus: u32) -> Result<Box<MapSlot>> {
-    let stride = u64::from(def.value_size).next_multiple_of(8);
-    let mut raw = Map {
+/// What translated code sees of the map `def` before [`create`].
+pub fn describe(def: &MapDef, max_entries: u32) -> Map {
+    Map {
+        data: std::ptr::null_mut(),
+        cpu_stride: 0,
+        max_entries,
         kind: def.kind,
         key_size: def.key_size,
         value_size: def.value_size,
-        max_entries,
-        stride,
-        cpu_stride: 0,
-        data: std::ptr::null_mut(),
-        present: std::ptr::null_mut(),
-        runtime: std::ptr::null_mut(),
-    };
-    let runtime: Box<dyn MapRuntime> = match def.kind {
+    }
+}
+
+/// Bytes of the arena that [`create`] will take, about.
+///
+/// # Errors
+/// A map that the kernel would refuse, or that is too large.
+pub fn room(def: &MapDef, max_entries: u32, nr_cpus: u32) -> Result<usize> {
+    Ok(match def.kind {
         kind::ARRAY | kind::PERCPU_ARRAY => {
-            Box::new(array::ArrayMap::new(def, max_entries, nr_cpus, &mut raw)?)
+            array::ArrayMap::check(def, max_entries, nr_cpus)?;
+            array::ArrayMap::shape(def, max_entries, nr_cpus).1 as usize + 64
+        }
+        kind::TASK_STORAGE | kind::CGRP_STORAGE => Storage::room(def) + 64,
+        _ => 0,
+    })
+}
+
+/// Create the map `def` for a machine of `nr_cpus` CPUs; `max_entries` may override the definition's. `raw` is its
+/// [`describe`]; it and `arena` live as long as the map.
+///
+/// # Errors
+/// As [`room`]; no memory; a type that is not supported.
+pub fn create(
+    def: &MapDef,
+    max_entries: u32,
+    nr_cpus: u32,
+    raw: &mut Map,
+    arena: &mut Arena,
+) -> Result<Box<dyn MapRuntime>> {
+    let no_memory =
+        || LoadError::Setting(format!("map {}: the host has no memory for it", def.name));
+    Ok(match def.kind {
+        kind::ARRAY | kind::PERCPU_ARRAY => {
+            array::ArrayMap::check(def, max_entries, nr_cpus)?;
+            let map = array::ArrayMap::new(def, max_entries, nr_cpus, raw, arena);
+            Box::new(map.ok_or_else(no_memory)?)
         }
         kind::HASH | kind::PERCPU_HASH | kind::LRU_HASH | kind::LRU_PERCPU_HASH => {
             Box::new(hash::HashMap::new(def, max_entries, nr_cpus)?)
         }
         kind::TASK_STORAGE | kind::CGRP_STORAGE => {
-            Box::new(crate::storage::Storage::new(def, &mut raw))
+            Box::new(Storage::new(def, raw, arena).ok_or_else(no_memory)?)
         }
         kind::QUEUE | kind::STACK => Box::new(queue::QueueMap::new(def, max_entries)?),
         kind::RINGBUF => Box::new(ringbuf::RingBuf::new(def, max_entries)?),
@@ -179,6 +210,5 @@ pub fn create(def: &MapDef, max_entries: u32, nr_cpus: u32) -> Result<Box<MapSlo
                 def.name
             )));
         }
-    };
-    Ok(Box::new(MapSlot { raw, runtime }))
+    })
 }

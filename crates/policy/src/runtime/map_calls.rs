@@ -19,6 +19,11 @@ fn slot(inst: &Instance, map: u64) -> Option<&mut MapSlot> {
     Some(unsafe { inst.slot(id) })
 }
 
+fn map_kind(slot: &MapSlot) -> u32 {
+    // SAFETY: a slot's description lives as long as its instance.
+    unsafe { (*slot.raw).kind }
+}
+
 /// Value of a storage map for the object numbered `index`.
 ///
 /// # Safety
@@ -27,14 +32,14 @@ unsafe fn storage_get(inst: &Instance, map: u64, index: u32, init: u64, flags: u
     let Some(slot) = slot(inst, map) else {
         return 0;
     };
-    if !matches!(slot.raw.kind, kind::TASK_STORAGE | kind::CGRP_STORAGE) {
+    if !matches!(map_kind(slot), kind::TASK_STORAGE | kind::CGRP_STORAGE) {
         return 0;
     }
     // SAFETY: `maps::create` gives exactly these kinds a Storage.
     let storage = unsafe { &mut *(&raw mut *slot.runtime).cast::<Storage>() };
     if flags & STORAGE_CREATE != 0 {
         // SAFETY: the caller's promise.
-        unsafe { storage.create(&mut slot.raw, index, init as *const u8) as u64 }
+        unsafe { storage.create(&mut *slot.raw, index, init as *const u8) as u64 }
     } else {
         storage.get(index) as u64
     }
@@ -214,7 +219,7 @@ fn commit(inst: &Instance, record: u64, discard: bool) -> u64 {
     for id in 0..inst.policy().program().maps.len() {
         // SAFETY: one operation.
         let slot = unsafe { inst.slot(id) };
-        if slot.raw.kind == kind::RINGBUF && slot.runtime.commit(record as *mut u8, discard) {
+        if map_kind(slot) == kind::RINGBUF && slot.runtime.commit(record as *mut u8, discard) {
             break;
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One program, one input, several executors. Every tested function has the same shape: it gets a context of
 //! [`CONTEXT`] words, loads its registers from the first ten, does its work, and stores the registers to the next ten.
-use berth_policy::abi::{Inst, KernelFn, Map, NativeFn, Trap};
+use berth_policy::abi::{Inst, KernelFn, NativeFn, Trap};
 use berth_policy::interp::{Arguments, Prepared, Regions};
 use berth_policy::ir::{AluOp, Func, Insn, Operation, Program, Section, Size, Src};
 
@@ -140,7 +140,6 @@ pub struct Host {
     pub inst: Box<Inst>,
     section: Box<[u64; SECTION / 8]>,
     _sections: Box<[*mut u8]>,
-    _maps: Box<[*mut Map]>,
     _fns: Box<[KernelFn]>,
 }
 
@@ -151,7 +150,6 @@ impl Host {
             *word = u64::from_le_bytes(bytes.try_into().expect("whole words"));
         }
         let sections: Box<[*mut u8]> = Box::new([section.as_mut_ptr().cast()]);
-        let maps: Box<[*mut Map]> = Box::new([]);
         let fns: Box<[KernelFn]> = fns.into();
         Host {
             inst: Box::new(Inst {
@@ -164,13 +162,12 @@ impl Host {
                 machine: std::ptr::null_mut(),
                 fns: fns.as_ptr(),
                 sec: sections.as_ptr(),
-                map: maps.as_ptr(),
+                map: std::ptr::null_mut(),
                 code,
                 nr_cpus: 1,
             }),
             section,
             _sections: sections,
-            _maps: maps,
             _fns: fns,
         }
     }

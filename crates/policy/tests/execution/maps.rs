@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Maps: random operations against the kernel's own maps, and what the kernel leaves open but Berth promises.
 use crate::kernel;
+use berth_policy::abi::Map;
+use berth_policy::arena::Arena;
 use berth_policy::ir::MapDef;
 use berth_policy::maps::ringbuf::RingBuf;
-use berth_policy::maps::{self, E2BIG, EAGAIN, EINVAL, ENOENT, MapRuntime, MapSlot, kind};
+use berth_policy::maps::{self, E2BIG, EAGAIN, EINVAL, ENOENT, MapRuntime, kind};
 use proptest::prelude::*;
 
 fn def(kind: u32, key_size: u32, value_size: u32) -> MapDef {
@@ -20,8 +22,30 @@ fn def(kind: u32, key_size: u32, value_size: u32) -> MapDef {
     }
 }
 
+/// A map with the memory it lies in.
+struct MapSlot {
+    runtime: Box<dyn MapRuntime>,
+    _raw: Box<Map>,
+    _arena: Arena,
+}
+
 fn map(kind: u32, key_size: u32, value_size: u32, entries: u32, cpus: u32) -> Box<MapSlot> {
-    maps::create(&def(kind, key_size, value_size), entries, cpus).expect("a valid definition")
+    made(&def(kind, key_size, value_size), entries, cpus)
+}
+
+fn made(def: &MapDef, entries: u32, cpus: u32) -> Box<MapSlot> {
+    try_map(def, entries, cpus).expect("a valid definition")
+}
+
+fn try_map(def: &MapDef, entries: u32, cpus: u32) -> berth_policy::error::Result<Box<MapSlot>> {
+    let room = maps::room(def, entries, cpus)?;
+    let mut arena = Arena::new(room).expect("memory");
+    let mut raw = Box::new(maps::describe(def, entries));
+    Ok(Box::new(MapSlot {
+        runtime: maps::create(def, entries, cpus, &mut raw, &mut arena)?,
+        _raw: raw,
+        _arena: arena,
+    }))
 }
 
 fn update(m: &mut MapSlot, key: u32, value: u64, flags: u64, cpu: u32) -> i64 {
@@ -242,7 +266,7 @@ fn copies_of_a_per_cpu_value_are_apart() {
 fn values_with_timers_are_reported_when_they_go() {
     let mut with_timer = def(kind::HASH, 4, 32);
     with_timer.timers = vec![8];
-    let mut m = maps::create(&with_timer, 2, 1).expect("a valid definition");
+    let mut m = made(&with_timer, 2, 1);
     let key = 1u32;
     let update = |m: &mut MapSlot, value: [u64; 4]| {
         // SAFETY: a key of four bytes, a value of 32.
@@ -337,7 +361,7 @@ fn definitions_the_kernel_refuses_are_refused_by_name() {
         (kind::PERF_EVENT_ARRAY, 4, 8, 4),
         (99, 4, 8, 4),
     ] {
-        let Err(e) = maps::create(&def(kind, key, value), entries, 1) else {
+        let Err(e) = try_map(&def(kind, key, value), entries, 1) else {
             panic!("map type {kind} with key {key}, value {value}, {entries} entries was accepted");
         };
         assert!(e.to_string().contains(" m"), "{e}");

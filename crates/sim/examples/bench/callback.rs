@@ -4,7 +4,8 @@
 //! Each instance belongs to a machine of its own (4 CPUs, 10 tasks that only compute) that has run for a while.
 //! Then `running` and `stopping` of the task on CPU 0 are called, one instance after the other, as the engine
 //! calls them: every call finds its instance's data where thousands of others have pushed it out of the
-//! nearest caches. These two call no kernel function but storages and maps, so the figure is the policy's own.
+//! nearest caches. What the engine does to know whom to call for which task is not part of it: instances and tasks are
+//! looked up beforehand. These two call few kernel functions but storages and maps, so the figure is the policy's own.
 use crate::engine::Program;
 use crate::{Fallible, median, timed};
 use berth_policy::abi::Op;
@@ -88,18 +89,20 @@ fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallib
             Ok(m)
         })
         .collect::<Fallible<_>>()?;
+    let kernels: Vec<_> = machines.iter().map(Machine::kernel).collect();
+    let callees: Vec<_> = kernels
+        .iter()
+        .filter_map(|k| {
+            let p = k.tasks.ptr(k.cpus[0].curr) as u64;
+            Some((k.policy.instance()?, p))
+        })
+        .collect();
     let rounds = (200_000 / instances).max(1);
     let mut calls = 0u64;
     let mut trapped = None;
     let mut pass = |rounds: usize| {
         for _ in 0..rounds {
-            for m in &machines {
-                let k = m.kernel();
-                let Some(instance) = k.policy.instance() else {
-                    continue;
-                };
-                let task = k.cpus[0].curr;
-                let p = k.tasks.ptr(task) as u64;
+            for &(instance, p) in &callees {
                 for (op, args) in [(Op::Running, &[p][..]), (Op::Stopping, &[p, 1][..])] {
                     // SAFETY: the arguments are the operation's: a live task of this machine, runnable.
                     if let Err(trap) = unsafe { instance.call(op, args) } {

@@ -40,13 +40,20 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 pub type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    TwoLevels,
+    W8,
+    Callbacks,
+}
+
 struct Arguments {
     json: Option<String>,
     repeat: usize,
     quick: bool,
-    /// Only the rows with two levels.
-    two_levels: bool,
-    /// Of those, only the ones whose name has this in it.
+    /// The only part to run.
+    part: Option<Part>,
+    /// Of the rows with two levels, only those whose name has this in it.
     only: String,
 }
 
@@ -55,7 +62,7 @@ fn arguments() -> Result<Arguments, String> {
         json: None,
         repeat: 5,
         quick: false,
-        two_levels: false,
+        part: None,
         only: String::new(),
     };
     let mut rest = std::env::args().skip(1);
@@ -68,14 +75,16 @@ fn arguments() -> Result<Arguments, String> {
                 parsed.repeat = n.map_err(|_| "--repeat needs a number".to_string())?.max(1);
             }
             "--quick" => parsed.quick = true,
-            "--two-levels" => parsed.two_levels = true,
+            "--two-levels" => parsed.part = Some(Part::TwoLevels),
+            "--w8" => parsed.part = Some(Part::W8),
+            "--callbacks" => parsed.part = Some(Part::Callbacks),
             "--only" => {
-                parsed.two_levels = true;
+                parsed.part = Some(Part::TwoLevels);
                 parsed.only = value()?;
             }
             other => {
                 return Err(format!(
-                    "unknown option {other}: --json FILE, --repeat N, --quick, --two-levels, --only WORDS"
+                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, --only WORDS"
                 ));
             }
         }
@@ -235,13 +244,8 @@ fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     Ok(json)
 }
 
-fn run() -> Fallible<()> {
-    let arguments = arguments()?;
-    let (repeat, quick) = (arguments.repeat, arguments.quick);
-    let guests = two_levels(repeat, quick, &arguments.only)?;
-    if arguments.two_levels {
-        return Ok(());
-    }
+/// The rows of W8: median time of `repeat` runs each, in turns with the bare loop.
+fn w8(repeat: usize, quick: bool) -> Fallible<Vec<Line>> {
     let w8 = bare::W8::new(8, if quick { 6 } else { 60 } * 1_000_000_000);
     let mut lines = vec![
         bare_line("bare loop", &w8, None, repeat),
@@ -274,10 +278,32 @@ fn run() -> Fallible<()> {
         }
     }
     println!();
-    let callbacks = callback::measure(if quick { 100 } else { 2_500 }, repeat)?;
-    println!("| callback | instances | ns per call | BPF insns per call |");
-    println!("|---|---|---|---|");
-    callbacks.iter().for_each(|c| println!("{}", c.markdown()));
+    Ok(lines)
+}
+
+fn run() -> Fallible<()> {
+    let arguments = arguments()?;
+    let (repeat, quick) = (arguments.repeat, arguments.quick);
+    let wanted = |part| arguments.part.is_none_or(|only| only == part);
+    let guests = if wanted(Part::TwoLevels) {
+        two_levels(repeat, quick, &arguments.only)?
+    } else {
+        Vec::new()
+    };
+    let lines = if wanted(Part::W8) {
+        w8(repeat, quick)?
+    } else {
+        Vec::new()
+    };
+    let callbacks = if wanted(Part::Callbacks) {
+        let costs = callback::measure(if quick { 100 } else { 2_500 }, repeat)?;
+        println!("| callback | instances | ns per call | BPF insns per call |");
+        println!("|---|---|---|---|");
+        costs.iter().for_each(|c| println!("{}", c.markdown()));
+        costs
+    } else {
+        Vec::new()
+    };
     if let Some(path) = arguments.json {
         let mut text = String::from("{\"w8\": [");
         let list = |items: Vec<String>| items.join(",\n  ");

@@ -59,20 +59,20 @@ typedef s8 __attribute__((may_alias)) s8_mem;
 typedef s16 __attribute__((may_alias, aligned(1))) s16_mem;
 typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 
-#define POLICY_CODE   __attribute__((section("berth_text")))
-#define RT	      static inline __attribute__((always_inline, unused))
-#define unlikely(x)   __builtin_expect(!!(x), 0)
+#define POLICY_CODE __attribute__((section("berth_text")))
+#define RT	    static inline __attribute__((always_inline, unused))
+#define unlikely(x) __builtin_expect(!!(x), 0)
 
-#define FUNC_TAG      0xfbf0000000000000ull
-#define TRAP_BUDGET   1
-#define MAX_LOOPS     (1u << 23)
-#define E2BIG_	      ((u64) - 7)
-#define EINVAL_	      ((u64) - 22)
+#define FUNC_TAG    0xfbf0000000000000ull
+#define TRAP_BUDGET 1
+#define MAX_LOOPS   (1u << 23)
+#define E2BIG_	    ((u64) - 7)
+#define EINVAL_	    ((u64) - 22)
 
 /* The instruction count is kept in a local and written back wherever somebody else can see it. */
-#define COUNT(n)      (count += (n))
-#define FLUSH()	      (I->insns = count)
-#define RELOAD()      (count = I->insns)
+#define COUNT(n)    (count += (n))
+#define FLUSH()	    (I->insns = count)
+#define RELOAD()    (count = I->insns)
 #define CHECK_BUDGET()                                                                             \
 	do {                                                                                       \
 		if (unlikely(count > I->insns_limit)) {                                            \

@@ -124,7 +124,14 @@ impl BackEnd {
         let kernel = KernelProfile::default();
         BackEnd {
             name,
-            policy: Policy::from_parts(program.clone(), table, kernel, String::new(), Vec::new()),
+            policy: Policy::from_parts(
+                program.clone(),
+                table,
+                kernel,
+                String::new(),
+                Vec::new(),
+                Vec::new(),
+            ),
             compile_ms,
         }
     }

@@ -76,6 +76,21 @@ impl Dir {
         open_at(self.0.as_raw_fd(), name.as_bytes(), flags).map(Dir)
     }
 
+    /// Its inode number: of a cgroup's folder, the cgroup's id.
+    ///
+    /// # Errors
+    /// Those of `fstat`.
+    pub fn inode(&self) -> io::Result<u64> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: the kernel fills the structure.
+        let done = unsafe { libc::fstat(self.0.as_raw_fd(), stat.as_mut_ptr()) };
+        match done {
+            // SAFETY: all-zero is a valid value, and the kernel has filled it.
+            0 => Ok(unsafe { stat.assume_init() }.st_ino),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Reads a whole file into `buf`, at most 1 MiB of it.
     ///
     /// # Errors

@@ -4,11 +4,12 @@ use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
 use crate::strip;
+use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
 use berth_loadgen::{NO_STAYS, Options, Vcpus};
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
-use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmRecord};
-use std::collections::{BTreeMap, BTreeSet};
+use berth_scx::{Loaded, Role, ThreadRecord, VmClass};
+use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -89,33 +90,33 @@ fn counters(policy: Option<&Loaded>) -> Result<BTreeMap<String, u64>, String> {
     })
 }
 
-/// Fills the policy's identity maps.
+/// Tells the policy who the threads of this process are, by the agent's own register.
 fn introduce(
     scenario: &Scenario,
     threads: &[(HostThread, i32)],
     policy: &mut Loaded,
 ) -> io::Result<()> {
-    let mut known = BTreeSet::new();
+    let mut entries: BTreeMap<u32, Entry> = BTreeMap::new();
     for (thread, tid) in threads {
         let Some(instance) = &thread.vm else { continue };
         let vm = &scenario.vms[instance.group];
-        if known.insert(instance.ordinal) {
-            let cgroup = std::fs::metadata(Path::new(CGROUPS).join(&thread.cgroup))?.ino();
-            let record = VmRecord {
-                slot: instance.ordinal + 1,
-                generation: 1,
-                class: match vm.class {
-                    Class::Latency => VmClass::Latency,
-                    Class::Batch => VmClass::Batch,
-                    Class::Mixed => VmClass::Mixed,
+        let entry = match entries.entry(instance.ordinal) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => new.insert(Entry {
+                key: VmKey {
+                    pid: instance.ordinal.cast_signed(),
+                    start: 0,
                 },
+                name: instance.name.clone(),
+                cgroup: std::fs::metadata(Path::new(CGROUPS).join(&thread.cgroup))?.ino(),
+                class: class(vm.class),
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),
                 node: None,
                 vcpus: vm.vcpus,
-            };
-            policy.set_vm(cgroup, &record).map_err(io::Error::other)?;
-        }
+                threads: BTreeMap::new(),
+            }),
+        };
         let record = ThreadRecord {
             role: match thread.role {
                 PlacementRole::Vcpu => Role::Vcpu,
@@ -124,9 +125,23 @@ fn introduce(
             vcpu: thread.vcpu,
             io: vm.class == Class::Mixed && thread.vcpu.is_some_and(|v| v < vm.reserved_vcpus),
         };
-        policy
-            .set_thread(tid.unsigned_abs(), &record)
-            .map_err(io::Error::other)?;
+        let key = ThreadKey {
+            tid: *tid,
+            start: 0,
+        };
+        entry.threads.insert(key, record);
     }
-    policy.identities_changed().map_err(io::Error::other)
+    let entries: Vec<Entry> = entries.into_values().collect();
+    Register::default()
+        .update(policy, &entries)
+        .map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn class(class: Class) -> VmClass {
+    match class {
+        Class::Latency => VmClass::Latency,
+        Class::Batch => VmClass::Batch,
+        Class::Mixed => VmClass::Mixed,
+    }
 }

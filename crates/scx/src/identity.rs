@@ -104,6 +104,22 @@ impl Loaded {
         self.put(THREADS, &tid.to_ne_bytes(), &thread.bytes())
     }
 
+    /// Forgets a VM; no error if the policy did not know it.
+    ///
+    /// # Errors
+    /// The policy keeps no such map.
+    pub fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
+        self.remove(VMS, &cgroup.to_ne_bytes())
+    }
+
+    /// Forgets what is known of a thread; no error if nothing is.
+    ///
+    /// # Errors
+    /// The policy keeps no such map.
+    pub fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+        self.remove(THREADS, &tid.to_ne_bytes())
+    }
+
     /// Makes the policy look again: each thread is identified anew when it next stops running.
     ///
     /// # Errors

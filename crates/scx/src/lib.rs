@@ -40,7 +40,7 @@ mod watch;
 pub use error::ScxError;
 pub use exit::ExitRecord;
 pub use identity::{Role, ThreadRecord, VmClass, VmRecord};
-pub use load::{LoadOptions, Loaded};
+pub use load::{LoadOptions, Loaded, Prepared};
 pub use sysfs::{State, Status, status, supported};
 pub use value::Value;
 pub use watch::Watcher;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const TOPOLOGY: &str = "berth_topology_by_cpu";
 
 /// How to load an object. The default loads its only scheduler with the values it was compiled with.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoadOptions {
     /// Which scheduler (struct_ops variable), if the object has several.
     pub ops: Option<String>,
@@ -30,8 +30,19 @@ pub struct LoadOptions {
     pub map_values: Vec<(String, Vec<u8>, Vec<u8>)>,
     /// Watchdog: a task runnable this long without running ends the scheduler; milliseconds, at most 30,000.
     pub timeout_ms: Option<u32>,
+    /// Schedules only threads of the policy `SCHED_EXT` (`SCX_OPS_SWITCH_PARTIAL`); else every ordinary thread.
+    #[serde(default)]
+    pub partial: bool,
     /// How long to wait for the kernel to report the scheduler as enabled (10 s if `None`).
     pub wait: Option<Duration>,
+}
+
+/// A policy that the kernel's verifier has accepted and that does not run yet: another one may still be running.
+pub struct Prepared {
+    loaded: Loaded,
+    chosen: String,
+    options: LoadOptions,
+    kernel: Kernel,
 }
 
 /// A policy that runs; dropping it unloads it and gives the CPUs back to the kernel's own scheduler.
@@ -45,26 +56,28 @@ pub struct Loaded {
     warnings: Vec<String>,
 }
 
-impl Loaded {
-    /// Loads and starts the scheduler in the object (the bytes of a `.bpf.o` file).
+/// Whether this process can load policies on this kernel.
+fn possible() -> Result<(), ScxError> {
+    sysfs::supported()?;
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err(ScxError::NotPermitted);
+    }
+    Ok(())
+}
+
+impl Prepared {
+    /// Loads the object (the bytes of a `.bpf.o` file) into the kernel, without starting the scheduler in it.
     ///
     /// # Errors
-    /// Every [`ScxError`]; nothing stays loaded after one.
-    pub fn load(object: &[u8], options: &LoadOptions) -> Result<Loaded, ScxError> {
-        sysfs::supported()?;
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            return Err(ScxError::NotPermitted);
-        }
-        if let Some(other) = sysfs::status()?.running() {
-            return Err(ScxError::Busy(other.to_string()));
-        }
+    /// Every [`ScxError`] but those of the start; nothing stays loaded after one.
+    pub fn new(object: &[u8], options: &LoadOptions) -> Result<Prepared, ScxError> {
+        possible()?;
         let capture = Capture::start();
         let kernel = Kernel::running()?;
         let mut open = open(object, &capture)?;
         let layout = layout_of(&open)?;
         let chosen = choose_ops(&layout, options.ops.as_deref())?;
-        let ops = &layout.ops[&chosen];
         let mut warnings = Vec::new();
 
         fill_constants(&mut open, &layout, &kernel)?;
@@ -82,7 +95,7 @@ impl Loaded {
             ops_link: None,
             _links: Vec::new(),
             object,
-            layout: layout.clone(),
+            layout,
             name,
             warnings,
         };
@@ -94,11 +107,54 @@ impl Loaded {
         for (map, key, value) in &options.map_values {
             loaded.set_map_value(map, key, value)?;
         }
+        Ok(Prepared {
+            loaded,
+            chosen,
+            options: options.clone(),
+            kernel,
+        })
+    }
+
+    /// Its maps, to be filled before it starts.
+    pub fn policy(&mut self) -> &mut Loaded {
+        &mut self.loaded
+    }
+
+    /// Starts the scheduler; returns when the kernel says that it runs.
+    ///
+    /// # Errors
+    /// Another one is running, or the kernel does not start it; nothing stays loaded then.
+    pub fn start(self) -> Result<Loaded, ScxError> {
+        let Prepared {
+            mut loaded,
+            chosen,
+            options,
+            kernel,
+        } = self;
+        if let Some(other) = sysfs::status()?.running() {
+            return Err(ScxError::Busy(other.to_string()));
+        }
+        let capture = Capture::start();
         loaded.associate(&chosen, &kernel);
-        loaded.attach(&chosen, ops, &capture)?;
+        let ops = loaded.layout.ops[&chosen].clone();
+        loaded.attach(&chosen, &ops, &capture)?;
         drop(capture);
         loaded.wait_enabled(options.wait.unwrap_or(Duration::from_secs(10)))?;
         Ok(loaded)
+    }
+}
+
+impl Loaded {
+    /// Loads and starts the scheduler in the object (the bytes of a `.bpf.o` file).
+    ///
+    /// # Errors
+    /// Every [`ScxError`]; nothing stays loaded after one.
+    pub fn load(object: &[u8], options: &LoadOptions) -> Result<Loaded, ScxError> {
+        possible()?;
+        if let Some(other) = sysfs::status()?.running() {
+            return Err(ScxError::Busy(other.to_string()));
+        }
+        Prepared::new(object, options)?.start()
     }
 
     /// The scheduler's own name, as /sys/kernel/sched_ext/root/ops shows it.
@@ -292,6 +348,14 @@ impl Loaded {
         self.map(map)?
             .update(key, value, MapFlags::ANY)
             .map_err(|e| map_error(map, &e))
+    }
+
+    /// Removes one element of a map; one that is not there is no error.
+    pub(crate) fn remove(&mut self, map: &str, key: &[u8]) -> Result<(), ScxError> {
+        match self.map(map)?.delete(key) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(map_error(map, &e)),
+            _ => Ok(()),
+        }
     }
 
     /// Runs a `SEC("syscall")` program with this context, which it may change; its return value.

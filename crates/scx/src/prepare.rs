@@ -11,6 +11,8 @@ use libbpf_rs::{AsRawLibbpf, MapType, ObjectBuilder, OpenObject, btf::Btf};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+/// `SCX_OPS_SWITCH_PARTIAL` of `kernel/sched/ext.c`.
+const SWITCH_PARTIAL: u64 = 1 << 3;
 /// Name given to libbpf for the object; the kernel's names of its data maps start with it.
 const OBJECT_NAME: &str = "berth";
 
@@ -211,6 +213,11 @@ pub(crate) fn prepare_ops(
             match (name.as_str(), options.timeout_ms) {
                 ("timeout_ms", Some(ms)) if m.size == 4 => {
                     bytes.copy_from_slice(&ms.to_ne_bytes());
+                }
+                ("flags", _) if options.partial && m.size == 8 => {
+                    for (byte, more) in bytes.iter_mut().zip(SWITCH_PARTIAL.to_ne_bytes()) {
+                        *byte |= more;
+                    }
                 }
                 ("hotplug_seq", _) if known.contains(name) && m.size == 8 => {
                     bytes.copy_from_slice(&hotplug_seq.to_ne_bytes());

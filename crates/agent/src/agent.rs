@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent: one policy on one host, from loading it to the way back.
+use crate::describe::LeftOut;
+use crate::keeper::{Classes, KeepError, Keeper};
+use crate::obstacles;
+use crate::partial::Partial;
+use crate::rules::{self, Rules};
+use crate::tripwire::{Stall, Tripwire};
+use berth_host::machine::Machine;
+use berth_host::root::Root;
+use berth_scx::{LoadOptions, Loaded, Prepared, ScxError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// A policy to load, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// As the operator calls it.
+    pub name: String,
+    /// The object's, for reports.
+    pub hash: String,
+    /// Parameters that were set, as written.
+    pub parameters: BTreeMap<String, String>,
+    pub options: LoadOptions,
+    /// The bytes of the `.bpf.o` file.
+    #[serde(skip)]
+    pub object: Vec<u8>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("{0}")]
+    Refused(String),
+    #[error("policy {policy} (object {}) on Linux {kernel}: {source}", short(.hash))]
+    Policy {
+        policy: String,
+        hash: String,
+        kernel: String,
+        source: Box<ScxError>,
+    },
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    #[error("no policy is loaded")]
+    Idle,
+    #[error("/proc cannot be read: {0}")]
+    Look(#[from] io::Error),
+}
+
+/// Enough of a hash to tell objects apart.
+pub fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+/// How a policy came to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Started {
+    /// Nothing was loaded before.
+    Loaded,
+    /// It runs already; parameters were changed while it runs.
+    Changed,
+    /// In place of another, or anew with other parameters that are fixed at load.
+    Switched,
+}
+
+/// What happened on its own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The policy no longer runs, and why; the kernel's own scheduler has taken over.
+    Ended(String),
+    /// It ended because a CPU came or went, and was loaded again.
+    Restarted(String),
+    /// A VM cannot be told to the policy.
+    LeftOut(LeftOut),
+}
+
+struct Acting {
+    loaded: Loaded,
+    policy: Policy,
+    wire: Tripwire,
+    partial: Option<Partial>,
+    since: Instant,
+}
+
+/// One VM in a status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VmStatus {
+    pub name: String,
+    pub class: String,
+    pub weight: u32,
+    /// In CPUs.
+    pub cap: Option<f64>,
+    pub vcpus: u32,
+    pub threads: usize,
+    /// Among those that the policy acts on by name.
+    pub named: bool,
+}
+
+/// The policy in a status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyStatus {
+    pub name: String,
+    pub hash: String,
+    pub parameters: BTreeMap<String, String>,
+    pub partial: bool,
+    pub seconds: f64,
+    /// The policy's own counters since it was loaded.
+    pub counters: BTreeMap<String, u64>,
+    pub warnings: Vec<String>,
+}
+
+/// What the agent does now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// None: it only watches.
+    pub policy: Option<PolicyStatus>,
+    pub vms: Vec<VmStatus>,
+    /// VMs that no policy can be told of, and why.
+    pub left_out: Vec<(String, String)>,
+    pub only: Vec<String>,
+    /// Why the last policy ended, if it did not end by request.
+    pub trouble: Option<String>,
+}
+
+/// Looks after one host.
+pub struct Agent {
+    root: Root,
+    keeper: Keeper,
+    acting: Option<Acting>,
+    stall_limit: Option<Duration>,
+    trouble: Option<String>,
+    told: Vec<LeftOut>,
+    cpus: usize,
+}
+
+impl Agent {
+    /// `stall_limit`: how long a thread may be starved; none: for ever (the kernel's own watchdog remains).
+    pub fn new(root: Root, rules: Rules, stall_limit: Option<Duration>) -> Agent {
+        Agent {
+            cpus: Machine::read(&root).cpus.len().max(1),
+            keeper: Keeper::new(root.clone(), rules),
+            root,
+            acting: None,
+            stall_limit,
+            trouble: None,
+            told: Vec::new(),
+        }
+    }
+
+    /// Loads a policy, or changes the parameters of the one that runs, or puts another in its place. The one that runs
+    /// stays if the new one is refused.
+    ///
+    /// # Errors
+    /// What stands in the way, all of it; or the kernel refuses the policy.
+    pub fn start(&mut self, policy: Policy, classes: &Classes<'_>) -> Result<Started, AgentError> {
+        self.keeper.look(classes)?;
+        let ours = self.running();
+        let in_the_way = obstacles::obstacles(&self.root, self.keeper.snapshot(), ours);
+        if !in_the_way.is_empty() {
+            return Err(AgentError::Refused(in_the_way.join("\n")));
+        }
+        if ours && self.change(&policy)? {
+            return Ok(Started::Changed);
+        }
+        let failed = |source: ScxError| AgentError::Policy {
+            policy: policy.name.clone(),
+            hash: policy.hash.clone(),
+            kernel: self
+                .root
+                .proc_text("sys/kernel/osrelease")
+                .unwrap_or_default(),
+            source: Box::new(source),
+        };
+        // The verifier judges it while the old one still runs.
+        let mut prepared = Prepared::new(&policy.object, &policy.options).map_err(failed)?;
+        self.keeper.forget();
+        if prepared.policy().wants_identity() {
+            self.keeper.tell(prepared.policy()).map_err(failed)?;
+        }
+        let before = self.acting.take();
+        let switched = before.is_some();
+        drop(before);
+        let loaded = prepared.start().map_err(failed)?;
+        let limit = self.stall_limit.unwrap_or(Duration::MAX);
+        let partial = policy
+            .options
+            .partial
+            .then(|| Partial::new(self.root.clone()));
+        self.acting = Some(Acting {
+            loaded,
+            policy,
+            wire: Tripwire::new(self.root.clone(), limit),
+            partial,
+            since: Instant::now(),
+        });
+        self.trouble = None;
+        self.give();
+        Ok(if switched {
+            Started::Switched
+        } else {
+            Started::Loaded
+        })
+    }
+
+    /// Sets what is different in the parameters of the policy that runs; false if it has to be loaded anew.
+    fn change(&mut self, wanted: &Policy) -> Result<bool, AgentError> {
+        let Some(acting) = &mut self.acting else {
+            return Ok(false);
+        };
+        let (now, new) = (&acting.policy, wanted);
+        let rest = |p: &Policy| LoadOptions {
+            variables: BTreeMap::new(),
+            ..p.options.clone()
+        };
+        if now.hash != new.hash || rest(now) != rest(new) {
+            return Ok(false);
+        }
+        // A parameter that is no longer set goes back to its default, which only loading gives.
+        if now
+            .options
+            .variables
+            .keys()
+            .any(|k| !new.options.variables.contains_key(k))
+        {
+            return Ok(false);
+        }
+        let different = new.options.variables.iter();
+        let different = different.filter(|(k, v)| now.options.variables.get(*k) != Some(v));
+        for (name, value) in different {
+            match acting.loaded.set_variable(name, value) {
+                Ok(()) => {}
+                Err(ScxError::ReadOnly { .. }) => return Ok(false),
+                Err(source) => {
+                    return Err(AgentError::Policy {
+                        policy: new.name.clone(),
+                        hash: new.hash.clone(),
+                        kernel: self
+                            .root
+                            .proc_text("sys/kernel/osrelease")
+                            .unwrap_or_default(),
+                        source: Box::new(source),
+                    });
+                }
+            }
+        }
+        acting.policy = wanted.clone();
+        Ok(true)
+    }
+
+    /// Unloads the policy: the kernel's own scheduler takes over.
+    ///
+    /// # Errors
+    /// None is loaded.
+    pub fn stop(&mut self) -> Result<String, AgentError> {
+        let acting = self.acting.take().ok_or(AgentError::Idle)?;
+        let name = acting.policy.name.clone();
+        drop(acting.partial);
+        // What its end says is of no use when it was asked for.
+        let _ = acting.loaded.unload();
+        self.keeper.forget();
+        Ok(name)
+    }
+
+    /// Other rules from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.keeper.set_rules(rules);
+    }
+
+    /// Looks after everything once: VMs and threads that came and went, what the kernel says of the policy, stalls.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn tick(&mut self, classes: &Classes<'_>) -> Result<Vec<Event>, AgentError> {
+        self.keeper.look(classes)?;
+        let mut events = Vec::new();
+        for out in self.keeper.left_out() {
+            if !self.told.contains(out) {
+                events.push(Event::LeftOut(out.clone()));
+            }
+        }
+        self.told = self.keeper.left_out().to_vec();
+        if let Some(event) = self.judge(classes)? {
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    fn judge(&mut self, classes: &Classes<'_>) -> Result<Option<Event>, AgentError> {
+        let Some(acting) = &mut self.acting else {
+            return Ok(None);
+        };
+        let name = acting.policy.name.clone();
+        let status = acting.loaded.poll().map_err(KeepError::from)?;
+        if status.running() != Some(acting.loaded.name()) {
+            return Ok(Some(self.ended(classes)));
+        }
+        if acting.loaded.wants_identity()
+            && let Err(e) = self.keeper.tell(&mut acting.loaded)
+        {
+            return Ok(Some(self.give_up(format!(
+                "policy {name} was unloaded: it could not be told who its threads are: {e}"
+            ))));
+        }
+        self.give();
+        if let Some(why) = obstacles::cookies(&self.root, self.keeper.snapshot()) {
+            return Ok(Some(
+                self.give_up(format!("policy {name} was unloaded: {why}")),
+            ));
+        }
+        if let Some(stall) = self.stalled()? {
+            return Ok(Some(
+                self.give_up(format!("policy {name} was unloaded: {stall}")),
+            ));
+        }
+        Ok(None)
+    }
+
+    fn stalled(&mut self) -> io::Result<Option<Stall>> {
+        match (&mut self.acting, self.stall_limit) {
+            (Some(acting), Some(_)) => {
+                let named: Vec<_> = self.keeper.description().entries.clone();
+                let named: Vec<_> = named
+                    .into_iter()
+                    .filter(|e| acting.partial.is_none() || self.keeper.rules().names(&e.name))
+                    .collect();
+                acting.wire.watch(&named, self.cpus)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The kernel has ended the policy.
+    fn ended(&mut self, classes: &Classes<'_>) -> Event {
+        let Some(acting) = self.acting.take() else {
+            return Event::Ended("no policy was loaded".into());
+        };
+        let record = acting.loaded.final_record();
+        let why = match &record {
+            Ok(r) if r.ended() => r.to_string(),
+            Ok(_) => "the kernel gave no reason".into(),
+            Err(e) => e.to_string(),
+        };
+        let policy = acting.policy.clone();
+        let restart = record.is_ok_and(|r| r.wants_restart());
+        drop((acting.partial, acting.loaded));
+        self.keeper.forget();
+        let said = format!("the kernel ended policy {}: {why}", policy.name);
+        if restart {
+            self.cpus = Machine::read(&self.root).cpus.len().max(1);
+            if self.start(policy, classes).is_ok() {
+                return Event::Restarted(said);
+            }
+        }
+        self.trouble = Some(said.clone());
+        Event::Ended(said)
+    }
+
+    fn give_up(&mut self, why: String) -> Event {
+        // It is loaded, so it can be stopped.
+        let _ = self.stop();
+        self.trouble = Some(why.clone());
+        Event::Ended(why)
+    }
+
+    /// In partial mode: the named VMs' threads to the policy.
+    fn give(&mut self) {
+        let Some(Acting {
+            partial: Some(partial),
+            ..
+        }) = &mut self.acting
+        else {
+            return;
+        };
+        let rules = self.keeper.rules();
+        let entries = self.keeper.description().entries.iter();
+        let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
+        partial.give(&named);
+    }
+
+    /// Whether a policy of ours is loaded.
+    pub fn running(&self) -> bool {
+        self.acting.is_some()
+    }
+
+    /// What it does now.
+    pub fn status(&self) -> Status {
+        let rules = self.keeper.rules();
+        let vm = |e: &crate::register::Entry| VmStatus {
+            name: e.name.clone(),
+            class: rules::word(e.class).into(),
+            weight: e.weight,
+            cap: e.cap_milli.map(|c| f64::from(c) / 1000.0),
+            vcpus: e.vcpus,
+            threads: e.threads.len(),
+            named: rules.names(&e.name),
+        };
+        let policy = self.acting.as_ref().map(|a| PolicyStatus {
+            name: a.policy.name.clone(),
+            hash: a.policy.hash.clone(),
+            parameters: a.policy.parameters.clone(),
+            partial: a.policy.options.partial,
+            seconds: a.since.elapsed().as_secs_f64(),
+            // Counters are an extra.
+            counters: a.loaded.policy_counters().unwrap_or_default(),
+            warnings: a.loaded.warnings().to_vec(),
+        });
+        let left_out = self.keeper.left_out().iter();
+        Status {
+            policy,
+            vms: self.keeper.description().entries.iter().map(vm).collect(),
+            left_out: left_out.map(|l| (l.vm.clone(), l.why.clone())).collect(),
+            only: rules.only.clone(),
+            trouble: self.trouble.clone(),
+        }
+    }
+}

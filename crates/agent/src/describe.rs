@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From what discovery found to what a policy should know: the VM's own cgroup, its share, its class, its threads' roles.
+use crate::register::{Entry, ThreadKey, VmKey};
+use crate::rules::Rules;
+use berth_host::cgroup::{self, Share};
+use berth_host::dir::Dir;
+use berth_host::model::{Role as Found, Snapshot, Vm};
+use berth_host::name;
+use berth_host::root::Root;
+use berth_scx::{Role, ThreadRecord, VmClass};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Weight of a VM whose manager set none.
+const USUAL_WEIGHT: u64 = 100;
+
+/// A VM that cannot be told to a policy: its threads count as the host's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    pub vm: String,
+    /// A clause: `its cgroup holds other processes too (4711)`.
+    pub why: String,
+}
+
+/// What to tell a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// By name.
+    pub entries: Vec<Entry>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Describes VMs; remembers what costs much to find out.
+#[derive(Debug)]
+pub struct Describer {
+    root: Root,
+    /// The cgroup of each VM, or why it has none of its own.
+    homes: BTreeMap<VmKey, Home>,
+}
+
+#[derive(Clone, Debug)]
+struct Home {
+    /// The process's cgroup when it was looked at, and its threads then.
+    seen: (String, usize),
+    own: Result<Own, String>,
+}
+
+#[derive(Clone, Debug)]
+struct Own {
+    path: String,
+    id: u64,
+}
+
+impl Describer {
+    pub fn new(root: Root) -> Describer {
+        Describer {
+            root,
+            homes: BTreeMap::new(),
+        }
+    }
+
+    /// Everything that a policy should know of these VMs. `classes` gives the class of a VM of which the operator says
+    /// nothing.
+    pub fn describe(
+        &mut self,
+        vms: &Snapshot,
+        rules: &Rules,
+        classes: &dyn Fn(&Vm) -> Option<VmClass>,
+    ) -> Description {
+        let alive: BTreeSet<VmKey> = vms.vms.iter().map(|vm| key(vm)).collect();
+        self.homes.retain(|key, _| alive.contains(key));
+        let mut users: BTreeMap<&str, usize> = BTreeMap::new();
+        for vm in &vms.vms {
+            *users.entry(own_path(&vm.cgroup)).or_default() += 1;
+        }
+        let mut all = Description::default();
+        for vm in &vms.vms {
+            let shared = users.get(own_path(&vm.cgroup)).is_some_and(|n| *n > 1);
+            let own = match shared {
+                true => Err("it shares its cgroup with another VM".to_string()),
+                false => self.home(vm),
+            };
+            let made = own.and_then(|own| self.entry(vm, &own, rules, classes));
+            match made {
+                Ok(entry) => all.entries.push(entry),
+                Err(why) => all.left_out.push(LeftOut {
+                    vm: vm.name.clone(),
+                    why,
+                }),
+            }
+        }
+        all
+    }
+
+    fn home(&mut self, vm: &Vm) -> Result<Own, String> {
+        let seen = (vm.cgroup.clone(), vm.threads.len());
+        if let Some(home) = self.homes.get(&key(vm))
+            && home.seen == seen
+        {
+            return home.own.clone();
+        }
+        let own = look(&self.root, vm);
+        let home = Home {
+            seen,
+            own: own.clone(),
+        };
+        self.homes.insert(key(vm), home);
+        own
+    }
+
+    fn entry(
+        &self,
+        vm: &Vm,
+        own: &Own,
+        rules: &Rules,
+        classes: &dyn Fn(&Vm) -> Option<VmClass>,
+    ) -> Result<Entry, String> {
+        let share = cgroup::share(&self.root, &own.path);
+        let Some(weight) = share.weight else {
+            return Err(format!(
+                "the `cpu` controller is not enabled for its cgroup {}",
+                own.path
+            ));
+        };
+        let class = match rules.names(&vm.name) {
+            true => rules.class(&vm.name).or_else(|| classes(vm)),
+            false => None,
+        };
+        let class = class.unwrap_or(VmClass::Batch);
+        let io_vcpus = match class {
+            VmClass::Mixed => rules.io_vcpus(&vm.name),
+            _ => 0,
+        };
+        let threads = vm.threads.iter().map(|t| {
+            let key = ThreadKey {
+                tid: t.id.tid,
+                start: t.id.start,
+            };
+            (key, record(t.role, io_vcpus))
+        });
+        Ok(Entry {
+            key: key(vm),
+            name: vm.name.clone(),
+            cgroup: own.id,
+            class,
+            weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT as u32),
+            cap_milli: self.cap(vm, own, &share),
+            node: None,
+            vcpus: vm.vcpus,
+            threads: threads.collect(),
+        })
+    }
+
+    /// The VM's cap. libvirt's `vcpu_quota` caps each vCPU's cgroup: together they cap the VM.
+    fn cap(&self, vm: &Vm, own: &Own, share: &Share) -> Option<u32> {
+        let inside = ["libvirt/", ""].into_iter().find_map(|folder| {
+            let each = |index: u32| {
+                let path = format!("{}/{folder}vcpu{index}", own.path);
+                cgroup::share(&self.root, &path).cap
+            };
+            let caps: Option<Vec<f64>> = (0..vm.vcpus).map(each).collect();
+            caps.filter(|c| !c.is_empty())
+                .map(|c| c.iter().sum::<f64>())
+        });
+        let cap = match (share.cap, inside) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        // A policy's zero is no cap.
+        cap.map(|cpus| (cpus * 1000.0).clamp(1.0, 4e9) as u32)
+    }
+}
+
+fn key(vm: &Vm) -> VmKey {
+    VmKey {
+        pid: vm.pid,
+        start: vm.start,
+    }
+}
+
+fn record(role: Found, io_vcpus: u32) -> ThreadRecord {
+    let (role, vcpu) = match role {
+        Found::Vcpu(index) => (Role::Vcpu, Some(index)),
+        Found::Vhost => (Role::Vhost, None),
+        Found::Iothread => (Role::Iothread, None),
+        Found::Emulator => (Role::Emulator, None),
+        Found::Other => (Role::Other, None),
+    };
+    ThreadRecord {
+        role,
+        vcpu,
+        io: vcpu.is_some_and(|index| index < io_vcpus),
+    }
+}
+
+/// The cgroup of the whole VM, from that of its main thread.
+fn own_path(cgroup: &str) -> &str {
+    if let Some(scope) = name::scope(cgroup) {
+        return scope;
+    }
+    let cgroup = cgroup.strip_suffix("/emulator").unwrap_or(cgroup);
+    cgroup.strip_suffix("/libvirt").unwrap_or(cgroup)
+}
+
+/// Where the cgroups with the `cpu` controller are mounted.
+fn mounted(root: &Root) -> Option<Dir> {
+    let sys = root.sys().ok()?;
+    ["fs/cgroup/cpu", "fs/cgroup/cpu,cpuacct", "fs/cgroup"]
+        .iter()
+        .find_map(|folder| sys.dir(folder).ok())
+}
+
+/// Finds the VM's own cgroup, and makes sure that it is its own.
+fn look(root: &Root, vm: &Vm) -> Result<Own, String> {
+    let path = own_path(&vm.cgroup).to_string();
+    let below = path.trim_matches('/');
+    if below.is_empty() {
+        return Err("it has no cgroup of its own".into());
+    }
+    if below.split('/').any(|part| part == "..") {
+        return Err(format!(
+            "its cgroup {path} is outside of what can be seen from here"
+        ));
+    }
+    let unreadable = |e: std::io::Error| format!("its cgroup {path} cannot be read: {e}");
+    let mount = mounted(root).ok_or("there are no cgroups with the `cpu` controller here")?;
+    let folder = mount.dir(below).map_err(unreadable)?;
+    let id = folder.inode().map_err(unreadable)?;
+    let mut mine: BTreeSet<i32> = vm
+        .threads
+        .iter()
+        .flat_map(|t| [t.id.pid, t.id.tid])
+        .collect();
+    mine.insert(vm.pid);
+    if let Some(stranger) = members(&folder).into_iter().find(|m| !mine.contains(m)) {
+        return Err(format!(
+            "its cgroup {path} holds other processes too ({stranger})"
+        ));
+    }
+    Ok(Own { path, id })
+}
+
+/// Processes of a cgroup; its threads where the processes cannot be told (threaded cgroups).
+fn members(folder: &Dir) -> Vec<i32> {
+    let mut text = Vec::new();
+    let read = folder
+        .read("cgroup.procs", &mut text)
+        .or_else(|_| folder.read("cgroup.threads", &mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|l| l.trim().parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Rule;
+    use berth_host::discover::Scanner;
+    use berth_host::fixture::Fixture;
+
+    fn host(text: &str, rules: &Rules) -> Description {
+        let folder = tempfile::tempdir().unwrap();
+        Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        let vms = Scanner::new(root.clone()).scan().unwrap();
+        Describer::new(root).describe(&vms, rules, &|_| None)
+    }
+
+    const VM: &str = "process 5 lkvm\nargs lkvm run --name web-1\ncgroup 0::/vms/web-1\n\
+        fd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\nfd 5 anon_inode:kvm-vcpu:1\n\
+        thread 6 kvm-vcpu-0\nthread 7 kvm-vcpu-1\n";
+
+    #[test]
+    fn share_class_and_roles() {
+        let rules = Rules {
+            only: Vec::new(),
+            vms: vec![Rule {
+                name: "web*".into(),
+                class: Some("mixed".into()),
+                io_vcpus: 1,
+            }],
+        };
+        let text = format!(
+            "{VM}file sys/fs/cgroup/vms/web-1/cpu.weight 250\n\
+             file sys/fs/cgroup/vms/web-1/cpu.max \"150000 100000\"\n\
+             file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n\"\n"
+        );
+        let found = host(&text, &rules);
+        assert_eq!(found.left_out, []);
+        let [vm] = found.entries.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (vm.class, vm.weight, vm.cap_milli),
+            (VmClass::Mixed, 250, Some(1500))
+        );
+        assert_eq!((vm.vcpus, vm.cgroup != 0), (2, true));
+        let of = |tid: i32| {
+            let (_, r) = vm.threads.iter().find(|(k, _)| k.tid == tid).unwrap();
+            (r.role, r.vcpu, r.io)
+        };
+        assert_eq!(of(6), (Role::Vcpu, Some(0), true));
+        assert_eq!(of(7), (Role::Vcpu, Some(1), false));
+        assert_eq!(of(5).0, Role::Emulator);
+        // Not among those named: no privilege.
+        let others = Rules {
+            only: vec!["db*".into()],
+            ..rules
+        };
+        assert_eq!(host(&text, &others).entries[0].class, VmClass::Batch);
+    }
+
+    #[test]
+    fn a_vm_without_a_cgroup_of_its_own_is_left_out_and_named() {
+        let why = |text: &str| {
+            let found = host(text, &Rules::default());
+            assert_eq!(found.entries, [], "{text}");
+            found.left_out[0].why.clone()
+        };
+        assert!(why(VM).contains("no cgroups"));
+        let stranger = format!(
+            "{VM}process 9 bash\ncgroup 0::/vms/web-1\nfile sys/fs/cgroup/vms/web-1/cpu.weight 100\n\
+             file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n9\\n\"\n"
+        );
+        assert!(why(&stranger).contains("other processes too (9)"));
+        let plain = format!("{VM}file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n\"\n");
+        assert!(why(&plain).contains("`cpu` controller is not enabled"));
+        let two = format!(
+            "{VM}{}",
+            VM.replace("process 5", "process 15")
+                .replace("thread ", "thread 1")
+        );
+        assert!(why(&two).contains("shares its cgroup"));
+        assert!(why(&VM.replace("/vms/web-1", "/")).contains("no cgroup of its own"));
+    }
+
+    #[test]
+    fn the_cgroup_of_the_whole_vm() {
+        let scope = r"/machine.slice/machine-qemu\x2d1\x2da.scope";
+        assert_eq!(own_path(&format!("{scope}/libvirt/emulator")), scope);
+        assert_eq!(
+            own_path("/machine/qemu-1-a.libvirt-qemu/emulator"),
+            "/machine/qemu-1-a.libvirt-qemu"
+        );
+        assert_eq!(own_path("/qemu.slice/100.scope"), "/qemu.slice/100.scope");
+        assert_eq!(own_path("/x/libvirt/emulator"), "/x");
+        assert_eq!(own_path("/x/y"), "/x/y");
+    }
+}

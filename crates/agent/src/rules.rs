@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the operator says of VMs, by name: which of them, of which class.
+use berth_scx::VmClass;
+
+/// A class by name, as in a configuration.
+pub fn class(word: &str) -> Option<VmClass> {
+    match word {
+        "latency" => Some(VmClass::Latency),
+        "batch" => Some(VmClass::Batch),
+        "mixed" => Some(VmClass::Mixed),
+        _ => None,
+    }
+}
+
+/// Its name in a configuration.
+pub fn word(class: VmClass) -> &'static str {
+    match class {
+        VmClass::Latency => "latency",
+        VmClass::Batch => "batch",
+        VmClass::Mixed => "mixed",
+    }
+}
+
+/// Whether a name fits a pattern, in which `*` stands for any text.
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or("");
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// What is said of the VMs whose names fit.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Rule {
+    /// `web*`
+    pub name: String,
+    /// `latency`, `batch` or `mixed`; what the VM does decides if nothing is said.
+    pub class: Option<String>,
+    /// The first so many vCPUs of a mixed VM serve I/O.
+    #[serde(default)]
+    pub io_vcpus: u32,
+}
+
+/// All that the operator says of VMs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Rules {
+    /// Only these have a class; all others count as batch. Empty: all.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// The first that fits counts.
+    #[serde(default)]
+    pub vms: Vec<Rule>,
+}
+
+impl Rules {
+    /// Whether a VM is among those named.
+    pub fn names(&self, vm: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|p| fits(p, vm))
+    }
+
+    /// The rule for a VM.
+    pub fn rule(&self, vm: &str) -> Option<&Rule> {
+        self.vms.iter().find(|r| fits(&r.name, vm))
+    }
+
+    /// Its class, if the operator says so.
+    pub fn class(&self, vm: &str) -> Option<VmClass> {
+        class(self.rule(vm)?.class.as_deref()?)
+    }
+
+    /// vCPUs that serve I/O, from the first on.
+    pub fn io_vcpus(&self, vm: &str) -> u32 {
+        self.rule(vm).map_or(0, |r| r.io_vcpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, yes) in [
+            ("web", "web", true),
+            ("web", "web1", false),
+            ("web*", "web", true),
+            ("web*", "web-12", true),
+            ("*web", "my-web", true),
+            ("*a*b*", "xaybz", true),
+            ("a*b", "ab", true),
+            ("a*ba", "aba", true),
+            ("a*aba", "aba", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "x", false),
+            ("a*b*c", "a-c-b", false),
+        ] {
+            assert_eq!(fits(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_counts() {
+        let rule = |name: &str, class: &str| Rule {
+            name: name.into(),
+            class: Some(class.into()),
+            io_vcpus: 0,
+        };
+        let rules = Rules {
+            only: vec!["web*".into()],
+            vms: vec![rule("web-9", "batch"), rule("web*", "latency")],
+        };
+        assert_eq!(rules.class("web-9"), Some(VmClass::Batch));
+        assert_eq!(rules.class("web-1"), Some(VmClass::Latency));
+        assert_eq!(rules.class("db"), None);
+        assert!(rules.names("web-1") && !rules.names("db"));
+    }
+}

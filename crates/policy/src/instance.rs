@@ -10,6 +10,7 @@ use crate::error::{LoadError, Result};
 use crate::interp::{Arguments, Regions};
 use crate::ir::{FuncId, MapDef, MapId};
 use crate::maps::{self, MapSlot, Place};
+use crate::native::Passed;
 use crate::policy::Policy;
 use crate::profile::Kconfig;
 use crate::runtime::State;
@@ -138,6 +139,13 @@ impl KernelVtable {
     pub(crate) fn fns(&self) -> &[KernelFn] {
         &self.fns
     }
+}
+
+/// The call that a call interrupts.
+struct Outer {
+    op: u32,
+    limit: u64,
+    start: u64,
 }
 
 /// The argument array of an entry, as the interpreter sees it.
@@ -354,19 +362,31 @@ impl Instance {
     ///
     /// # Safety
     /// Pointers among `args` are what the operation's prototype says and stay valid during the call.
-    #[inline(always)] // so that the arguments are copied by their known number
+    #[inline(always)]
     pub unsafe fn call(&self, op: Op, args: &[u64]) -> std::result::Result<u64, Trap> {
-        let func = self.ops[op as usize];
-        if func == NO_FUNC {
-            return Ok(0);
-        }
         let mut context = [0u64; 6];
         for (to, from) in context.iter_mut().zip(args) {
             *to = *from;
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.call_with(op, &context) }.map_err(|trap| *trap)
+    }
+
+    /// [`Instance::call`] with the arguments in place, the rest zero.
+    ///
+    /// # Errors
+    /// As [`Instance::call`].
+    ///
+    /// # Safety
+    /// As [`Instance::call`].
+    #[inline(always)]
+    pub unsafe fn call_with(&self, op: Op, args: &[u64; 6]) -> std::result::Result<u64, Box<Trap>> {
+        let func = self.ops[op as usize];
+        if func == NO_FUNC {
+            return Ok(0);
+        }
         // SAFETY: the caller's promise; an entry reads its arguments through r1.
-        let result = unsafe { self.enter_op(func as usize, op, &context) };
-        result.map_err(|trap| *trap)
+        unsafe { self.enter(func as usize, op, Passed::Context(args)) }
     }
 
     /// Call a BPF function by its value (a timer's callback), in the context `op`.
@@ -397,7 +417,7 @@ impl Instance {
         let mut registers = [0u64; 5];
         registers[..args.len()].copy_from_slice(args);
         // SAFETY: the caller's promise.
-        unsafe { self.enter(func, op, &registers, Arguments::default()) }.map_err(|trap| *trap)
+        unsafe { self.enter(func, op, Passed::Registers(&registers)) }.map_err(|trap| *trap)
     }
 
     /// Run the SEC("syscall") program `name` on `context`, which it may read and write.
@@ -420,7 +440,17 @@ impl Instance {
         };
         let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
         // SAFETY: the caller's promise.
-        let result = unsafe { self.enter(*func, Op::Syscall, &args, arguments(context, true)) };
+        let result = unsafe {
+            match self.mode {
+                Mode::Native => self.enter(*func, Op::Syscall, Passed::Registers(&args)),
+                Mode::Checked => {
+                    let outer = self.begin(Op::Syscall);
+                    let result = self.interpret(*func, &args, arguments(context, true));
+                    self.end(outer);
+                    result
+                }
+            }
+        };
         Ok(result.map_err(|trap| *trap))
     }
 
@@ -430,33 +460,17 @@ impl Instance {
         (id < self.policy.program().funcs.len()).then_some(id)
     }
 
-    /// An operation: one pointer to the arguments.
-    #[inline(always)] // as `call`
-    unsafe fn enter_op(
-        &self,
-        func: FuncId,
-        op: Op,
-        context: &[u64; 6],
-    ) -> std::result::Result<u64, Box<Trap>> {
-        let args = [context.as_ptr() as u64, 0, 0, 0, 0];
-        // SAFETY: the caller's promise.
-        unsafe { self.enter(func, op, &args, arguments(context, false)) }
-    }
-
     #[inline(always)] // as `call`
     unsafe fn enter(
         &self,
         func: FuncId,
         op: Op,
-        args: &[u64; 5],
-        arguments: Arguments,
+        args: Passed,
     ) -> std::result::Result<u64, Box<Trap>> {
         let raw = self.raw.get();
         // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
         unsafe {
-            let (outer_op, outer_limit, start) = ((*raw).op, (*raw).insns_limit, (*raw).insns);
-            (*raw).op = op as u32;
-            (*raw).insns_limit = start + self.budget;
+            let outer = self.begin(op);
             let result = match self.mode {
                 Mode::Native => {
                     let f: NativeFn = *(*raw).code.add(func);
@@ -464,11 +478,43 @@ impl Instance {
                         self.policy.program().funcs[i].name.clone()
                     })
                 }
-                Mode::Checked => self.interpret(func, args, arguments),
+                Mode::Checked => match args {
+                    Passed::Context(context) => {
+                        let args = [context.as_ptr() as u64, 0, 0, 0, 0];
+                        self.interpret(func, &args, arguments(context, false))
+                    }
+                    Passed::Registers(args) => self.interpret(func, args, Arguments::default()),
+                },
             };
-            (*raw).op = outer_op;
-            (*raw).insns_limit = outer_limit.wrapping_add((*raw).insns - start);
+            self.end(outer);
             result
+        }
+    }
+
+    /// The policy's code runs in the context of `op`, with a budget of its own, until [`Instance::end`].
+    #[inline(always)] // as `call`
+    fn begin(&self, op: Op) -> Outer {
+        let raw = self.raw.get();
+        // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
+        unsafe {
+            let outer = Outer {
+                op: (*raw).op,
+                limit: (*raw).insns_limit,
+                start: (*raw).insns,
+            };
+            (*raw).op = op as u32;
+            (*raw).insns_limit = outer.start + self.budget;
+            outer
+        }
+    }
+
+    #[inline(always)] // as `call`
+    fn end(&self, outer: Outer) {
+        let raw = self.raw.get();
+        // SAFETY: as `begin`.
+        unsafe {
+            (*raw).op = outer.op;
+            (*raw).insns_limit = outer.limit.wrapping_add((*raw).insns - outer.start);
         }
     }
 

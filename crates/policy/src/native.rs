@@ -50,20 +50,28 @@ impl NativeTable {
     }
 }
 
-/// What came of entering translated code: `result`, or why it was left.
+/// Why translated code was left.
 #[repr(C)]
 struct Outcome {
-    result: u64,
     kind: u64,
     a: u64,
     b: u64,
     pc: u64,
 }
+
+/// What came of entering it: `result`, or an outcome.
+#[repr(C)]
+struct Answer {
+    result: u64,
+    trapped: u64,
+}
 const TRAP_BUDGET: u64 = 1;
 pub(crate) const TRAP_ACCESS: u64 = 2;
 
 unsafe extern "C" {
-    fn berth_enter(f: NativeFn, inst: *mut Inst, args: *const u64, outcome: *mut Outcome) -> c_int;
+    fn berth_enter(f: NativeFn, inst: *mut Inst, args: *const u64) -> Answer;
+    fn berth_enter_op(f: NativeFn, inst: *mut Inst, args: *const u64) -> Answer;
+    fn berth_outcome() -> Outcome;
     fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, u1: u64, u2: u64) -> u64;
     fn berth_install_handler();
     fn berth_register_code(start: u64, end: u64) -> c_int;
@@ -82,28 +90,38 @@ pub fn register(table: &NativeTable) {
     assert_eq!(failed, 0, "out of memory");
 }
 
+/// How the arguments of translated code are passed.
+#[derive(Clone, Copy)]
+pub enum Passed<'a> {
+    /// One: the address of these, which are an operation's.
+    Context(&'a [u64; 6]),
+    Registers(&'a [u64; 5]),
+}
+
 /// Run `f`. `names` gives the name of a function by its number, for the report of a trap.
 ///
 /// # Safety
 /// `f` belongs to `table`, `inst` to an instance of the same policy.
-#[inline]
+#[inline(always)]
 pub unsafe fn enter(
     table: &NativeTable,
     f: NativeFn,
     inst: *mut Inst,
-    args: &[u64; 5],
+    args: Passed,
     names: impl Fn(usize) -> String,
 ) -> Result<u64, Box<Trap>> {
-    let mut outcome = std::mem::MaybeUninit::<Outcome>::uninit();
-    // SAFETY: the caller's promise; `result` is written on a normal return, all the rest on a trap.
-    unsafe {
-        if berth_enter(f, inst, args.as_ptr(), outcome.as_mut_ptr()) == 0 {
-            return Ok((&raw const (*outcome.as_ptr()).result).read());
+    // SAFETY: the caller's promise.
+    let answer = unsafe {
+        match args {
+            Passed::Context(args) => berth_enter_op(f, inst, args.as_ptr()),
+            Passed::Registers(args) => berth_enter(f, inst, args.as_ptr()),
         }
-        let place = outcome.as_mut_ptr();
-        (*place).result = 0;
-        Err(trap(table, outcome.assume_init_ref(), names))
+    };
+    if answer.trapped == 0 {
+        return Ok(answer.result);
     }
+    // SAFETY: a copy of what this thread wrote last.
+    Err(trap(table, &unsafe { berth_outcome() }, names))
 }
 
 #[cold]

@@ -18,15 +18,19 @@ typedef u64 (*native_fn)(void *, u64, u64, u64, u64, u64);
 
 enum { TRAP_BUDGET = 1, TRAP_ACCESS = 2 };
 
-/* Result of a normal return, or the rest. */
+/* Why policy code was left. */
 struct outcome {
-	u64 result, kind, a, b, pc;
+	u64 kind, a, b, pc;
+};
+
+/* Two registers: the result of a normal return, and whether there was a trap instead. */
+struct answer {
+	u64 result, trapped;
 };
 
 struct frame {
 	void *jump[5];
 	struct frame *outer;
-	struct outcome *outcome;
 };
 
 struct range {
@@ -35,31 +39,53 @@ struct range {
 };
 
 static _Thread_local struct frame *innermost;
+static _Thread_local struct outcome last;
 static _Atomic(struct range *) ranges;
 static struct sigaction old_segv, old_bus;
 
-/* Runs fn; 0 = returned, 1 = trapped. */
-__attribute__((noinline)) int berth_enter(native_fn fn, void *inst, const u64 *args,
-					  struct outcome *outcome)
+/* Of this thread's last trap. */
+struct outcome berth_outcome(void)
+{
+	return last;
+}
+
+/* Runs an operation, whose only argument is the address of its arguments. */
+__attribute__((noinline)) struct answer berth_enter_op(native_fn fn, void *inst, const u64 *args)
 {
 	struct frame f;
 
 	f.outer = innermost;
-	f.outcome = outcome;
 	if (__builtin_setjmp(f.jump)) {
 		innermost = innermost->outer;
-		return 1;
+		return (struct answer){ 0, 1 };
 	}
 	innermost = &f;
-	/* Through f: nothing else needs to live across the call. */
-	f.outcome->result = fn(inst, args[0], args[1], args[2], args[3], args[4]);
+	u64 result = fn(inst, (u64)args, 0, 0, 0, 0);
+
 	innermost = f.outer;
-	return 0;
+	return (struct answer){ result, 0 };
+}
+
+/* Runs fn with its arguments. */
+__attribute__((noinline)) struct answer berth_enter(native_fn fn, void *inst, const u64 *args)
+{
+	struct frame f;
+
+	f.outer = innermost;
+	if (__builtin_setjmp(f.jump)) {
+		innermost = innermost->outer;
+		return (struct answer){ 0, 1 };
+	}
+	innermost = &f;
+	u64 result = fn(inst, args[0], args[1], args[2], args[3], args[4]);
+
+	innermost = f.outer;
+	return (struct answer){ result, 0 };
 }
 
 static _Noreturn void leave(u64 kind, u64 a, u64 b, u64 pc)
 {
-	*innermost->outcome = (struct outcome){ 0, kind, a, b, pc };
+	last = (struct outcome){ kind, a, b, pc };
 	__builtin_longjmp(innermost->jump, 1);
 }
 

@@ -126,31 +126,32 @@ impl Blame {
         self.ns[waiter * self.causes() + cause]
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, class: usize, cause: u32, costs: u64, rest: u64) {
         let row = class * (self.nr_vm_classes + 3);
-        let switching = row + self.nr_vm_classes + 2;
         let ns = &mut self.ns;
-        ns[switching] = ns[switching].wrapping_add(costs);
+        if costs != 0 {
+            let switching = row + self.nr_vm_classes + 2;
+            ns[switching] = ns[switching].wrapping_add(costs);
+        }
         let by = row + cause as usize;
         ns[by] = ns[by].wrapping_add(rest);
     }
 
     /// The span up to now is over: everybody who waits on this CPU has it on account.
-    #[inline]
+    #[inline(always)]
     fn close(&mut self, cpu: CpuId, now: Nanos) {
-        let span = self.spans[cpu as usize];
-        let costs = span.cost_end.min(now).saturating_sub(span.since);
-        let rest = now - span.since - costs;
+        let span = &mut self.spans[cpu as usize];
+        let (costs, rest) = Blame::so_far(span, now);
+        span.since = now;
+        let (mut waiting, cause) = (span.waiting, span.cause);
         let counts = cpu as usize * (self.nr_vm_classes + 1);
-        let mut waiting = span.waiting;
         while waiting != 0 {
             let class = waiting.trailing_zeros() as usize;
             waiting &= waiting - 1;
             let n = u64::from(self.counts[counts + class]);
-            self.add(class, span.cause, n * costs, n * rest);
+            self.add(class, cause, n * costs, n * rest);
         }
-        self.spans[cpu as usize].since = now;
     }
 
     /// The CPU changes from one thread (or idleness: `None`) to another one, at this instant. The previous one waits
@@ -168,23 +169,24 @@ impl Blame {
             return;
         }
         self.close(cpu, now);
-        let (prev, next) = (
-            prev.map(|e| self.class_of(e)),
-            next.map(|e| self.class_of(e)),
-        );
+        let class = |e: u32| self.class_of[e as usize] as usize;
         let counts = cpu as usize * (self.nr_vm_classes + 1);
-        if let (true, Some(class)) = (stays, prev) {
-            self.counts[counts + class] += 1;
-            self.spans[cpu as usize].waiting |= 1 << class;
-        }
-        if let Some(class) = next {
-            self.counts[counts + class] -= 1;
-            if self.counts[counts + class] == 0 {
-                self.spans[cpu as usize].waiting &= !(1 << class);
-            }
-        }
         let span = &mut self.spans[cpu as usize];
-        span.cause = next.unwrap_or(self.nr_vm_classes + 1) as u32;
+        if let (true, Some(prev)) = (stays, prev) {
+            let class = class(prev);
+            self.counts[counts + class] += 1;
+            span.waiting |= 1 << class;
+        }
+        span.cause = self.nr_vm_classes as u32 + 1;
+        if let Some(next) = next {
+            let class = class(next);
+            let count = &mut self.counts[counts + class];
+            *count -= 1;
+            if *count == 0 {
+                span.waiting &= !(1 << class);
+            }
+            span.cause = class as u32;
+        }
         span.cost_end = now;
     }
 
@@ -198,7 +200,7 @@ impl Blame {
     }
 
     /// The part of the present span that lies before now: costs, rest.
-    #[inline]
+    #[inline(always)]
     fn so_far(span: &Span, now: Nanos) -> (u64, u64) {
         let costs = span.cost_end.min(now).saturating_sub(span.since);
         (costs, now - span.since - costs)

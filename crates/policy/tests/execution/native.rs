@@ -5,7 +5,7 @@ use berth_policy::abi::{Inst, KernelFn, Trap};
 use berth_policy::cc::Compiler;
 use berth_policy::emit;
 use berth_policy::ir::Program;
-use berth_policy::native::{self, NativeTable, TRAP_FN};
+use berth_policy::native::{self, NativeTable, Passed, TRAP_FN};
 
 pub struct Native {
     table: NativeTable,
@@ -49,8 +49,9 @@ impl Native {
         let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
         let code = self.table.functions()[func];
         let inst: *mut Inst = &mut *host.inst;
+        let args = Passed::Registers(&args);
         // SAFETY: the program touches its context and the host's section only, or traps.
-        unsafe { native::enter(&self.table, code, inst, &args, |i| self.names[i].clone()) }
+        unsafe { native::enter(&self.table, code, inst, args, |i| self.names[i].clone()) }
             .map_err(|t| *t)?;
         Ok(Outcome {
             registers: harness::registers(&context),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
 //!
-//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--two-levels]`
+//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--w8|--callbacks|--two-levels] [--only WORDS]`
 //!
 //! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
 //! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
@@ -53,7 +53,7 @@ struct Arguments {
     quick: bool,
     /// The only part to run.
     part: Option<Part>,
-    /// Of the rows with two levels, only those whose name has this in it.
+    /// Only rows whose name has this in it.
     only: String,
 }
 
@@ -78,10 +78,7 @@ fn arguments() -> Result<Arguments, String> {
             "--two-levels" => parsed.part = Some(Part::TwoLevels),
             "--w8" => parsed.part = Some(Part::W8),
             "--callbacks" => parsed.part = Some(Part::Callbacks),
-            "--only" => {
-                parsed.part = Some(Part::TwoLevels);
-                parsed.only = value()?;
-            }
+            "--only" => parsed.only = value()?,
             other => {
                 return Err(format!(
                     "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, --only WORDS"
@@ -244,8 +241,8 @@ fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     Ok(json)
 }
 
-/// The rows of W8: median time of `repeat` runs each, in turns with the bare loop.
-fn w8(repeat: usize, quick: bool) -> Fallible<Vec<Line>> {
+/// The rows of W8 whose name has `only` in it: median time of `repeat` runs each, in turns with the bare loop.
+fn w8(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<Line>> {
     let w8 = bare::W8::new(8, if quick { 6 } else { 60 } * 1_000_000_000);
     let mut lines = vec![
         bare_line("bare loop", &w8, None, repeat),
@@ -264,14 +261,20 @@ fn w8(repeat: usize, quick: bool) -> Fallible<Vec<Line>> {
         let program = engine::Program::load(policy)?;
         for (words, hz) in [("slices end exactly", None), ("ticks at 250 Hz", Some(250))] {
             let what = format!("{policy}, {words}");
+            if !what.contains(only) {
+                continue;
+            }
             report(compare(&what, &w8, None, repeat, || program.w8(&w8, hz))?);
         }
     }
     if !quick {
         let large = bare::W8::new(1024, 1_000_000_000);
         for policy in ["vmfair", "vtime"] {
-            let program = engine::Program::load(policy)?;
             let what = format!("{policy}, ticks at 250 Hz, 1,024 CPUs, 10,240 tasks");
+            if !what.contains(only) {
+                continue;
+            }
+            let program = engine::Program::load(policy)?;
             report(compare(&what, &large, None, 3.min(repeat), || {
                 program.w8(&large, Some(250))
             })?);
@@ -291,7 +294,7 @@ fn run() -> Fallible<()> {
         Vec::new()
     };
     let lines = if wanted(Part::W8) {
-        w8(repeat, quick)?
+        w8(repeat, quick, &arguments.only)?
     } else {
         Vec::new()
     };

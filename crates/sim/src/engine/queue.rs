@@ -3,9 +3,11 @@
 //!
 //! Every source of events (a CPU, a sleeping task's timer, an arrival stream) owns one slot, which holds
 //! at most one due time. Setting a slot replaces its time, so nothing is ever cancelled and no stale
-//! event is ever popped; pop and push are the same operation (`set` on the winner). A node holds the
-//! smaller of its children's keys; a key packs `(time, slot)` in one u64, so equal times are ordered by
-//! slot number: a fixed, documented order.
+//! event is ever popped; pop and push are the same operation (`set` on the winner). A key packs `(time, slot)` in one
+//! u64, so equal times are ordered by slot number: a fixed, documented order.
+//!
+//! Four nodes with one parent are a group, which is half a cache line; the parent holds the smallest of their keys.
+//! Group 0 is below the root; the groups below the nodes of group g are 4 g + 1 to 4 g + 4.
 use crate::workload::api::Nanos;
 
 /// Number of a slot.
@@ -15,14 +17,39 @@ pub type Slot = u32;
 pub const NEVER: Nanos = u64::MAX;
 
 /// Levels of a tree that is small.
-const SMALL: u32 = 8;
+const SMALL: u32 = 4;
+
+/// Nodes with one parent.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+struct Group([u64; 4]);
+
+impl Group {
+    const EMPTY: Group = Group([u64::MAX; 4]);
+
+    /// Put a key into a place; the winner of all four. What is in the other places is compared first, so that keys on
+    /// their way to the root wait for one comparison a level.
+    #[inline(always)]
+    fn put(&mut self, place: usize, key: u64) -> u64 {
+        let place = place % 4;
+        let other = |i: usize| self.0[place ^ i];
+        let others = other(1).min(other(2)).min(other(3));
+        self.0[place] = key;
+        others.min(key)
+    }
+}
 
 /// See the module's comment.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// `tree[1]` is the root, `tree[leaves + slot]` the slot's key; empty = `u64::MAX`.
-    tree: Vec<u64>,
+    /// The smallest key; empty = `u64::MAX`.
+    root: u64,
+    /// From the root's down to those of the leaves, which are as many as there is room for slots.
+    groups: Vec<Group>,
+    /// First group of leaves.
     leaves: usize,
+    /// Levels of groups.
+    levels: u32,
     /// Low bits of a key that hold the slot.
     shift: u32,
     used: Vec<bool>,
@@ -34,8 +61,10 @@ impl EventQueue {
     /// A queue with room for `slots` slots (grows on demand).
     pub fn new(slots: usize) -> Self {
         let mut q = EventQueue {
-            tree: Vec::new(),
+            root: u64::MAX,
+            groups: Vec::new(),
             leaves: 0,
+            levels: 0,
             shift: 0,
             used: Vec::new(),
             free: Vec::new(),
@@ -45,12 +74,17 @@ impl EventQueue {
         q
     }
 
-    fn resize(&mut self, leaves: usize) {
-        let times: Vec<Nanos> = (0..self.leaves).map(|s| self.time(s as Slot)).collect();
-        self.leaves = leaves;
-        self.shift = leaves.trailing_zeros();
-        self.tree = vec![u64::MAX; 2 * leaves];
-        self.used.resize(leaves, false);
+    fn resize(&mut self, slots: usize) {
+        let times: Vec<Nanos> = (0..self.used.len()).map(|s| self.time(s as Slot)).collect();
+        self.shift = slots.trailing_zeros();
+        (self.levels, self.leaves) = (1, 0);
+        while 4usize.pow(self.levels) < slots {
+            self.levels += 1;
+            self.leaves = 4 * self.leaves + 1;
+        }
+        self.root = u64::MAX;
+        self.groups = vec![Group::EMPTY; self.leaves + slots.div_ceil(4)];
+        self.used.resize(slots, false);
         for (slot, time) in times.into_iter().enumerate() {
             self.set(slot as Slot, time);
         }
@@ -59,8 +93,8 @@ impl EventQueue {
     /// A new slot, without an event. Lowest free number first among never used ones, else the one freed last.
     pub fn alloc(&mut self) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            if self.next as usize == self.leaves {
-                self.resize(2 * self.leaves);
+            if self.next as usize == self.used.len() {
+                self.resize(2 * self.used.len());
             }
             self.next += 1;
             self.next - 1
@@ -78,13 +112,29 @@ impl EventQueue {
     }
 
     /// The last instant the queue can hold, ns. Later events are never due.
+    #[inline]
     pub fn horizon(&self) -> Nanos {
         (u64::MAX >> self.shift) - 1
     }
 
+    /// What a slot holds if it is due at this time.
+    #[inline(always)]
+    fn key(&self, slot: Slot, time: Nanos) -> u64 {
+        if time > self.horizon() {
+            u64::MAX
+        } else {
+            (time << self.shift) | u64::from(slot)
+        }
+    }
+
+    #[inline(always)]
+    fn leaf(&self, slot: Slot) -> u64 {
+        self.groups[self.leaves + slot as usize / 4].0[slot as usize % 4]
+    }
+
     /// Due time of a slot.
     pub fn time(&self, slot: Slot) -> Nanos {
-        match self.tree[self.leaves + slot as usize] {
+        match self.leaf(slot) {
             u64::MAX => NEVER,
             key => key >> self.shift,
         }
@@ -93,68 +143,75 @@ impl EventQueue {
     /// Let the slot be due at this time (replacing its earlier time); [`NEVER`] = not at all.
     #[inline]
     pub fn set(&mut self, slot: Slot, time: Nanos) {
-        let key = if time > self.horizon() {
-            u64::MAX
-        } else {
-            (time << self.shift) | slot as u64
+        let key = self.key(slot, time);
+        let at = self.leaves + slot as usize / 4;
+        let Some(group) = self.groups.get_mut(at) else {
+            debug_assert!(false, "slot {slot} of {}", self.used.len());
+            return;
         };
-        let mut i = self.leaves + slot as usize;
-        debug_assert!(i < self.tree.len());
-        self.tree[i] = key;
-        let mut winner = key;
-        // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
-        if self.shift <= SMALL {
-            for _ in 0..self.shift {
-                winner = winner.min(self.tree[i ^ 1]);
-                i >>= 1;
-                self.tree[i] = winner;
-            }
+        if group.0[slot as usize % 4] == key {
             return;
         }
-        while i > 1 {
-            winner = winner.min(self.tree[i ^ 1]);
-            i >>= 1;
-            if self.tree[i] == winner {
+        let winner = group.put(slot as usize, key);
+        self.rise(at, winner);
+    }
+
+    /// The winner of a group is the node above it.
+    #[inline]
+    fn rise(&mut self, mut at: usize, mut winner: u64) {
+        // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
+        let small = self.levels <= SMALL;
+        while at > 0 {
+            let below = at - 1;
+            at = below / 4;
+            let group = &mut self.groups[at];
+            if !small && group.0[below % 4] == winner {
                 return;
             }
-            self.tree[i] = winner;
+            winner = group.put(below, winner);
         }
+        self.root = winner;
     }
 
     /// Slots that are due up to this time, in no order, at most as many as there is room for; their number.
     pub fn soon(&self, until: Nanos, found: &mut [Slot]) -> usize {
-        let latest = (until.min(self.horizon()) << self.shift) | (self.leaves as u64 - 1);
+        let room = self.used.len() as u64;
+        let latest = (until.min(self.horizon()) << self.shift) | (room - 1);
+        if self.root > latest {
+            return 0;
+        }
         let mut path = [0usize; 64];
         let (mut depth, mut n) = (1, 0);
-        path[0] = 1;
         while depth > 0 && n < found.len() {
             depth -= 1;
-            let node = path[depth];
-            if self.tree[node] > latest {
-                continue;
-            }
-            if node >= self.leaves {
-                found[n] = (node - self.leaves) as Slot;
-                n += 1;
-            } else {
-                (path[depth], path[depth + 1]) = (2 * node + 1, 2 * node);
-                depth += 2;
+            let at = path[depth];
+            for (i, key) in self.groups[at].0.iter().enumerate().rev() {
+                if *key > latest {
+                    continue;
+                }
+                if at < self.leaves {
+                    path[depth] = 4 * at + 1 + i;
+                    depth += 1;
+                } else if n < found.len() {
+                    found[n] = (4 * (at - self.leaves) + i) as Slot;
+                    n += 1;
+                }
             }
         }
         n
     }
 
-    /// The tree's memory.
-    pub fn memory(&self) -> &[u64] {
-        &self.tree
+    /// Address and bytes of the tree, the part near its root first.
+    pub fn memory(&self) -> (*const u8, usize) {
+        (self.groups.as_ptr().cast(), size_of_val(&self.groups[..]))
     }
 
     /// The next event: its time and slot. The slot keeps its time until it is set again.
     #[inline]
     pub fn peek(&self) -> (Nanos, Slot) {
-        match self.tree[1] {
+        match self.root {
             u64::MAX => (NEVER, 0),
-            key => (key >> self.shift, (key & (self.leaves as u64 - 1)) as Slot),
+            key => (key >> self.shift, (key & ((1 << self.shift) - 1)) as Slot),
         }
     }
 }

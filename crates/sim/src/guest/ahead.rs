@@ -87,8 +87,8 @@ impl Handle {
             }
             ask(self.stats.vms.as_ptr(), LINE);
         }
-        let tree = self.queue.memory();
-        ask(tree.as_ptr(), size_of_val(tree).min(8 * LINE));
+        let (tree, bytes) = self.queue.memory();
+        ask(tree, bytes.min(8 * LINE));
     }
 
     /// A task, as the simulator and as policies see it.
@@ -221,7 +221,7 @@ impl WorldRef {
             }
         }
         for k in machines() {
-            ask(k.queue.memory().as_ptr(), 6 * LINE);
+            ask(k.queue.memory().0, 6 * LINE);
         }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 1));
         let next = |k: &Handle| k.queue.peek().1;

@@ -145,9 +145,7 @@ impl Clock {
 
     #[inline]
     pub fn set(&mut self, machine: MachineId, at: Nanos) {
-        if self.0.time(machine) != at {
-            self.0.set(machine, at);
-        }
+        self.0.set(machine, at);
     }
 }
 

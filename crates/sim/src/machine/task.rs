@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks: what a policy sees of them (`task_struct`, at an address that never changes) and what only the
 //! simulator knows (dense and small, so that the hot part stays in cache).
+use super::dense::Dense;
 use super::mask::MaskId;
 use crate::workload::api::{Nanos, SchedClass, TaskId};
 use berth_policy::kview::{self, TaskStruct};
@@ -116,8 +117,8 @@ const _: () = assert!(size_of::<TaskHot>() == 128);
 #[derive(Debug, Default)]
 pub struct TaskTable {
     chunks: Vec<Chunk>,
-    ptrs: Vec<*mut TaskStruct>,
-    pub hot: Vec<TaskHot>,
+    ptrs: Dense<*mut TaskStruct>,
+    pub hot: Dense<TaskHot>,
     /// Full names, for people (`comm` holds 15 bytes).
     names: Vec<Box<str>>,
     free: Vec<TaskId>,

@@ -45,11 +45,17 @@ impl Handle {
     }
 
     /// The queue of an id, as a destination from this run queue and for a task on `task_cpu`.
-    #[inline]
+    #[inline(always)]
     pub fn dsq_for_dispatch(self, rq: CpuId, dsq_id: u64, task_cpu: CpuId) -> DsqIx {
         if dsq_id == DSQ_LOCAL {
             return self.dsqs.local(rq);
         }
+        self.other_dsq(dsq_id, task_cpu)
+    }
+
+    /// Any queue but the run queue's own.
+    #[inline]
+    fn other_dsq(self, dsq_id: u64, task_cpu: CpuId) -> DsqIx {
         if dsq_id & DSQ_FLAG_BUILTIN == 0
             && let Some(q) = self.dsqs.find_user(dsq_id)
         {
@@ -122,7 +128,7 @@ impl Handle {
     }
 
     /// An insert by the policy: on the enqueue path it is a direct dispatch, else it waits in the buffer.
-    #[inline]
+    #[inline(always)]
     pub fn insert_commit(mut self, task: TaskId, dsq_id: u64, enq_flags: u64) {
         match self.dispatch.direct {
             Direct::No => (),
@@ -150,18 +156,10 @@ impl Handle {
         self.dispatch.buffer.push(p);
     }
 
+    #[inline(always)]
     fn mark_direct(mut self, direct: Direct, task: TaskId, dsq_id: u64, enq_flags: u64) {
         if direct != Direct::For(task) {
-            let name = self.name_of(task);
-            let message = match direct {
-                Direct::For(other) => {
-                    let scheduled = self.name_of(other);
-                    format!("scheduling for {scheduled} but trying to direct-dispatch {name}")
-                }
-                _ => format!("{name} already direct-dispatched"),
-            };
-            self.scx_error(message);
-            return;
+            return self.wrong_direct(direct, task);
         }
         let hot = &mut self.tasks.hot[task as usize];
         hot.ddsp_dsq = dsq_id;
@@ -169,6 +167,19 @@ impl Handle {
         let ts = self.tasks.ts(task);
         ts.scx.ddsp_dsq_id = dsq_id;
         ts.scx.ddsp_enq_flags = enq_flags;
+    }
+
+    #[cold]
+    fn wrong_direct(self, direct: Direct, task: TaskId) {
+        let name = self.name_of(task);
+        let message = match direct {
+            Direct::For(other) => {
+                let scheduled = self.name_of(other);
+                format!("scheduling for {scheduled} but trying to direct-dispatch {name}")
+            }
+            _ => format!("{name} already direct-dispatched"),
+        };
+        self.scx_error(message);
     }
 
     #[inline]
@@ -257,8 +268,16 @@ impl Handle {
     }
 
     /// Do the deferred work of a run queue, whose lock can be dropped now.
-    #[inline]
-    pub fn run_deferred(mut self, rq: CpuId) {
+    #[inline(always)]
+    pub fn run_deferred(self, rq: CpuId) {
+        let c = &self.cpus[rq as usize];
+        if c.deferred.head != NONE || c.reenq_local != 0 || !self.kicks.reenq_users.is_empty() {
+            self.deferred_work(rq);
+        }
+    }
+
+    #[inline(never)]
+    fn deferred_work(mut self, rq: CpuId) {
         loop {
             let task = self.cpus[rq as usize].deferred.head;
             if task == NONE {

@@ -5,6 +5,7 @@
 //! Nothing here calls the policy: rules about flags, custody and CPUs are in [`super::enqueue`].
 use super::consts::*;
 use super::ordered::{Entry, Ordered};
+use crate::machine::Dense;
 use crate::machine::task::{NONE, TaskHot};
 use berth_policy::kview::ScxDispatchQ;
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ impl Dsq {
 
 /// All queues of a machine.
 pub struct DsqTable {
-    pub queues: Vec<Dsq>,
+    pub queues: Dense<Dsq>,
     nr_cpus: u32,
     nr_nodes: u32,
     dense: Vec<DsqIx>,
@@ -63,7 +64,8 @@ impl DsqTable {
             queues: builtin(DSQ_LOCAL, nr_cpus)
                 .chain(builtin(DSQ_GLOBAL, nr_nodes))
                 .chain(builtin(DSQ_BYPASS, nr_cpus))
-                .collect(),
+                .collect::<Vec<Dsq>>()
+                .into(),
             nr_cpus,
             nr_nodes,
             dense: Vec::new(),
@@ -180,7 +182,7 @@ impl DsqTable {
 
     /// Put a task at the head or tail of a queue.
     #[inline]
-    pub fn push(&mut self, hot: &mut [TaskHot], q: DsqIx, task: u32, at_head: bool) {
+    pub fn push(&mut self, hot: &mut Dense<TaskHot>, q: DsqIx, task: u32, at_head: bool) {
         let dsq = &mut self.queues[q as usize];
         let (prev, next) = if at_head {
             (NONE, dsq.head)
@@ -205,7 +207,7 @@ impl DsqTable {
 
     /// Put a task into the ordered part of a queue.
     #[inline]
-    pub fn insert(&mut self, hot: &mut [TaskHot], q: DsqIx, task: u32, vtime: u64) {
+    pub fn insert(&mut self, hot: &mut Dense<TaskHot>, q: DsqIx, task: u32, vtime: u64) {
         let dsq = &mut self.queues[q as usize];
         let t = &mut hot[task as usize];
         debug_assert!(t.dsq == NONE && !t.deferred);
@@ -231,7 +233,7 @@ impl DsqTable {
 
     /// Take a task out of the queue it is on.
     #[inline]
-    pub fn unlink(&mut self, hot: &mut [TaskHot], task: u32) {
+    pub fn unlink(&mut self, hot: &mut Dense<TaskHot>, task: u32) {
         let t = &mut hot[task as usize];
         let dsq = &mut self.queues[t.dsq as usize];
         if t.on_priq {

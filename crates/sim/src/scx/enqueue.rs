@@ -21,7 +21,7 @@ impl Handle {
     }
 
     /// Row 21: ops.dequeue for a task that leaves the policy's custody.
-    #[inline]
+    #[inline(always)]
     pub fn call_task_dequeue(self, task: TaskId, deq_flags: u64) {
         let ts = self.tasks.ts(task);
         let hot = &self.tasks.hot[task as usize];
@@ -77,7 +77,7 @@ impl Handle {
     }
 
     /// IMMED: the task must get the CPU at once or go back to the policy (row 23).
-    #[inline]
+    #[inline(always)]
     fn entered(mut self, q: DsqIx, task: TaskId, flags: u64) {
         let ts = self.tasks.ts(task);
         if flags & ENQ_IMMED != 0 {
@@ -119,7 +119,7 @@ impl Handle {
     }
 
     /// A task reached a local queue: preemption (row 18), or waking the CPU.
-    #[inline]
+    #[inline(always)]
     fn local_post_enq(self, local: DsqIx, task: TaskId, enq_flags: u64) {
         let cpu: CpuId = local;
         self.call_task_dequeue(task, 0);
@@ -143,6 +143,7 @@ impl Handle {
     }
 
     /// The task is taken off whatever queue it is on, or its pending insert is void.
+    #[inline]
     pub fn dispatch_dequeue(self, task: TaskId) {
         let hot = &self.tasks.hot[task as usize];
         if hot.dsq != NONE {
@@ -320,6 +321,7 @@ impl Handle {
     }
 
     /// A task of this CPU, just taken out of its queue, goes to the CPU's local queue.
+    #[inline(always)]
     fn move_local_to_local(mut self, task: TaskId, enq_flags: u64, cpu: CpuId) {
         let q = self.dsqs.local(cpu);
         let head = enq_flags & (ENQ_HEAD | ENQ_PREEMPT) != 0;
@@ -332,7 +334,13 @@ impl Handle {
     }
 
     /// Row 20: the first task of a queue that may run here goes to this CPU's local queue.
+    #[inline(always)]
     pub fn consume(self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
+        self.dsqs.get(q).nr > 0 && self.take_first(cpu, q, enq_flags)
+    }
+
+    #[inline(never)]
+    fn take_first(self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
         let mut at = self.dsqs.first(q);
         if self.ahead && at.is_some() {
             self.ask_next(q);

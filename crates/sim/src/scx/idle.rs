@@ -100,6 +100,12 @@ impl Handle {
         self.idle.per_node.then(|| self.topo.node_of(cpu))
     }
 
+    /// Is it plain that there is no idle CPU to be found? (A core is idle only if its CPUs are.)
+    #[inline]
+    pub fn nobody_idle(self) -> bool {
+        !self.idle.per_node && !self.idle.smt && self.idle.pair(None).cpu.is_empty()
+    }
+
     /// Claim an idle CPU; `false` if it is not idle. The core's bits go either way.
     pub fn test_and_clear_idle(mut self, cpu: CpuId) -> bool {
         let node = self.idle_node(cpu);

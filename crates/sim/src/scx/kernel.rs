@@ -20,7 +20,7 @@ use crate::guest::world::{Call, Switched, WorldRef};
 use crate::machine::cgroup::{CgroupTable, ROOT};
 use crate::machine::task::{NONE, set_comm};
 use crate::machine::topology::Shape;
-use crate::machine::{Cpu, CpuMask, MaskId, MaskTable, TaskTable, Topology};
+use crate::machine::{Cpu, CpuMask, Dense, MaskId, MaskTable, TaskTable, Topology};
 use crate::stats::Stats;
 use crate::stats::recent::Recent;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
@@ -108,8 +108,8 @@ pub struct Kernel {
     /// Number of the machine: 0 is the host.
     pub id: MachineId,
     pub queue: EventQueue,
-    pub cpus: Vec<Cpu>,
-    pub sources: Vec<Source>,
+    pub cpus: Dense<Cpu>,
+    pub sources: Dense<Source>,
     pub tasks: TaskTable,
     /// What the present event asks of the host (of a guest).
     pub calls: Vec<Call>,
@@ -277,7 +277,7 @@ impl Kernel {
             now: 0,
             exec: 0,
             queue,
-            sources,
+            sources: sources.into(),
             cost: under_a_policy(&spec.cost),
             hardware: super::hardware::Hardware::new(spec, &topo),
             waking_ns: 0,
@@ -323,7 +323,7 @@ impl Kernel {
             seed: spec.seed,
             cancel: None,
             topo,
-            cpus,
+            cpus: cpus.into(),
             tasks,
             masks,
             no_cpus: CpuMask::new(nr),

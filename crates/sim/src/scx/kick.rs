@@ -17,6 +17,8 @@ pub struct Kicks {
     preempt: CpuMask,
     wait: CpuMask,
     pending: bool,
+    /// There is something to carry out.
+    asked: bool,
     /// Run queues whose deferred work an interrupt must do.
     deferred: Vec<CpuId>,
     pub reenq_users: Vec<(DsqIx, u64)>,
@@ -33,6 +35,7 @@ impl Kicks {
             preempt: mask(),
             wait: mask(),
             pending: false,
+            asked: false,
             deferred: Vec::new(),
             reenq_users: Vec::new(),
             waiting: 0,
@@ -42,6 +45,7 @@ impl Kicks {
     pub fn deferred_irq(&mut self, rq: CpuId) {
         if !self.deferred.contains(&rq) {
             self.deferred.push(rq);
+            self.asked = true;
         }
     }
 }
@@ -104,6 +108,7 @@ impl Handle {
             }
         }
         self.kicks.pending = true;
+        self.kicks.asked = true;
         if self.wrong(Mutation::InlineKick) {
             self.kick_cpus();
         }
@@ -116,8 +121,15 @@ impl Handle {
     }
 
     /// The interrupts the present event has asked for.
-    #[inline]
-    pub fn irq_work(mut self) {
+    #[inline(always)]
+    pub fn irq_work(self) {
+        if self.kicks.asked {
+            self.interrupts();
+        }
+    }
+
+    #[inline(never)]
+    fn interrupts(mut self) {
         while self.kicks.pending || !self.kicks.deferred.is_empty() {
             if self.kicks.pending {
                 self.kick_cpus();
@@ -126,6 +138,7 @@ impl Handle {
                 self.run_deferred(rq);
             }
         }
+        self.kicks.asked = false;
     }
 
     #[cold]

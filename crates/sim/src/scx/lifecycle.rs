@@ -99,7 +99,7 @@ impl Handle {
         let per_node = self.policy.has_flag(OPS_BUILTIN_IDLE_PER_NODE);
         let k = &mut *self;
         k.idle.enable(&k.topo, &k.online, enabled, per_node);
-        let ret = self.op_unlocked(Op::Init, &[]) as i32;
+        let ret = self.op_unlocked(Op::Init, []) as i32;
         if ret != 0 {
             self.scx_error(format!("ops.init() failed ({ret})"));
             return;
@@ -153,7 +153,7 @@ impl Handle {
         });
         let cgrp = self.cgroups.ptr(index) as u64;
         let ret = self.with_args(args.get() as u64, size_of::<ScxCgroupInitArgs>(), |k| {
-            k.op_unlocked(Op::CgroupInit, &[cgrp, args.get() as u64])
+            k.op_unlocked(Op::CgroupInit, [cgrp, args.get() as u64])
         }) as i32;
         if ret != 0 {
             self.scx_error(format!("ops.cgroup_init() failed ({ret})"));
@@ -224,7 +224,7 @@ impl Handle {
             self.online.set(cpu);
         }
         if self.policy.has(op) {
-            self.op_unlocked(op, &[cpu as u64]);
+            self.op_unlocked(op, [cpu as u64]);
         } else if !self.wrong(Mutation::HotplugIgnored) {
             let going = if online { "online" } else { "offline" };
             self.scx_exit(
@@ -291,7 +291,7 @@ impl Handle {
         for g in self.cgroups.indices().rev() {
             let ptr = self.cgroups.ptr(g) as u64;
             if std::mem::take(&mut self.cgroups.groups[g as usize].inited) {
-                self.op_unlocked(Op::CgroupExit, &[ptr]);
+                self.op_unlocked(Op::CgroupExit, [ptr]);
             }
         }
         let tasks: Vec<TaskId> = self.task_ids().collect();
@@ -394,7 +394,7 @@ impl Handle {
         ];
         let mut k = self;
         k.args.extend(parts);
-        k.op_unlocked(Op::Exit, &[info.get() as u64]);
+        k.op_unlocked(Op::Exit, [info.get() as u64]);
         let n = k.args.len() - parts.len();
         k.args.truncate(n);
     }

@@ -38,8 +38,6 @@ pub struct Policy {
     pub locked_rq: Option<CpuId>,
     /// Operations in progress, innermost last bit of nesting (tests' doubles have no `Inst`).
     pub op: Option<Op>,
-    /// Calls so far.
-    pub calls: u64,
 }
 
 impl Default for Policy {
@@ -53,7 +51,6 @@ impl Default for Policy {
             max_batch: DSP_DFL_MAX_BATCH,
             locked_rq: None,
             op: None,
-            calls: 0,
         }
     }
 }
@@ -130,21 +127,22 @@ impl Policy {
 impl Handle {
     /// Call an operation the policy has. 0 if it trapped (which ends the run).
     #[inline(always)]
-    pub fn call(mut self, op: Op, args: &[u64]) -> u64 {
+    pub fn call<const N: usize>(mut self, op: Op, args: [u64; N]) -> u64 {
         debug_assert!(self.policy.has(op));
-        self.policy.calls += 1;
+        let mut context = [0; 6];
+        context[..N].copy_from_slice(&args);
         let outer = self.policy.op.replace(op);
         let result = match &self.policy.port {
             Port::Instance(i) => {
                 let i: *const Instance = &raw const **i;
                 // SAFETY: the instance lives as long as the machine; arguments are the operation's own.
-                match unsafe { (*i).call(op, args) } {
+                match unsafe { (*i).call_with(op, &context) } {
                     Ok(v) => v,
                     Err(trap) => self.trapped(op, trap),
                 }
             }
             #[cfg(test)]
-            Port::Double(_) => self.call_double(op, args),
+            Port::Double(_) => self.call_double(op, &args),
             Port::None => 0,
         };
         self.policy.op = outer;
@@ -163,14 +161,14 @@ impl Handle {
     }
 
     #[cold]
-    pub fn trapped(mut self, op: Op, trap: Trap) -> u64 {
+    pub fn trapped(mut self, op: Op, trap: Box<Trap>) -> u64 {
         let policy = self.policy.name.clone();
         let at_ns = self.now;
         self.fail(SimError::Trap {
             policy,
             op: op.name(),
             at_ns,
-            trap: Box::new(trap),
+            trap,
         });
         self.policy.silence();
         0
@@ -188,7 +186,7 @@ impl Handle {
     /// ops.yield to a given task: does the policy see to it?
     pub fn call_yield(mut self, rq: CpuId, from: u64, to: u64) -> bool {
         let outer = self.policy.locked_rq.replace(rq);
-        let done = self.call(Op::Yield, &[from, to]) as u8 != 0;
+        let done = self.call(Op::Yield, [from, to]) as u8 != 0;
         self.policy.locked_rq = outer;
         done
     }
@@ -205,12 +203,12 @@ impl Handle {
     #[inline(never)] // one copy of the way into the policy, all of it in one function
     fn call_locked(mut self, op: Op, rq: CpuId, first: u64, second: u64) {
         let outer = self.policy.locked_rq.replace(rq);
-        self.call(op, &[first, second]);
+        self.call(op, [first, second]);
         self.policy.locked_rq = outer;
     }
 
     /// Call an operation without a run queue locked, if the policy has it; 0 if not.
-    pub fn op_unlocked(mut self, op: Op, args: &[u64]) -> u64 {
+    pub fn op_unlocked<const N: usize>(mut self, op: Op, args: [u64; N]) -> u64 {
         if !self.policy.has(op) {
             return 0;
         }

@@ -92,6 +92,7 @@ impl Handle {
     }
 
     /// The task to run next: higher classes, then sched_ext, then idle.
+    #[inline(always)]
     fn pick_next(mut self, cpu: CpuId, prev: TaskId) -> TaskId {
         if let Some(next) = self.pick_higher(cpu, prev) {
             return next;
@@ -238,6 +239,7 @@ impl Handle {
     }
 
     /// The class's put_prev_task.
+    #[inline]
     pub fn put_prev(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if self.is_idle_task(prev) {
             if !self.wrong(Mutation::LateUpdateIdle) {
@@ -305,6 +307,7 @@ impl Handle {
     }
 
     /// The class's set_next_task.
+    #[inline]
     pub fn set_next(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if self.is_idle_task(next) {
             return self.update_idle(cpu, true, true);
@@ -318,6 +321,7 @@ impl Handle {
         }
     }
 
+    #[inline]
     pub fn set_next_scx(mut self, cpu: CpuId, task: TaskId) {
         let ts = self.tasks.ts(task);
         if ts.scx.flags & TASK_QUEUED != 0 {

@@ -24,6 +24,9 @@ impl Handle {
         cpus_allowed: Option<&[u64]>,
         flags: u64,
     ) -> Option<CpuId> {
+        if self.nobody_idle() {
+            return None;
+        }
         let node = self.idle_node(prev);
         let own = self.masks.get(self.tasks.hot[task as usize].mask).words();
         let every = self.masks.get(MaskId::ALL).words();
@@ -136,11 +139,12 @@ impl Handle {
         node.iter().find(ok).or_else(|| mask.iter().find(ok))
     }
 
+    #[inline]
     fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {
         if self.policy.has(Op::SelectCpu) && !self.bypass {
             let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));
             let p = self.tasks.ptr(task) as u64;
-            let cpu = self.op_unlocked(Op::SelectCpu, &[p, prev as u64, wake_flags]) as i32;
+            let cpu = self.op_unlocked(Op::SelectCpu, [p, prev as u64, wake_flags]) as i32;
             self.dispatch.direct = outer;
             self.tasks.ts(task).scx.selected_cpu = cpu;
             let wrong = self.wrong(Mutation::LocalIsPrevCpu);

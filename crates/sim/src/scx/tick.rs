@@ -90,6 +90,7 @@ impl Handle {
         self.cpus[cpu as usize].tick_at = at;
     }
 
+    #[inline(always)]
     fn next_tick(self, cpu: CpuId) -> Nanos {
         let Some(class) = self.class_on(cpu) else {
             return NEVER;

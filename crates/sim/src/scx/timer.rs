@@ -156,7 +156,7 @@ impl Handle {
         let outer = self.policy.op.replace(Op::Timer);
         // SAFETY: map, key and value are the element's own.
         if let Err(trap) = unsafe { instance.call_func(callback, Op::Timer, &args) } {
-            self.trapped(Op::Timer, trap);
+            self.trapped(Op::Timer, Box::new(trap));
         }
         self.policy.op = outer;
         self.timers.list[index as usize].running = false;

@@ -45,6 +45,7 @@ impl Handle {
     }
 
     /// A task becomes runnable: choose a run queue, enqueue, preempt, do deferred work.
+    #[inline(always)]
     fn activate(mut self, task: TaskId, wake_flags: u64, enq_flags: u64, woken: bool) {
         let now = self.now;
         let outer = self.waking_ns;
@@ -233,7 +234,7 @@ impl Handle {
         let p = self.tasks.ptr(task) as u64;
         self.tasks.ts(task).scx.disallow = 0;
         let ret = self.with_args(args.get() as u64, size_of::<ScxInitTaskArgs>(), |k| {
-            k.op_unlocked(Op::InitTask, &[p, args.get() as u64])
+            k.op_unlocked(Op::InitTask, [p, args.get() as u64])
         }) as i32;
         if ret != 0 {
             let name = self.name_of(task);

@@ -3,7 +3,7 @@
 //! the VMs are known.
 pub mod recent;
 
-use crate::machine::Distance;
+use crate::machine::{Dense, Distance};
 use crate::workload::api::{Nanos, VmId};
 use berth_results::blame::Blame;
 use hdrhistogram::Histogram;
@@ -93,7 +93,7 @@ pub struct Pair {
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Per VM, then one entry for everything else.
-    pub vms: Vec<Counters>,
+    pub vms: Dense<Counters>,
     /// Histogram of each entry of `vms`, and its group (the host's threads: the number after the last).
     pair_of: Vec<u32>,
     group_of: Vec<u32>,
@@ -123,7 +123,7 @@ impl Stats {
         pair_of.push(own);
         let group_of = groups.iter().copied().chain([nr_groups]).collect();
         Stats {
-            vms: vec![Counters::default(); n + 1],
+            vms: vec![Counters::default(); n + 1].into(),
             pair_of,
             group_of,
             pairs: vec![Pair::default(); own as usize + 1],
@@ -136,7 +136,7 @@ impl Stats {
     /// Of a guest: one entry, no histograms.
     pub fn small() -> Self {
         Stats {
-            vms: vec![Counters::default()],
+            vms: vec![Counters::default()].into(),
             pair_of: Vec::new(),
             group_of: vec![0],
             pairs: Vec::new(),
@@ -215,9 +215,10 @@ impl Stats {
             return longest;
         };
         let pair = &mut self.pairs[*pair as usize];
-        pair.run_delay.record(ns);
+        let bucket = Times::bucket(ns.min(LONGEST));
+        pair.run_delay.counts[bucket] += 1;
         if woken {
-            pair.wakeup.record(ns);
+            pair.wakeup.counts[bucket] += 1;
         }
         longest
     }

@@ -69,7 +69,7 @@ kernel_fns! {
     fn scx_bpf_cpu_curr in ANY (k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return 0 }
         k.sync_to_last_tick(cpu as u32);
-        k.tasks.ptr(k.cpus[cpu as usize].curr) as u64
+        k.tasks.ptr(k.cpus[cpu as u32 as usize].curr) as u64
     }
     fn scx_bpf_cpu_rq in ANY (k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return 0 }

@@ -26,7 +26,8 @@ UEI_DEFINE(uei);
 #define MAX_ENTRIES 4096
 #define MAX_LABELS  16
 #define MAX_OPS	    32
-#define MAX_CPUS    8 /* whose bits masks are logged */
+#define MAX_CPUS    8	      /* whose bits masks are logged */
+#define MAX_AWAIT   (1 << 20) /* looks for what another CPU does; some 50 ms in the lab */
 
 enum op {
 	OP_SELECT_CPU = 1,
@@ -66,6 +67,10 @@ enum action {
 	ACT_CLAIM,	  /* claim idle CPU a; log whether it was idle */
 	ACT_PICK,	  /* pick an idle CPU for this thread, flags a; log it */
 	ACT_PULL, /* dispatch: label d, wherever it waits in queue a, to the local queue; slice b */
+	ACT_AWAIT, /* dispatch: wait until label d has been enqueued a times; log whether it was */
+	ACT_PICK_NODE, /* select_cpu: pick an idle CPU for this thread near node a, flags b; log it
+			*/
+	ACT_NOTE_NODE, /* select_cpu: log the masks of idle CPUs and cores of node a */
 };
 
 struct rule {
@@ -245,6 +250,34 @@ static void pull(u64 queue, u32 label, u64 slice)
 	}
 }
 
+static void note_node(int node)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask_node(node);
+	const struct cpumask *cores = scx_bpf_get_idle_smtmask_node(node);
+	u64 bits = mask_bits(idle) | mask_bits(cores) << MAX_CPUS;
+
+	scx_bpf_put_idle_cpumask(cores);
+	scx_bpf_put_idle_cpumask(idle);
+	record(OP_NOTE, 0, ACT_NOTE_NODE, bits, node);
+}
+
+/*
+ * Stay in this callback while another CPU gets something done. The kernel function in the loop is
+ * there for the simulator, where callbacks take no time: that other CPU acts in it.
+ */
+static void await_enqueues(u32 label, u32 nth)
+{
+	const volatile u32 *seen = &calls[OP_ENQUEUE][label & (MAX_LABELS - 1)];
+	u32 i;
+
+	bpf_for(i, 0, MAX_AWAIT) {
+		if (*seen >= nth)
+			break;
+		scx_bpf_dispatch_nr_slots();
+	}
+	record(OP_NOTE, label, ACT_AWAIT, *seen >= nth, 0);
+}
+
 s32 BPF_STRUCT_OPS(recorder_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	u32 label = label_of(p), nth, i;
@@ -296,6 +329,13 @@ s32 BPF_STRUCT_OPS(recorder_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		case ACT_NOTE:
 			note_queue(r->a);
 			break;
+		case ACT_PICK_NODE:
+			record(OP_NOTE, label, ACT_PICK_NODE,
+			       (u32)scx_bpf_pick_idle_cpu_node(p->cpus_ptr, r->a, r->b), r->a);
+			break;
+		case ACT_NOTE_NODE:
+			note_node(r->a);
+			break;
 		}
 	}
 	return cpu;
@@ -342,6 +382,19 @@ void BPF_STRUCT_OPS(recorder_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, QUEUE, slice_ns, enq_flags);
 }
 
+/* A mistake: a thread is moved while a run queue is locked that need not be its own. */
+void BPF_STRUCT_OPS(recorder_enqueue_moving, struct task_struct *p, u64 enq_flags)
+{
+	struct task_struct *q;
+
+	record(OP_ENQUEUE, label_of(p), enq_bits(enq_flags), slice_kind(p), scx_bpf_task_cpu(p));
+	bpf_for_each(scx_dsq, q, QUEUE, 0) {
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, q, SCX_DSQ_LOCAL, 0);
+		break;
+	}
+	scx_bpf_dsq_insert(p, QUEUE, slice_ns, enq_flags);
+}
+
 void BPF_STRUCT_OPS(recorder_dequeue, struct task_struct *p, u64 deq_flags)
 {
 	record(OP_DEQUEUE, label_of(p), deq_bits(deq_flags), 0, 0);
@@ -350,7 +403,7 @@ void BPF_STRUCT_OPS(recorder_dequeue, struct task_struct *p, u64 deq_flags)
 void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 {
 	u32 label = label_of(prev), nth, i;
-	u64 kind = 0, queued = 0, from = 0, who = 0, slice = 0;
+	u64 kind = 0, queued = 0, from = 0, who = 0, slice = 0, awaited = 0, times = 0;
 	bool ruled = false;
 
 	if (prev) {
@@ -382,6 +435,10 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 			who = r->d;
 			slice = r->b;
 			break;
+		case ACT_AWAIT: /* so is this */
+			awaited = r->d;
+			times = r->a;
+			break;
 		case ACT_SLICE:
 			if (prev)
 				scx_bpf_task_set_slice(prev, r->a);
@@ -396,6 +453,8 @@ void BPF_STRUCT_OPS(recorder_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (who)
 		pull(from, who, slice);
+	if (awaited)
+		await_enqueues(awaited, times);
 	if (!ruled)
 		scx_bpf_dsq_move_to_local(QUEUE, 0);
 }
@@ -430,8 +489,12 @@ void BPF_STRUCT_OPS(recorder_running, struct task_struct *p)
 	bpf_for(i, 0, nr_rules) {
 		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
 
-		if (applies(i, OP_RUNNING, label, nth) && r->action == ACT_NOTE)
+		if (!applies(i, OP_RUNNING, label, nth))
+			continue;
+		if (r->action == ACT_NOTE)
 			note_queue(r->a);
+		if (r->action == ACT_SLICE)
+			scx_bpf_task_set_slice(p, r->a);
 	}
 }
 
@@ -544,3 +607,5 @@ RECORDER_OPS(recorder_keep_idle, SCX_OPS_KEEP_BUILTIN_IDLE,
 	     .update_idle = (void *)recorder_update_idle);
 RECORDER_OPS(recorder_higher, 0, .cpu_acquire = (void *)recorder_cpu_acquire,
 	     .cpu_release = (void *)recorder_cpu_release);
+RECORDER_OPS(recorder_per_node, SCX_OPS_BUILTIN_IDLE_PER_NODE);
+RECORDER_OPS(recorder_moving, 0, .enqueue = (void *)recorder_enqueue_moving);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The real-kernel side: the cast as threads, the recorder loaded into the running kernel.
-use crate::log::{ENTRY_BYTES, Entry, Log};
+use crate::log::{ENTRY_BYTES, Entry, Log, REFUSED};
 use crate::recorder;
 use crate::row::{Actor, Do, Row};
 use berth_scx::{LoadOptions, Loaded, ScxError, Value};
@@ -135,6 +135,22 @@ impl Semaphore {
     }
 }
 
+/// Waits for the end of a thread, as joining one does.
+fn join(alive: &AtomicU32) {
+    while alive.load(Ordering::Acquire) == 1 {
+        // SAFETY: waits on a word that outlives the call; not private, because the kernel's wake is not.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                alive.as_ptr(),
+                libc::FUTEX_WAIT,
+                1,
+                std::ptr::null::<libc::timespec>(),
+            );
+        }
+    }
+}
+
 /// Iterations of the burn loop per microsecond.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed(u64);
@@ -166,6 +182,8 @@ struct Stage {
     semaphores: BTreeMap<char, Semaphore>,
     cast: BTreeMap<char, Actor>,
     tids: BTreeMap<char, AtomicI32>,
+    /// 1 until the thread has begun to exit: the kernel writes 0 there and wakes who waits.
+    alive: BTreeMap<char, AtomicU32>,
     speed: Speed,
     /// Threads that are set up.
     ready: AtomicU32,
@@ -215,11 +233,25 @@ impl Stage {
                 Do::AffinityOf(label, cpus) => {
                     set_affinity(self.tids[label].load(Ordering::Acquire), cpus)
                 }
+                Do::NiceDuring(label, n, us) => {
+                    spin(us * self.speed.0);
+                    let tid = self.tids[label].load(Ordering::Acquire);
+                    // SAFETY: plain numbers.
+                    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, *n) })
+                }
+                Do::Join(label) => {
+                    join(&self.alive[label]);
+                    Ok(())
+                }
                 Do::Ext(ext) => set_ext(*ext),
                 Do::Fork(label) => self.fork(actor, *label),
                 Do::Exit => {
-                    // SAFETY: ends this thread only; it owns nothing that others need.
-                    unsafe { libc::syscall(libc::SYS_exit, 0) };
+                    // SAFETY: the word outlives the thread; ends this thread only, which owns nothing that
+                    // others need.
+                    unsafe {
+                        libc::syscall(libc::SYS_set_tid_address, self.alive[&actor.label].as_ptr());
+                        libc::syscall(libc::SYS_exit, 0)
+                    };
                     Ok(())
                 }
             };
@@ -334,7 +366,16 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         row: row.name,
         source,
     };
-    let loaded = Loaded::load(object, &options(row)).map_err(load)?;
+    let loaded = match Loaded::load(object, &options(row)) {
+        Ok(loaded) => loaded,
+        Err(ScxError::Rejected { log, .. }) if row.refused_for.is_some_and(|f| log.contains(f)) => {
+            return Ok(Log {
+                exit: Some(REFUSED),
+                ..Log::default()
+            });
+        }
+        Err(e) => return Err(load(e)),
+    };
     let stage = Arc::new(Stage {
         semaphores: row
             .cast
@@ -346,6 +387,11 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
             .cast
             .iter()
             .map(|a| (a.label, AtomicI32::new(0)))
+            .collect(),
+        alive: row
+            .cast
+            .iter()
+            .map(|a| (a.label, AtomicU32::new(1)))
             .collect(),
         speed,
         ready: AtomicU32::new(0),

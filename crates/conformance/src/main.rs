@@ -102,7 +102,10 @@ fn compare(line: &str) -> Result<(), String> {
         };
         let result = sim::play(&row, &recorder, None)
             .map_err(|e| e.to_string())
-            .and_then(|log| log::compare(&row, &golden.log, &log).map_err(|e| e.to_string()));
+            .and_then(|log| {
+                log::compare(&row, &golden.log, &report::as_line(line, &log))
+                    .map_err(|e| e.to_string())
+            });
         different += u32::from(result.is_err());
         println!("{:<20} {}", row.name, result.err().unwrap_or("same".into()));
     }

@@ -23,6 +23,11 @@ pub enum Do {
     /// Nice value and CPUs of another member, whatever it is doing.
     NiceOf(Label, i32),
     AffinityOf(Label, &'static [u32]),
+    /// Nice value of another member so many microseconds from now, while another CPU waits for it in a callback
+    /// ([`Act::Await`]). In the simulator callbacks take no time: it happens when the callback waits for it.
+    NiceDuring(Label, i32, u64),
+    /// Wait for the end of this (forked) member: it wakes us in the middle of its exit.
+    Join(Label),
     /// Leave sched_ext (false) or join it (true).
     Ext(bool),
     /// Start this member of the cast (which must be marked [`Actor::forked`]).
@@ -120,9 +125,11 @@ pub const SLICE_INF: u64 = u64::MAX;
 /// Flags of an insert, as bits of our own (the kernel's differ between versions).
 pub const HEAD: u64 = 2;
 pub const PREEMPT: u64 = 4;
-/// Flags of a kick.
+/// Flags of a kick, and of the choice of a CPU on a node.
 pub const KICK_IDLE: u64 = 1;
 pub const KICK_PREEMPT: u64 = 2;
+pub const KICK_WAIT: u64 = 4;
+pub const PICK_IN_NODE: u64 = 2;
 
 /// What a rule does; see `enum action` of the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +147,9 @@ pub enum Act {
     Claim { cpu: u64 },
     Pick { flags: u64 },
     Pull { who: Label, queue: u64, slice: u64 },
+    Await { who: Label, enqueued: u64 },
+    PickNode { node: u64, flags: u64 },
+    NoteNode { node: u64 },
 }
 
 /// One rule of the recorder's script.
@@ -183,6 +193,9 @@ impl Rule {
             Act::Claim { cpu } => (11, [cpu, 0, 0, 0]),
             Act::Pick { flags } => (12, [flags, 0, 0, 0]),
             Act::Pull { who, queue, slice } => (13, [queue, slice, 0, label_number(who).into()]),
+            Act::Await { who, enqueued } => (14, [enqueued, 0, 0, label_number(who).into()]),
+            Act::PickNode { node, flags } => (15, [node, flags, 0, 0]),
+            Act::NoteNode { node } => (16, [node, 0, 0, 0]),
         };
         let mut bytes = [0; 40];
         bytes[..4].copy_from_slice(&[
@@ -280,6 +293,10 @@ pub struct Row {
     pub run_us: u64,
     /// The kernel is expected to eject the scheduler for what it does in this call: the log ends there.
     pub ejects: Option<(Op, Label)>,
+    /// Or it is expected to refuse to load it, naming this function.
+    pub refused_for: Option<&'static str>,
+    /// How long an interrupt to another CPU takes in the simulator, ns: long where a row is about waiting for one.
+    pub ipi_ns: u64,
     pub order: Order,
     /// Callbacks left out of the comparison.
     pub hide: Vec<Op>,

@@ -36,6 +36,8 @@ fn row(name: &'static str, machine: Machine, title: &'static str) -> Row {
         slice_ns: SLICE_DFL,
         run_us: 100_000,
         ejects: None,
+        refused_for: None,
+        ipi_ns: 0,
         order: if machine.cpus() == 1 {
             Order::Exact
         } else {
@@ -163,6 +165,12 @@ impl Row {
 
     fn ejected(mut self, op: Op, label: Label) -> Row {
         self.ejects = Some((op, label));
+        self
+    }
+
+    /// A kernel may refuse the policy at load for calling this function.
+    fn refused_for(mut self, function: &'static str) -> Row {
+        self.refused_for = Some(function);
         self
     }
 

@@ -23,6 +23,8 @@ const CURTAIN_NS: Nanos = 21_370_000;
 const GET_READY_NS: Nanos = 50_000;
 /// What the director does after it has woken, before the row begins.
 const DIRECTOR_NS: Nanos = 1000;
+/// What is left of a thread's exit after it has told those who wait for it.
+const EXIT_NS: Nanos = 10_000;
 /// Token of the director; members of the cast have their label's number.
 const DIRECTOR: u32 = 0;
 
@@ -62,6 +64,10 @@ struct Member {
     next_step: usize,
     semaphore: u32,
     waits: bool,
+    /// Whose end it waits for.
+    joins: Option<Label>,
+    /// It has begun to exit.
+    leaving: bool,
 }
 
 struct Cast {
@@ -89,6 +95,8 @@ impl Cast {
                 next_step: 0,
                 semaphore: 0,
                 waits: false,
+                joins: None,
+                leaving: false,
             }
         };
         let director = Actor {
@@ -142,6 +150,22 @@ impl Cast {
         }
     }
 
+    fn leaves(&self, label: Label) -> bool {
+        let member = self.members.get(&label_number(label).into());
+        member.is_some_and(|m| m.leaving)
+    }
+
+    /// Wakes those who wait for this member's end; was there anybody?
+    fn tell_joiners(&self, label: Label, ctx: &mut Ctx) -> bool {
+        let mut any = false;
+        for member in self.members.values().filter(|m| m.joins == Some(label)) {
+            if let Some(task) = member.task {
+                any |= ctx.wake(task);
+            }
+        }
+        any
+    }
+
     fn task(&self, label: Label) -> Option<TaskId> {
         self.members.get(&label_number(label).into())?.task
     }
@@ -188,6 +212,22 @@ impl Cast {
                     }
                     continue;
                 }
+                Do::NiceDuring(label, n, us) => {
+                    member.next_step += 1;
+                    if let Some(task) = self.task(label) {
+                        ctx.meanwhile(task, n);
+                    }
+                    return Action::Compute { ns: us * 1000 };
+                }
+                Do::Join(label) => {
+                    let gone = self.leaves(label);
+                    let Some(member) = self.members.get_mut(&token) else {
+                        return Action::Block;
+                    };
+                    member.joins = (!gone).then_some(label);
+                    done = gone;
+                    (!gone).then_some(Action::Block)
+                }
                 Do::Nice(n) => Some(Action::SetNice(n)),
                 Do::Affinity(cpus) => Some(Action::SetAffinity(self.masks[cpus])),
                 Do::Ext(true) => Some(Action::SetClass(SchedClass::Ext)),
@@ -201,7 +241,16 @@ impl Cast {
                     let spec = self.spec(token, &child.actor, SchedClass::Ext);
                     return Action::Fork(Box::new(spec));
                 }
-                Do::Exit => Some(Action::Exit),
+                Do::Exit if member.leaving => Some(Action::Exit),
+                Do::Exit => {
+                    member.leaving = true;
+                    let label = member.actor.label;
+                    ctx.exiting();
+                    if self.tell_joiners(label, ctx) {
+                        return Action::Compute { ns: EXIT_NS };
+                    }
+                    Some(Action::Exit)
+                }
                 // The machine was told beforehand.
                 Do::Online(..) => None,
             };
@@ -332,6 +381,7 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
     });
     spec.hz = Hz::Ticks(250);
     spec.mutation = mutation;
+    spec.cost.wake_ipi_ns = row.ipi_ns;
     spec.hotplug = hotplug(row);
     let mut config = InstanceConfig::new(cpus);
     config

@@ -190,6 +190,7 @@ pub(crate) fn prepare_ops(
         });
     }
     let hotplug_seq = sysfs::hotplug_seq()?;
+    let mut chosen_name = None;
     for mut map in open.maps_mut() {
         if map.map_type() != MapType::StructOps {
             continue;
@@ -231,9 +232,9 @@ pub(crate) fn prepare_ops(
             .and_then(|m| data.get(m.offset..m.offset + m.size))
             .unwrap_or_default();
         let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
-        return Ok(String::from_utf8_lossy(&text[..end]).into_owned());
+        chosen_name = Some(String::from_utf8_lossy(&text[..end]).into_owned());
     }
-    Err(ScxError::NoOps)
+    chosen_name.ok_or(ScxError::NoOps)
 }
 
 /// Turns off the programs that this kernel cannot load or that Berth has no use for.

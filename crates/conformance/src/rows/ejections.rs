@@ -49,6 +49,17 @@ pub(super) fn ejections() -> Vec<Row> {
         .ejected(Op::Enqueue, 'A')
         .span((Op::Enqueue, 'A', 1), (Op::Exit, '-'), 2100 * MS, 3200 * MS),
         row(
+            "31b-enqueue",
+            ONE,
+            "dsq_move in enqueue is not accepted: newer kernels refuse the policy, older ones eject it",
+        )
+        .ops("recorder_moving")
+        .actor('A', burn(1000))
+        .actor('B', burn(1000))
+        .wakes("AB")
+        .ejected(Op::Enqueue, 'B')
+        .refused_for("scx_bpf_dsq_move"),
+        row(
             "40-unknown-queue",
             ONE,
             "An insert into a queue that does not exist ejects",

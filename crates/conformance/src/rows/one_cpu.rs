@@ -469,6 +469,43 @@ pub(super) fn one_cpu() -> Vec<Row> {
         .wakes("F")
         .then(Do::Sleep(500)),
         row(
+            "23-release-stays",
+            ONE,
+            "cpu_release once until a dispatch pass, even if a sched_ext task has run meanwhile",
+        )
+        .ops("recorder_higher")
+        .show(Op::CpuAcquire)
+        .show(Op::CpuRelease)
+        .actor('A', burn(6000))
+        // F takes the CPU from A and becomes a sched_ext task on it, without having been chosen; G, which
+        // waits, takes the CPU from F.
+        .fair(
+            'F',
+            vec![
+                Do::Burn(500),
+                Do::Post('G'),
+                Do::Burn(500),
+                Do::Ext(true),
+                Do::Burn(500),
+            ],
+        )
+        .fair('G', burn(6000))
+        // F has the CPU for no time at all in the simulator, and for next to none in the kernel.
+        .on(Op::Running, 'F', 0, Act::Slice { ns: SLICE_INF })
+        .wakes("A")
+        .then(Do::Sleep(2000))
+        .wakes("F"),
+        row(
+            "25-exiting",
+            ONE,
+            "A task preempted in the middle of its exit goes to the local queue, without enqueue",
+        )
+        .actor('A', vec![Do::Fork('C'), Do::Burn(1000)])
+        .child('C', vec![Do::Burn(1000), Do::Exit])
+        .actor('B', vec![Do::Burn(300), Do::Join('C'), Do::Burn(1000)])
+        .on(Op::Enqueue, 'B', 2, insert(LOCAL).with_flags(PREEMPT))
+        .wakes("BA"),
+        row(
             "39-events",
             ONE,
             "Keeping the last task and giving default slices are counted",

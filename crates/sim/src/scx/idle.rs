@@ -166,7 +166,8 @@ impl Handle {
         if let Some(cpu) = self.pick_idle_in_node(allowed, node, flags) {
             return Some(cpu);
         }
-        let node = node.filter(|_| flags & PICK_IDLE_IN_NODE == 0)?;
+        let stay = flags & PICK_IDLE_IN_NODE != 0 && !self.wrong(Mutation::LeavesNode);
+        let node = node.filter(|_| !stay)?;
         // All other nodes are equally far: the machine has no distance matrix yet.
         (0..self.topo.nr_nodes())
             .filter(|n| *n != node)

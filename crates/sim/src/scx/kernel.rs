@@ -194,6 +194,8 @@ pub struct Kernel {
     pub sink: Option<crate::trace::SharedSink>,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
     pub seed: u64,
+    /// [`crate::workload::api::Ctx::meanwhile`]: CPU, task, nice value.
+    pub meanwhile: Option<(CpuId, TaskId, i32)>,
     /// Set from outside to end the run early.
     pub cancel: Option<&'static AtomicBool>,
 }
@@ -321,6 +323,7 @@ impl Kernel {
             ahead: false,
             hotplug: spec.hotplug.clone(),
             seed: spec.seed,
+            meanwhile: None,
             cancel: None,
             topo,
             cpus: cpus.into(),
@@ -476,6 +479,24 @@ impl Handle {
         self.now = now;
         self.exec = cpu;
         self.policy.set_clock(now, cpu);
+    }
+
+    /// What another CPU does in the middle of the operation in progress (tests of the kernel model only).
+    #[cold]
+    pub fn race(mut self) {
+        let Some((cpu, task, nice)) = self.meanwhile.take() else {
+            return;
+        };
+        let (exec, rq, op) = (
+            self.exec,
+            self.policy.locked_rq.take(),
+            self.policy.op.take(),
+        );
+        self.begin(self.now, cpu);
+        self.set_nice(task, nice);
+        self.begin(self.now, exec);
+        self.policy.locked_rq = rq;
+        self.policy.op = op;
     }
 
     /// Put the CPU's next event into the queue.

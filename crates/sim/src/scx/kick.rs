@@ -188,7 +188,7 @@ impl Handle {
             if preempt {
                 self.tasks.ts(curr).scx.slice = 0;
             }
-            if wait && cpu as usize != exec {
+            if wait && cpu as usize != exec && !self.wrong(Mutation::NoKickWait) {
                 if self.cpus[exec].waits_for.is_empty() {
                     self.kicks.waiting += 1;
                 }

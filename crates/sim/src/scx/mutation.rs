@@ -80,6 +80,8 @@ mutations! {
     WakeOnWakee = "26",
     /// Picking an idle CPU does not clear its bit until a task runs there.
     NoClaim = "27",
+    /// A search for an idle CPU in one node alone goes on in the others.
+    LeavesNode = "27",
     /// A core's bits stay set while one of its CPUs is claimed.
     SmtBitsStay = "28",
     /// The default choice always takes the lowest idle CPU.
@@ -88,6 +90,8 @@ mutations! {
     LateUpdateIdle = "30",
     /// A kick acts inside the callback that asks for it.
     InlineKick = "31",
+    /// KICK_WAIT does not wait.
+    NoKickWait = "31",
     /// dsq_move is accepted in any operation.
     MoveAnywhere = "31b",
     /// A property change of the running task goes through enqueue.

@@ -12,6 +12,7 @@
 //! it, checked in the same call of `next` (there are no lost wake-ups because nothing runs in between).
 use crate::machine::MaskId;
 use crate::scx::Handle;
+use crate::scx::consts::PF_EXITING;
 use std::collections::BTreeMap;
 
 /// Nanoseconds since the machine started.
@@ -335,6 +336,31 @@ impl Ctx {
     /// Kill a task: it is woken if asleep, and exits when it next runs, without being asked.
     pub fn kill(&mut self, task: TaskId) {
         self.k.kill_task(task, self.cpu);
+    }
+
+    /// CPU time a living task of this machine has had so far, ns.
+    pub(crate) fn ran(&self, task: TaskId) -> Nanos {
+        let hot = &self.k.tasks.hot[task as usize];
+        let cpu = &self.k.cpus[hot.cpu as usize];
+        let now = if cpu.curr == task {
+            self.k.now - cpu.since
+        } else {
+            0
+        };
+        hot.runtime + now
+    }
+
+    /// The running task has begun to exit (PF_EXITING); what it does until [`Action::Exit`] is part of that.
+    pub fn exiting(&mut self) {
+        let task = self.k.cpus[self.cpu as usize].curr;
+        self.k.tasks.ts(task).flags |= PF_EXITING;
+    }
+
+    /// For tests of the kernel model: another task's nice value is changed by this CPU while another one is in
+    /// the middle of ops.dispatch, at its next call of `scx_bpf_dispatch_nr_slots`. Callbacks take no time, so
+    /// that nothing else can come in between.
+    pub fn meanwhile(&mut self, task: TaskId, nice: i32) {
+        self.k.meanwhile = Some((self.cpu, task, nice));
     }
 
     /// Change another task's nice value (-20..=19), whatever it is doing, as `setpriority` does.

@@ -5,7 +5,7 @@ use crate::machine::task::NONE;
 use crate::scx::consts::*;
 use crate::scx::dsq::Cursor;
 use crate::scx::kernel::Handle;
-use crate::scx::mutation::Mutation;
+use crate::scx::mutation::{MUTATIONS, Mutation};
 use crate::workload::api::TaskId;
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxBpfDsqInsertVtimeArgs;
@@ -169,6 +169,9 @@ kernel_fns! {
         }
     }
     fn scx_bpf_dispatch_nr_slots in DISPATCH (k) {
+        if MUTATIONS {
+            k.race();
+        }
         k.policy.max_batch as u64 - k.dispatch.buffer.len() as u64
     }
     fn scx_bpf_dispatch_cancel in DISPATCH (k) {

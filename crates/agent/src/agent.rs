@@ -269,6 +269,19 @@ impl Agent {
         self.keeper.set_rules(rules);
     }
 
+    /// How long a thread may be starved from now on; none: for ever.
+    pub fn set_stall_limit(&mut self, limit: Option<Duration>) {
+        self.stall_limit = limit;
+        if let Some(acting) = &mut self.acting {
+            acting.wire = Tripwire::new(self.root.clone(), limit.unwrap_or(Duration::MAX));
+        }
+    }
+
+    /// Why no policy, or not the wanted one, is loaded.
+    pub fn set_trouble(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
     /// Looks after everything once: VMs and threads that came and went, what the kernel says of the policy, stalls.
     ///
     /// # Errors

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Acting on a host: a policy schedules its VMs, and knows who they are.
 //!
+//! [`daemon`] is its process, [`config`] what it is told by a file, [`control`] by commands.
 //! [`keeper`] follows discovery and keeps the policy's identity maps right ([`register`]); [`agent`] loads, changes,
 //! switches and unloads policies and watches that nobody is starved ([`tripwire`]); [`obstacles`] says what stands in the
 //! way. The lab tells its policies who the threads are by the same [`register`] and [`keeper`].
 pub mod agent;
+pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod describe;
 pub mod keeper;
 pub mod obstacles;
 pub mod partial;
 pub mod register;
 pub mod rules;
+pub mod signals;
 pub mod tripwire;

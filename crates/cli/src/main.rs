@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The `berth` command: one file per verb, no logic of its own.
+#[cfg(feature = "kernel")]
+mod agent;
 mod calibrate;
 mod combinations;
 mod compare;
@@ -56,6 +58,18 @@ enum Verb {
     /// Runs a scenario's load on this machine, under the scheduler that is running
     #[cfg(feature = "kernel")]
     Host(host::Args),
+    /// Loads a policy: it schedules this host's virtual machines
+    #[cfg(feature = "kernel")]
+    Start(agent::StartArgs),
+    /// Unloads it: back to the kernel's own scheduler
+    #[cfg(feature = "kernel")]
+    Stop(agent::StopArgs),
+    /// What Berth does on this host
+    #[cfg(feature = "kernel")]
+    Status(agent::StatusArgs),
+    /// Looks after this host, by a configuration
+    #[cfg(feature = "kernel")]
+    Daemon(agent::DaemonArgs),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// Kept results, shown again
@@ -87,6 +101,14 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Host(args) => host::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Start(args) => agent::start(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Stop(args) => agent::stop(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Status(args) => agent::status(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Daemon(args) => agent::run_daemon(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),

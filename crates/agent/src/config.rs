@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The daemon's configuration: a TOML file. What is wrong with it is said with file, line and key.
+//!
+//! ```toml
+//! mode = "act"                # default "observe": nothing is scheduled
+//! policy = "vmfair"           # a shipped policy, or a .bpf.c or .bpf.o file
+//! only = ["web*"]             # only these VMs have a class; the others get their share
+//! stall_ms = 500              # how long a thread may be starved before the policy is unloaded; 0: never looked at
+//!
+//! [set]                       # parameters of the policy
+//! slice_us = 2000
+//!
+//! [[vm]]                      # what is known of VMs beforehand; the first that fits counts
+//! name = "web*"
+//! class = "latency"
+//! ```
+use crate::rules::{self, Rule, Rules};
+use crate::tripwire::LIMIT;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml_edit::{Document, Item, Table, Value};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Observe,
+    Act,
+}
+
+/// Which policy, as an operator names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    pub policy: String,
+    pub preset: Option<String>,
+    /// Parameters as written.
+    pub set: BTreeMap<String, String>,
+    /// Only the named VMs' threads are given to it; the rest stays with the kernel's own scheduler.
+    pub partial: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub mode: Mode,
+    /// Always there if the mode is to act.
+    pub choice: Option<Choice>,
+    pub rules: Rules,
+    /// None: stalls are not looked for.
+    pub stall: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            mode: Mode::Observe,
+            choice: None,
+            rules: Rules::default(),
+            stall: Some(LIMIT),
+        }
+    }
+}
+
+/// Something is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}: {}{what}", file.display(), key.as_ref().map_or(String::new(), |k| format!("{k}: ")))]
+pub struct ConfigError {
+    pub file: PathBuf,
+    /// From 1; 0 if the file cannot be read at all.
+    pub line: usize,
+    pub key: Option<String>,
+    pub what: String,
+}
+
+const KEYS: [&str; 8] = [
+    "mode", "policy", "preset", "only", "partial", "stall_ms", "set", "vm",
+];
+const VM_KEYS: [&str; 3] = ["name", "class", "io_vcpus"];
+/// Longest stall that makes sense: the kernel's own watchdog comes then.
+const STALL_MS: std::ops::RangeInclusive<i64> = 0..=30_000;
+
+/// Reads the file.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read(file: &Path) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(file).map_err(|e| ConfigError {
+        file: file.into(),
+        line: 0,
+        key: None,
+        what: format!("cannot be read: {e}"),
+    })?;
+    parse(file, &text)
+}
+
+/// Reads a text; `file` is for errors.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
+    let reader = Reader { file, text };
+    let document = Document::parse(text).map_err(|e| {
+        let at = e.span().map_or(0, |s| s.start);
+        reader.wrong(at, None, e.message().trim().replace('\n', "; "))
+    })?;
+    reader.config(document.as_table())
+}
+
+struct Reader<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+type Read<T> = Result<T, ConfigError>;
+
+impl Reader<'_> {
+    fn wrong(&self, at: usize, key: Option<&str>, what: impl Into<String>) -> ConfigError {
+        let before = self
+            .text
+            .get(..at.min(self.text.len()))
+            .unwrap_or(self.text);
+        ConfigError {
+            file: self.file.into(),
+            line: before.bytes().filter(|b| *b == b'\n').count() + 1,
+            key: key.map(String::from),
+            what: what.into(),
+        }
+    }
+
+    fn config(&self, table: &Table) -> Read<Config> {
+        self.known(table, &KEYS, "")?;
+        let mut config = Config::default();
+        let mut act_at = 0;
+        if let Some((mode, at)) = self.string(table, "mode")? {
+            act_at = at;
+            config.mode = match mode.as_str() {
+                "observe" => Mode::Observe,
+                "act" => Mode::Act,
+                _ => return Err(self.wrong(at, Some("mode"), "\"observe\" or \"act\"")),
+            };
+        }
+        let mut choice = Choice::default();
+        let policy = self.string(table, "policy")?;
+        if let Some((preset, _)) = self.string(table, "preset")? {
+            choice.preset = Some(preset);
+        }
+        if let Some((on, _)) = self.get(table, "partial", "true or false", |v| v.as_bool())? {
+            choice.partial = on;
+        }
+        choice.set = self.parameters(table)?;
+        match policy {
+            Some((name, at)) if name.trim().is_empty() => {
+                return Err(self.wrong(at, Some("policy"), "it has no name"));
+            }
+            Some((name, _)) => {
+                choice.policy = name;
+                config.choice = Some(choice);
+            }
+            None if config.mode == Mode::Act => {
+                return Err(self.wrong(act_at, Some("policy"), "missing: act with which?"));
+            }
+            None => {}
+        }
+        if let Some((ms, at)) = self.get(table, "stall_ms", "a whole number", |v| v.as_integer())? {
+            if !STALL_MS.contains(&ms) {
+                return Err(self.wrong(at, Some("stall_ms"), "0 to 30000"));
+            }
+            config.stall = (ms > 0).then(|| Duration::from_millis(ms.unsigned_abs()));
+        }
+        config.rules.only = self.names(table)?;
+        config.rules.vms = self.vms(table)?;
+        Ok(config)
+    }
+
+    fn known(&self, table: &Table, keys: &[&str], prefix: &str) -> Read<()> {
+        for (key, item) in table {
+            if !keys.contains(&key) {
+                let at = table.key(key).and_then(|k| k.span()).or(item.span());
+                let what = format!("there is no such key; there are {}", keys.join(", "));
+                let shown = format!("{prefix}{key}");
+                return Err(self.wrong(at.map_or(0, |s| s.start), Some(&shown), what));
+            }
+        }
+        Ok(())
+    }
+
+    fn get<T>(
+        &self,
+        table: &Table,
+        key: &str,
+        wanted: &str,
+        take: impl Fn(&Value) -> Option<T>,
+    ) -> Read<Option<(T, usize)>> {
+        let Some(item) = table.get(key) else {
+            return Ok(None);
+        };
+        let at = item.span().map_or(0, |s| s.start);
+        match item.as_value().and_then(take) {
+            Some(value) => Ok(Some((value, at))),
+            None => Err(self.wrong(at, Some(key), format!("{wanted}, not {}", item.type_name()))),
+        }
+    }
+
+    fn string(&self, table: &Table, key: &str) -> Read<Option<(String, usize)>> {
+        self.get(table, key, "a string", |v| v.as_str().map(String::from))
+    }
+
+    fn names(&self, table: &Table) -> Read<Vec<String>> {
+        let list = self.get(table, "only", "a list of names", |v| v.as_array().cloned())?;
+        let Some((list, at)) = list else {
+            return Ok(Vec::new());
+        };
+        let name = |v: &Value| match v.as_str() {
+            Some(name) if !name.is_empty() => Ok(name.to_string()),
+            _ => Err(self.wrong(at, Some("only"), "a list of names, such as [\"web*\"]")),
+        };
+        let names: Vec<String> = list.iter().map(name).collect::<Read<_>>()?;
+        match names.is_empty() {
+            true => Err(self.wrong(
+                at,
+                Some("only"),
+                "names no VM; without the key it is all of them",
+            )),
+            false => Ok(names),
+        }
+    }
+
+    fn parameters(&self, table: &Table) -> Read<BTreeMap<String, String>> {
+        let Some(item) = table.get("set") else {
+            return Ok(BTreeMap::new());
+        };
+        let at = item.span().map_or(0, |s| s.start);
+        let Some(set) = item.as_table_like() else {
+            return Err(self.wrong(at, Some("set"), "a table of parameters"));
+        };
+        let mut all = BTreeMap::new();
+        for (name, item) in set.iter() {
+            let text = match item.as_value() {
+                Some(Value::String(s)) => s.value().clone(),
+                Some(Value::Integer(i)) => i.value().to_string(),
+                Some(Value::Float(f)) => f.value().to_string(),
+                Some(Value::Boolean(b)) => b.value().to_string(),
+                _ => {
+                    let at = item.span().map_or(at, |s| s.start);
+                    return Err(self.wrong(
+                        at,
+                        Some(&format!("set.{name}")),
+                        "a number or a string",
+                    ));
+                }
+            };
+            all.insert(name.to_string(), text);
+        }
+        Ok(all)
+    }
+
+    fn vms(&self, table: &Table) -> Read<Vec<Rule>> {
+        let Some(item) = table.get("vm") else {
+            return Ok(Vec::new());
+        };
+        let at = item.span().map_or(0, |s| s.start);
+        let Item::ArrayOfTables(list) = item else {
+            return Err(self.wrong(at, Some("vm"), "[[vm]] tables"));
+        };
+        list.iter().map(|vm| self.vm(vm)).collect()
+    }
+
+    fn vm(&self, table: &Table) -> Read<Rule> {
+        self.known(table, &VM_KEYS, "vm.")?;
+        let start = table.span().map_or(0, |s| s.start);
+        let Some((name, _)) = self.string(table, "name")? else {
+            return Err(self.wrong(start, Some("vm.name"), "missing: which VMs?"));
+        };
+        let class = self.string(table, "class")?;
+        if let Some((word, at)) = &class
+            && rules::class(word).is_none()
+        {
+            let what = "\"latency\", \"batch\" or \"mixed\"";
+            return Err(self.wrong(*at, Some("vm.class"), what));
+        }
+        let io_vcpus = self.get(table, "io_vcpus", "a whole number", |v| v.as_integer())?;
+        let io_vcpus = match io_vcpus {
+            None => 0,
+            Some((n, at)) => u32::try_from(n)
+                .map_err(|_| self.wrong(at, Some("vm.io_vcpus"), "a number of vCPUs"))?,
+        };
+        Ok(Rule {
+            name,
+            class: class.map(|c| c.0),
+            io_vcpus,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Config, String> {
+        parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn all_keys() {
+        let text = "mode = \"act\"\npolicy = \"vmfair\"\npreset = \"x\"\nonly = [\"web*\", \"db\"]\nstall_ms = 0\npartial = true\n\
+                    [set]\nslice_us = 2000\npreempt = false\n[[vm]]\nname = \"db\"\nclass = \"mixed\"\nio_vcpus = 2\n";
+        let config = parsed(text).unwrap();
+        assert_eq!(config.mode, Mode::Act);
+        let choice = config.choice.unwrap();
+        assert_eq!(
+            (choice.policy.as_str(), choice.preset.as_deref()),
+            ("vmfair", Some("x"))
+        );
+        assert_eq!(choice.set["slice_us"], "2000");
+        assert_eq!(choice.set["preempt"], "false");
+        assert!(choice.partial);
+        assert_eq!(config.stall, None);
+        assert_eq!(config.rules.only, ["web*", "db"]);
+        assert_eq!(
+            (
+                config.rules.vms[0].io_vcpus,
+                config.rules.vms[0].class.as_deref()
+            ),
+            (2, Some("mixed"))
+        );
+        assert_eq!(parsed("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_line_and_key() {
+        for (text, said) in [
+            ("mode = \"act\"\n", "c.toml:1: policy: missing"),
+            (
+                "\nmode = \"on\"\n",
+                "c.toml:2: mode: \"observe\" or \"act\"",
+            ),
+            ("mode = 1", "c.toml:1: mode: a string, not integer"),
+            ("\n\nmodes = 1", "c.toml:3: modes: there is no such key"),
+            (
+                "only = \"web\"",
+                "c.toml:1: only: a list of names, not string",
+            ),
+            ("only = []", "c.toml:1: only: names no VM"),
+            ("only = [1]", "c.toml:1: only: a list of names, such as"),
+            ("stall_ms = -1", "c.toml:1: stall_ms: 0 to 30000"),
+            ("policy = \" \"", "c.toml:1: policy: it has no name"),
+            ("[set]\n\na = [1]", "c.toml:3: set.a: a number or a string"),
+            ("set = 1", "c.toml:1: set: a table"),
+            ("vm = 1", "c.toml:1: vm: [[vm]] tables"),
+            (
+                "mode = \"observe\"\n[[vm]]\nclass = \"batch\"",
+                "c.toml:2: vm.name: missing",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nclass = \"fast\"",
+                "c.toml:3: vm.class: \"latency\"",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nio_vcpus = -1",
+                "c.toml:3: vm.io_vcpus: a number",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nweight = 1",
+                "c.toml:3: vm.weight: there is no such key",
+            ),
+            ("a = \n", "c.toml:1: "),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.starts_with(said), "{text:?}: {error}");
+        }
+        let none = read(Path::new("/no/such.toml")).unwrap_err();
+        assert!(none.to_string().contains("cannot be read"));
+    }
+}

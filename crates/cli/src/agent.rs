@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth start`, `stop`, `status`, `daemon`: acting on this host.
+use crate::exit::{Done, Failure};
+use crate::{output, policies};
+use berth_agent::agent::{Policy, Started, Status};
+use berth_agent::config::{self, Choice};
+use berth_agent::control::{self, Answer, Kind, Request};
+use berth_agent::daemon::{self, DaemonError, Options};
+use berth_agent::rules::{Rule, Rules};
+use berth_agent::{keeper, signals};
+use berth_host::root::Root;
+use berth_scenario::model::Arm;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The daemon's configuration, if none is named.
+const CONFIG: &str = "/etc/berth/config.toml";
+/// How long the agent may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(clap::Args)]
+pub struct SocketOption {
+    /// The agent's control socket
+    #[arg(long, value_name = "PATH", default_value = control::SOCKET, hide_default_value = true)]
+    socket: PathBuf,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = START_EXAMPLES)]
+pub struct StartArgs {
+    /// A shipped policy (berth policy list), or a .bpf.c or .bpf.o file
+    policy: String,
+
+    /// A parameter of the policy: NAME=VALUE (berth policy show POLICY)
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+
+    /// Values for all parameters, by name
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+
+    /// Only these VMs have a class; `*` stands for any text [default: all]
+    #[arg(long, value_name = "VM,VM", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// What a VM does: NAME=latency, batch or mixed; `*` stands for any text
+    #[arg(long, value_name = "VM=CLASS")]
+    class: Vec<String>,
+
+    /// Give the policy only the threads of the VMs in --only; all else stays with the kernel's own scheduler,
+    /// which goes first: where other threads want all CPUs, these VMs wait
+    #[arg(long)]
+    partial: bool,
+
+    /// What is loaded now, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    agent: SocketOption,
+}
+
+const START_EXAMPLES: &str = "Examples:
+  berth start vmfair --class 'web*=latency'      every ordinary thread of this host is scheduled by vmfair
+  berth start vmfair --set slice_us=2000         the same with another slice; once more changes what runs
+  berth stop                                     back to the kernel's own scheduler
+
+A process of its own holds the policy; if it ends, however it ends, the kernel takes its own scheduler back. Where
+`berth daemon` runs, that holds it. Another policy in place of a running one: the old one stays if the new is refused.
+Exit status: 0 it is loaded, 2 wrong usage or this host does not allow it, 3 the kernel refused the policy.";
+
+#[derive(clap::Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    agent: SocketOption,
+}
+
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    agent: SocketOption,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = DAEMON_EXAMPLES)]
+pub struct DaemonArgs {
+    /// Configuration [default: /etc/berth/config.toml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only check the configuration
+    #[arg(long)]
+    check: bool,
+
+    /// End when the policy is unloaded
+    #[arg(long, hide = true)]
+    held: bool,
+
+    #[command(flatten)]
+    agent: SocketOption,
+}
+
+const DAEMON_EXAMPLES: &str =
+    "Without a configuration, or with mode = \"observe\", nothing is scheduled. A configuration:
+  mode = \"act\"
+  policy = \"vmfair\"
+  only = [\"web*\"]          # only these have a class, the others get their share
+  [[vm]]
+  name = \"web*\"
+  class = \"latency\"
+SIGHUP reads it again; the running one stays if it is wrong. SIGTERM unloads the policy and ends.
+Exit status: 0 ended when asked, 2 wrong usage or configuration, 3 it cannot go on.";
+
+pub fn start(args: &StartArgs) -> Done {
+    let choice = Choice {
+        policy: args.policy.clone(),
+        preset: args.preset.clone(),
+        set: parameters(&args.set)?,
+        partial: args.partial,
+    };
+    if args.partial && args.only.is_empty() {
+        return Err(Failure::Input("--partial needs --only: which VMs?".into()));
+    }
+    let policy = resolve(&choice)?;
+    let rules = Rules {
+        only: args.only.clone(),
+        vms: args
+            .class
+            .iter()
+            .map(|c| rule(c))
+            .collect::<Result<_, _>>()?,
+    };
+    let socket = &args.agent.socket;
+    let object = policy.object.clone();
+    let request = Request::Start {
+        object_bytes: object.len() as u64,
+        policy: Box::new(policy),
+        rules: (rules != Rules::default()).then_some(rules),
+    };
+    if !listening(socket) {
+        hold(socket)?;
+    }
+    let answer = control::ask(socket, &request, &object).map_err(|e| gone(socket, &e))?;
+    let answer = done(answer)?;
+    if args.json {
+        return output::json(&answer.status);
+    }
+    let name = &args.policy;
+    let said = match answer.started {
+        Some(Started::Changed) => format!("{name}: parameters changed while it runs"),
+        Some(Started::Switched) => {
+            format!("{name} schedules this host now, in place of what was loaded before")
+        }
+        _ => format!("{name} schedules this host now"),
+    };
+    output::print(&format!("{said}\n"));
+    if let Some(status) = &answer.status {
+        output::print(&text(status));
+    }
+    output::print("\n  Stop     berth stop\n  Look     berth status\n");
+    Ok(())
+}
+
+pub fn stop(args: &StopArgs) -> Done {
+    let socket = &args.agent.socket;
+    if !listening(socket) {
+        output::print("nothing to stop: no agent of Berth is running\n");
+        return Ok(());
+    }
+    let answer = control::ask(socket, &Request::Stop, &[]).map_err(|e| gone(socket, &e))?;
+    match done(answer)?.stopped {
+        Some(name) => output::print(&format!(
+            "{name} is unloaded; the kernel's own scheduler has taken over\n"
+        )),
+        None => output::print("nothing to stop: no policy of Berth is loaded\n"),
+    }
+    Ok(())
+}
+
+pub fn status(args: &StatusArgs) -> Done {
+    let socket = &args.agent.socket;
+    let answer = match listening(socket) {
+        true => Some(done(
+            control::ask(socket, &Request::Status, &[]).map_err(|e| gone(socket, &e))?,
+        )?),
+        false => None,
+    };
+    let status = answer.and_then(|a| a.status);
+    if args.json {
+        return output::json(&status);
+    }
+    match status {
+        Some(status) => output::print(&text(&status)),
+        None => {
+            let scheduler = berth_host::machine::Machine::read(&Root::live()).scheduler;
+            output::print(&format!(
+                "no agent of Berth is running; scheduler {}\n",
+                scheduler.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub fn run_daemon(args: &DaemonArgs) -> Done {
+    let usual = Path::new(CONFIG);
+    let config = args
+        .config
+        .clone()
+        .or_else(|| (!args.held && usual.exists()).then(|| usual.into()));
+    if args.check {
+        let Some(file) = config else {
+            return Err(Failure::Input(format!(
+                "there is no {CONFIG}; name one with --config"
+            )));
+        };
+        let config = config::read(&file).map_err(|e| Failure::Input(e.to_string()))?;
+        if let Some(choice) = &config.choice {
+            resolve(choice)?;
+        }
+        output::print(&format!("ok   {}\n", file.display()));
+        return Ok(());
+    }
+    let resolve = |choice: &Choice| match resolve(choice) {
+        Ok(policy) => Ok(policy),
+        Err(Failure::Input(why) | Failure::Run(why)) => Err(why),
+        Err(_) => Err("interrupted".into()),
+    };
+    let options = Options {
+        root: Root::live(),
+        socket: args.agent.socket.clone(),
+        config,
+        ends_with_policy: args.held,
+        resolve: &resolve,
+        classes: &keeper::no_classes,
+        say: &|line| eprintln!("berth: {line}"),
+    };
+    daemon::run(&options, signals::take()).map_err(|e| match e {
+        DaemonError::Config(_) | DaemonError::Socket { .. } => Failure::Input(e.to_string()),
+        DaemonError::Agent(_) => Failure::Run(e.to_string()),
+    })
+}
+
+/// `NAME=VALUE`, also as scenarios write it: `policy.NAME=VALUE`.
+fn parameters(set: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let one = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            let name = name.trim();
+            let name = name.strip_prefix("policy.").unwrap_or(name);
+            Ok((name.to_string(), value.trim().to_string()))
+        }
+        _ => Err(Failure::Input(format!(
+            "--set {text}: NAME=VALUE, such as slice_us=2000"
+        ))),
+    };
+    set.iter().map(one).collect()
+}
+
+fn rule(text: &str) -> Result<Rule, Failure> {
+    match text.split_once('=') {
+        Some((name, class)) if !name.is_empty() && berth_agent::rules::class(class).is_some() => {
+            Ok(Rule {
+                name: name.into(),
+                class: Some(class.into()),
+                io_vcpus: 0,
+            })
+        }
+        _ => Err(Failure::Input(format!(
+            "--class {text}: VM=latency, VM=batch or VM=mixed"
+        ))),
+    }
+}
+
+/// The object and the checked parameters of a policy.
+fn resolve(choice: &Choice) -> Result<Policy, Failure> {
+    let object = policies::object(&choice.policy)?;
+    let arm = Arm {
+        name: choice.policy.clone(),
+        policy: choice.policy.clone(),
+        preset: choice.preset.clone(),
+        params: choice.set.clone(),
+        set: BTreeMap::new(),
+        scenario: None,
+    };
+    let mut options = berth_scx::LoadOptions {
+        partial: choice.partial,
+        ..berth_scx::LoadOptions::default()
+    };
+    for (name, value) in policies::values(&arm, &object)? {
+        let value = match value {
+            policies::Set::Number(n) => berth_scx::Value::Number(n.into()),
+            policies::Set::Text(text) => berth_scx::Value::Text(text),
+        };
+        options.variables.insert(name, value);
+    }
+    Ok(Policy {
+        name: choice.policy.clone(),
+        hash: blake3::hash(&object).to_hex().to_string(),
+        parameters: choice.set.clone(),
+        options,
+        object,
+    })
+}
+
+fn listening(socket: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(socket).is_ok()
+}
+
+/// Starts the process that holds the policy; what it says goes into a file beside the socket.
+fn hold(socket: &Path) -> Result<(), Failure> {
+    // Said here, not in a log that nobody reads.
+    berth_scx::supported().map_err(|e| Failure::Input(e.to_string()))?;
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    let not_here = |e: io::Error| match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Failure::Input(berth_scx::ScxError::NotPermitted.to_string())
+        }
+        _ => Failure::Input(format!("{}: {e}", folder.display())),
+    };
+    fs::create_dir_all(folder).map_err(not_here)?;
+    let log = folder.join("agent.log");
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(log)
+        .map_err(not_here)?;
+    let mut child = Command::new(std::env::current_exe().map_err(not_here)?)
+        .args(["daemon", "--held", "--socket"])
+        .arg(socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // Ctrl-C in this terminal is not for it.
+        .process_group(0)
+        .spawn()
+        .map_err(|e| Failure::Run(format!("the agent cannot be started: {e}")))?;
+    let end = Instant::now() + PATIENCE;
+    while !listening(socket) {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(Failure::Run(format!(
+                "the agent ended at once ({status}); {} says why",
+                folder.join("agent.log").display()
+            )));
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            return Err(Failure::Run("the agent does not answer".into()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn gone(socket: &Path, error: &io::Error) -> Failure {
+    Failure::Run(format!(
+        "the agent at {} went away: {error}",
+        socket.display()
+    ))
+}
+
+fn done(answer: Answer) -> Result<Answer, Failure> {
+    match answer.error {
+        Some((Kind::Refused, why)) => Err(Failure::Input(why)),
+        Some((Kind::Failed, why)) => Err(Failure::Run(why)),
+        None => Ok(answer),
+    }
+}
+
+/// What the agent does, for people.
+fn text(status: &Status) -> String {
+    let mut out = String::new();
+    match &status.policy {
+        Some(p) => {
+            let set: Vec<String> = p
+                .parameters
+                .iter()
+                .map(|(k, v)| format!("{k}={v}"))
+                .collect();
+            let set = if set.is_empty() {
+                "defaults".into()
+            } else {
+                set.join(" ")
+            };
+            let mode = if p.partial {
+                ", only threads of the named VMs"
+            } else {
+                ""
+            };
+            out += &format!(
+                "policy {} ({}), {set}, for {:.0} s{mode}\n",
+                p.name,
+                berth_agent::agent::short(&p.hash),
+                p.seconds
+            );
+            for warning in &p.warnings {
+                out += &format!("note: {warning}\n");
+            }
+        }
+        None => out += "no policy is loaded: Berth only watches\n",
+    }
+    if let Some(why) = &status.trouble {
+        out += &format!("trouble: {why}\n");
+    }
+    if !status.only.is_empty() {
+        out += &format!("only {}\n", status.only.join(", "));
+    }
+    if !status.vms.is_empty() {
+        out += &format!(
+            "\n  {:<24} {:<8} {:>6} {:>6} {:>6} {:>8}\n",
+            "VM", "CLASS", "WEIGHT", "CAP", "VCPUS", "THREADS"
+        );
+    }
+    for vm in &status.vms {
+        let cap = vm.cap.map_or("-".to_string(), |c| format!("{c:.2}"));
+        out += &format!(
+            "  {:<24} {:<8} {:>6} {:>6} {:>6} {:>8}\n",
+            vm.name, vm.class, vm.weight, cap, vm.vcpus, vm.threads
+        );
+    }
+    for (vm, why) in &status.left_out {
+        out += &format!("  {vm} is left alone: {why}\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_its_name_with_checked_parameters() {
+        let choice = |policy: &str, set: &[&str]| Choice {
+            policy: policy.into(),
+            preset: None,
+            set: parameters(&set.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap(),
+            partial: false,
+        };
+        let policy = resolve(&choice("vmfair", &["policy.slice_us=2000"])).unwrap();
+        assert_eq!(
+            policy.options.variables["slice_us"],
+            berth_scx::Value::Number(2000)
+        );
+        let wrong = |c: Choice| match resolve(&c) {
+            Err(Failure::Input(why)) => why,
+            other => panic!("{:?}", other.map(|p| p.name)),
+        };
+        assert!(wrong(choice("vmfare", &[])).contains("did you mean `vmfair`"));
+        assert!(wrong(choice("vmfair", &["slice=1"])).contains("slice_us"));
+        assert!(parameters(&["x".to_string()]).is_err());
+        assert!(rule("web*=latency").is_ok() && rule("web*=fast").is_err());
+    }
+}

@@ -31,6 +31,8 @@ pub struct Scanner {
     known: BTreeMap<i32, Known>,
     /// Which process a folder of debugfs belongs to.
     makers: BTreeMap<String, i32>,
+    /// As of the last scan.
+    debugfs: Table,
     scans: u64,
 }
 
@@ -89,6 +91,7 @@ impl Scanner {
             root,
             known: BTreeMap::new(),
             makers: BTreeMap::new(),
+            debugfs: Table::default(),
             scans: 0,
         }
     }
@@ -113,8 +116,14 @@ impl Scanner {
         for (pid, inode) in now {
             self.look(&proc, &debugfs, pid, inode);
         }
+        self.debugfs = debugfs;
         self.find_helpers(&proc);
         Ok(self.snapshot())
+    }
+
+    /// A counter of KVM (`halt_exits`) of a process's VMs since their start; `None` without debugfs.
+    pub fn kvm_counter(&self, pid: i32, counter: &str) -> Option<u64> {
+        self.debugfs.counter(pid, counter)
     }
 
     /// Brings one process up to date.

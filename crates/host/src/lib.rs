@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The virtual machines of this host: who they are ([`discover`]), what their threads do ([`roles`]), who waits
-//! ([`counters`], [`view`]).
+//! ([`counters`], [`view`]), what they are for ([`class`], [`classes`]).
 //!
 //! Everything is read from /proc and /sys, or from a recorded tree of them ([`root`], [`fixture`]); nothing is changed.
 pub mod btf;
 pub mod cgroup;
+pub mod class;
+pub mod classes;
 pub mod counters;
 pub mod debugfs;
 pub mod dir;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a host looked like over a stretch of time: the facts behind `berth ls`, `explain`, `top` and their `--json`.
+use crate::class::{Rules, Verdict};
+use crate::classes::{Classes, SeenBursts};
 use crate::counters::{Rates, Refreshed, Sampler};
 use crate::discover::Scanner;
 use crate::machine::Machine;
@@ -35,6 +37,8 @@ pub struct VmView {
     pub run_delay: Option<f64>,
     /// Rates of `vm.threads`, in the same order.
     pub thread_rates: Vec<Option<Rates>>,
+    /// What it seems to be for; `None` if it was watched too shortly.
+    pub class: Option<Verdict>,
 }
 
 /// What is no VM.
@@ -67,6 +71,7 @@ pub struct Watcher {
     root: Root,
     scanner: Scanner,
     sampler: Sampler,
+    classes: Classes,
     snapshot: Snapshot,
     busy: Option<(Instant, u64)>,
     host_cpus: Option<f64>,
@@ -78,6 +83,7 @@ impl Watcher {
         Watcher {
             scanner: Scanner::new(root.clone()),
             sampler: Sampler::new(root.clone()),
+            classes: Classes::new(root.clone(), Rules::default()),
             snapshot: Snapshot::default(),
             busy: None,
             host_cpus: None,
@@ -91,8 +97,24 @@ impl Watcher {
     /// # Errors
     /// /proc cannot be read.
     pub fn refresh(&mut self, budget: Option<Duration>) -> io::Result<Refreshed> {
+        self.refresh_with(budget, None)
+    }
+
+    /// The same, with bursts that a tracer has seen.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn refresh_with(
+        &mut self,
+        budget: Option<Duration>,
+        bursts: Option<SeenBursts<'_>>,
+    ) -> io::Result<Refreshed> {
         self.snapshot = self.scanner.scan()?;
         let done = self.sampler.refresh(&self.snapshot, budget)?;
+        let scanner = &self.scanner;
+        let halts = |pid| scanner.kvm_counter(pid, "halt_exits");
+        self.classes
+            .feed(&self.snapshot, &self.sampler, &halts, bursts)?;
         let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
         if let Some((at, before)) = self.busy.replace(now) {
             self.seconds = (now.0 - at).as_secs_f64();
@@ -100,6 +122,20 @@ impl Watcher {
             self.host_cpus = (now.1 > 0 && self.seconds > 0.0).then_some(busy);
         }
         Ok(done)
+    }
+
+    /// Looks at what the class needs, and leaves the stretch of [`Watcher::view`] as it is.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    fn feed_class(&mut self) -> io::Result<()> {
+        // Its own readings: those of the sampler are where the stretch begins.
+        let mut sampler = Sampler::new(self.root.clone());
+        sampler.refresh(&self.snapshot, None)?;
+        let scanner = &self.scanner;
+        let halts = |pid| scanner.kvm_counter(pid, "halt_exits");
+        self.classes.feed(&self.snapshot, &sampler, &halts, None)?;
+        Ok(())
     }
 
     /// The VMs as last seen.
@@ -144,21 +180,33 @@ impl Watcher {
                 .iter()
                 .map(|t| self.sampler.thread(&t.id))
                 .collect(),
+            class: self.classes.verdict(vm),
             vm: vm.clone(),
         }
     }
 }
 
-/// Looks at a host twice, so long apart.
+/// Between two looks for the class, where there is time for several.
+const CLASS_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks at a host for so long; rates are over all of it.
 ///
 /// # Errors
 /// /proc cannot be read.
 pub fn look(root: &Root, apart: Duration) -> io::Result<View> {
     let mut watcher = Watcher::new(root.clone());
     watcher.refresh(None)?;
-    std::thread::sleep(apart);
-    watcher.refresh(None)?;
-    Ok(watcher.view())
+    let until = Instant::now() + apart;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left <= CLASS_EVERY * 2 {
+            std::thread::sleep(left);
+            watcher.refresh(None)?;
+            return Ok(watcher.view());
+        }
+        std::thread::sleep(CLASS_EVERY);
+        watcher.feed_class()?;
+    }
 }
 
 /// Time all CPUs together were busy since boot, in nanoseconds, by `/proc/stat`.

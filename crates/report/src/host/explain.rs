@@ -3,6 +3,7 @@
 use super::list::TOO_LONG;
 use super::{columns, left, notes, right, share, shortened};
 use crate::{Style, text};
+use berth_host::class::{Rules, SETTLED_S, Verdict};
 use berth_host::explain::Explanation;
 use berth_host::model::{NameFrom, Proof, Role, Thread};
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ pub fn explain(e: &Explanation, over_seconds: f64, blind: &[String], style: &Sty
         "not known: who ran meanwhile is not in /proc, it takes BPF.",
     );
     line("Because", &because(e));
+    line("Class", &class(e.vm.class.as_ref()));
     line("Runs on", &runs_on(e));
     line("Share", &entitlement(e));
     line("Found", &found(e));
@@ -131,6 +133,56 @@ fn because(e: &Explanation) -> String {
         }
         (_, false) => base + ".",
     }
+}
+
+/// What it seems to be for, and the numbers that say so.
+fn class(verdict: Option<&Verdict>) -> String {
+    let Some(v) = verdict else {
+        return "not known yet: it takes 1.5 s of watching (--over).".into();
+    };
+    let (e, rules) = (&v.evidence, Rules::default());
+    let mut parts = vec![format!(
+        "{:.2} CPUs, {:.2} of them in long bursts",
+        e.cpus, e.long_cpus
+    )];
+    parts.push(format!("{:.0} wake-ups/s", e.wakeups_per_s));
+    match e.burst_ns {
+        Some(ns) if ns < 1e9 => parts.push(format!(
+            "bursts of {} (long is from {})",
+            text::duration(ns),
+            text::duration(rules.long_ns)
+        )),
+        _ => parts.push("it hardly ever sleeps".into()),
+    }
+    if e.unseen_per_s >= 1.0 {
+        parts.push(format!(
+            "{:.0} packets/s that woke no vCPU, for they were running",
+            e.unseen_per_s
+        ));
+    }
+    if e.polled_per_s >= 1.0 {
+        parts.push(format!(
+            "{:.0} halts/s that KVM polled away",
+            e.polled_per_s
+        ));
+    }
+    let mut text = format!("{}, by what it does: {}.", v.class, parts.join(" · "));
+    if let Some(looks) = v.looks {
+        text.push_str(&format!(" Looks {looks} now, not for long enough."));
+    }
+    match v.evidence.watched_s < SETTLED_S {
+        true => text.push_str(&format!(
+            " Watched for {:.1} s; sure after {SETTLED_S:.0} s (--over {SETTLED_S:.0}).",
+            e.watched_s
+        )),
+        false => text.push_str(&format!(
+            " For {:.0} s; {} change{} so far.",
+            v.since_s,
+            v.flips,
+            if v.flips == 1 { "" } else { "s" }
+        )),
+    }
+    text
 }
 
 /// `vcpu0-1, vhost: CPUs 0-3`

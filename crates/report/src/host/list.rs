@@ -19,13 +19,14 @@ pub fn list(view: &View, style: &Style) -> String {
     let heads = [
         "VM",
         "MANAGER",
+        "CLASS",
         "vCPUs",
         "CPUS USED",
         "RUN DELAY",
         "MEAN WAIT",
         "THREADS",
     ];
-    let head = |(i, h): (usize, &&str)| if i < 2 { left(*h) } else { right(*h) };
+    let head = |(i, h): (usize, &&str)| if i < 3 { left(*h) } else { right(*h) };
     let mut rows = vec![(' ', heads.iter().enumerate().map(head).collect())];
     for vm in &view.vms {
         let marked = worst.is_some_and(|w| w.vm.pid == vm.vm.pid);
@@ -35,6 +36,7 @@ pub fn list(view: &View, style: &Style) -> String {
         ' ',
         vec![
             left("host"),
+            left("-"),
             left("-"),
             right("-"),
             right(view.host.cpus.map_or("-".into(), |c| format!("{c:.2}"))),
@@ -53,6 +55,7 @@ pub fn list(view: &View, style: &Style) -> String {
              steal). Mean wait: in a queue, each time.",
             view.seconds
         ),
+        "Class: what it seems to be for, by its bursts and wake-ups so far. Why: berth explain VM.".into(),
         "Threads: vCPUs + the rest (vhost, iothread, emulator). All of them count.".into(),
         "Percentiles of wake-up latency, and who waited for whom, are not in /proc: they take BPF, which this version of ls \
          does not use."
@@ -112,6 +115,7 @@ fn row(vm: &VmView) -> Vec<super::Cell> {
     vec![
         left(shortened(&vm.vm.name, 28)),
         left(vm.vm.manager.word()),
+        left(vm.class.as_ref().map_or("-", |v| v.class.word())),
         right(vcpus),
         right(vm.rates.map_or("-".into(), |r| format!("{:.2}", r.cpus))),
         right(share(vm.run_delay)),
@@ -177,7 +181,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "!", "two", "words", "-", "1", "0.90", "10.0", "%", "1.00", "ms", "1", "+", "1"
+                "!", "two", "words", "-", "-", "1", "0.90", "10.0", "%", "1.00", "ms", "1", "+",
+                "1"
             ]
         );
         assert!(text.lines().any(|l| l.starts_with("  quiet ")), "{text}");

@@ -167,7 +167,7 @@ impl Describer {
             (a, b) => a.or(b),
         };
         // A policy's zero is no cap.
-        cap.map(|cpus| (cpus * 1000.0).clamp(1.0, 4e9) as u32)
+        cap.map(|cpus| (cpus * 1000.0).round().clamp(1.0, 4e9) as u32)
     }
 }
 

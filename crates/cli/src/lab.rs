@@ -49,6 +49,10 @@ pub struct Args {
     #[arg(long)]
     full: bool,
 
+    /// Runs of an arm with so many seeds share a VM, one after the other: quicker, but later ones find a used kernel
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds_per_boot: u64,
+
     /// VMs at the same time [default: one per CPU of this machine]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -231,6 +235,7 @@ fn options(args: &Args) -> LabOptions {
         verify: args.verify,
         vcpus: args.vcpus,
         keep_logs: args.logs.clone(),
+        seeds_per_boot: usize::try_from(args.seeds_per_boot).unwrap_or(usize::MAX),
         ..LabOptions::default()
     };
     if let Some(jobs) = args.jobs {

@@ -217,7 +217,8 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     Ok(Outcome {
         metrics,
         notes,
-        window_ns: (begin.at_ns, end.at_ns),
+        // What waited for the first reading of the counters waited for this program.
+        window_ns: (begin.done_ns, end.at_ns),
         threads: thread_ids(&shared),
     })
 }

@@ -50,6 +50,8 @@ impl Latencies {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub at_ns: u64,
+    /// When it was taken whole: reading holds up whoever wants this CPU.
+    pub done_ns: u64,
     machine: Option<MachineCounters>,
     /// By thread ordinal: counters, useful work.
     threads: Vec<(Option<ThreadCounters>, u64)>,
@@ -65,10 +67,13 @@ impl Snapshot {
             (counters, slot.work())
         };
         let at_ns = sys::now_ns();
+        let machine = procfs::machine();
+        let threads = shared.slots().iter().map(|s| read(s)).collect();
         Snapshot {
             at_ns,
-            machine: procfs::machine(),
-            threads: shared.slots().iter().map(|s| read(s)).collect(),
+            done_ns: sys::now_ns(),
+            machine,
+            threads,
         }
     }
 }
@@ -83,6 +88,8 @@ struct Sum {
     delay_ns: u64,
     timeslices: u64,
     work_ns: u64,
+    /// The least and the most that one thread worked.
+    extremes: Option<(u64, u64)>,
     migrations: Option<u64>,
     latencies: Latencies,
 }
@@ -134,7 +141,10 @@ pub fn metrics(
             sum.cpu_ns += now.cpu_ns.saturating_sub(before.cpu_ns);
             sum.delay_ns += now.delay_ns.saturating_sub(before.delay_ns);
             sum.timeslices += now.timeslices.saturating_sub(before.timeslices);
-            sum.work_ns += work - work_before.min(work);
+            let worked = work - work_before.min(work);
+            sum.work_ns += worked;
+            let (least, most) = sum.extremes.unwrap_or((worked, worked));
+            sum.extremes = Some((least.min(worked), most.max(worked)));
             if let Some(m) = now.migrations {
                 *sum.migrations.get_or_insert(0) +=
                     m.saturating_sub(before.migrations.unwrap_or(0));
@@ -181,6 +191,10 @@ pub fn metrics(
             sum.cpu_ns as f64 / window_ns,
         );
         put(&mut out, format!("{name}.work"), sum.work_ns as f64);
+        if let Some((least, most)) = sum.extremes.filter(|(_, most)| *most > 0) {
+            let spread = most as f64 / least as f64;
+            put(&mut out, format!("{name}.spread"), spread);
+        }
         if let Some(migrations) = sum.migrations {
             put(
                 &mut out,

@@ -82,6 +82,34 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }.into())
 }
 
+/// The calling thread asks the kernel's own scheduler for slices of this length. Keeps its nice value.
+pub fn set_slice(ns: u64, nice: i32) -> io::Result<()> {
+    // struct sched_attr, first version.
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice,
+        priority: 0,
+        runtime: ns,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: a structure of the size it says; 0 names the calling thread.
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) })
+}
+
 fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
     let param = libc::sched_param {
         sched_priority: priority,

@@ -59,6 +59,10 @@ pub fn set_up(shared: &Shared, me: &HostThread) -> Result<(), LoadError> {
     if me.nice != 0 {
         sys::set_nice(me.nice).map_err(failed("cannot have its nice value"))?;
     }
+    let vm = me.vm.as_ref().map(|vm| &shared.scenario.vms[vm.group]);
+    if let Some(ns) = vm.and_then(|vm| vm.slice_ns) {
+        sys::set_slice(ns, me.nice).map_err(failed("cannot have its slice"))?;
+    }
     if shared.sched_ext {
         sys::join_sched_ext().map_err(failed("cannot join the sched_ext scheduler"))?;
     }

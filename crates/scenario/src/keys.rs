@@ -409,6 +409,12 @@ pub static VM: Kind = Kind {
             "host CPUs it may use, e.g. [0, 1] or \"0-3,8\"",
         ),
         key("nice", "-20 to 19", Is("0"), "nice value of its threads"),
+        key(
+            "slice",
+            "duration",
+            Said("the kernel's"),
+            "slice asked of the kernel's own scheduler",
+        ),
         key("tasks", "list of tasks", Is("[]"), "what runs in it"),
         key(
             "start",

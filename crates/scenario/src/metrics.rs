@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 17] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
     (
         "response",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
@@ -23,6 +23,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 17] = [
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
+    (
+        "spread",
+        &[],
+        "1",
+        "most work of a vCPU by the least of another (lab, host)",
+    ),
     (
         "run",
         &[],

@@ -199,6 +199,9 @@ pub struct Vm {
     pub affinity: Vec<u32>,
     /// Nice of its threads, -20..=19.
     pub nice: i32,
+    /// Slice that the kernel's own scheduler is asked for (`sched_setattr`); none = its usual one.
+    #[serde(default)]
+    pub slice_ns: Option<Nanos>,
     /// Names of the tasks that run in it.
     pub tasks: Vec<String>,
     /// When it starts, after the run's start, and when it stops, if it does.
@@ -223,6 +226,7 @@ impl Default for Vm {
             cap_milli: None,
             affinity: Vec::new(),
             nice: 0,
+            slice_ns: None,
             tasks: Vec::new(),
             start_ns: 0,
             stop_ns: None,

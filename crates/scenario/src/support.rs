@@ -87,6 +87,7 @@ pub enum Feature {
     Events,
     Stealing,
     Disks,
+    CustomSlices,
     FirstSteps,
     WorkingSets,
     Speeds,
@@ -135,7 +136,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 18] = {
+pub static TABLE: [Row; 19] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -168,6 +169,7 @@ pub static TABLE: [Row; 18] = {
             Yes,
         ),
         row(Disks, "disks", "steps read, write", No, No),
+        row(CustomSlices, "slices of a VM's own", "vm.slice", No, Yes),
         row(FirstSteps, "steps before a loop", "task.first", Yes, Yes),
         row(
             WorkingSets,
@@ -281,6 +283,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         let at = |key: &str| format!("vm.{}.{key}", vm.name);
         if vm.role == VmRole::Driver {
             add(Feature::DriverDomain, at("role"));
+        }
+        if vm.slice_ns.is_some() {
+            add(Feature::CustomSlices, at("slice"));
         }
         if vm.turbo_vcpus > 0 {
             add(Feature::TurboVcpus, at("turbo_vcpus"));

@@ -14,6 +14,9 @@ use crate::tree::Node;
 const MOST_VMS: u32 = 100_000;
 const MOST_VCPUS: u64 = 1_000_000;
 
+/// What `sched_setattr` takes as a slice, in nanoseconds.
+const SLICE_NS: std::ops::RangeInclusive<u64> = 100_000..=100_000_000;
+
 /// Names that metrics use for other things.
 const TAKEN: [&str; 3] = ["host", "policy", "linux"];
 
@@ -63,6 +66,10 @@ fn vm(
         .integer("nice", -20, 19, "")?
         .and_then(|(n, _)| i32::try_from(n).ok())
         .unwrap_or(0);
+    let slice_ns = section.text("slice", |s| match quantity::duration(s)? {
+        ns if SLICE_NS.contains(&ns) => Ok(ns),
+        _ => Err("the kernel takes slices of 100us to 100ms".into()),
+    })?;
     let tasks = task_names(section, root)?;
     let start_ns = section.duration("start")?;
     let stop = section.text("stop", quantity::duration)?;
@@ -97,6 +104,7 @@ fn vm(
         cap_milli: cap_milli.map(|(milli, _)| milli),
         affinity,
         nice,
+        slice_ns: slice_ns.map(|(ns, _)| ns),
         tasks,
         start_ns,
         stop_ns: stop.map(|(ns, _)| ns),

@@ -6,6 +6,7 @@ use crate::options::RunOptions;
 use crate::plan::{Lengths, Plan, plan};
 use crate::{interrupt, output, policies};
 use berth_lab::Vcpus;
+use berth_loadgen::costs::CostError;
 use berth_loadgen::{LoadError, Options};
 use berth_report::progress::Bar;
 use berth_results::schema::{Place, RunRecord};
@@ -24,6 +25,11 @@ pub struct Args {
     #[arg(long, value_name = "FORM", default_value = "auto", value_parser = Vcpus::parse)]
     vcpus: Vcpus,
 
+    /// Measure what events cost on this machine (10 s), and write the simulator's cost profile `this-host` (or FILE; `-`
+    /// prints it); no scenario is run
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "", conflicts_with = "scenario")]
+    measure_costs: Option<String>,
+
     /// As long and as often as the scenario says; else at most 0.5 s + 2 s and 2 seeds, unless set here
     #[arg(long)]
     full: bool,
@@ -32,6 +38,7 @@ pub struct Args {
 const EXAMPLES: &str = "Examples:
   berth host noisy-neighbour                    web servers and builds on this machine's own scheduler
   berth host noisy-neighbour --vcpus threads    without KVM
+  berth host --measure-costs                    what events cost here: the cost profile this-host
 
 The load is real: it takes the CPU time that the scenario says, and other work here feels it. Policies are not loaded;
 berth lab tries them in a VM. As root, VMs have cgroups (weights, caps), which are removed at the end.
@@ -48,7 +55,40 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Beginning of the name of a run's cgroup; the process id follows.
 const GROUP: &str = "berth-host-";
 
+/// Measures this machine and writes the profile.
+fn measure_costs(file: &str) -> Done {
+    let costs = berth_loadgen::costs::measure(interrupt::flag()).map_err(|e| match e {
+        CostError::Interrupted => Failure::Interrupted,
+        e => Failure::Run(e.to_string()),
+    })?;
+    if let Some(doubt) = costs.disturbed() {
+        eprintln!("note: {doubt}");
+    }
+    let profile = costs.profile(&kernel());
+    let path = match file {
+        "-" => {
+            output::print(&profile);
+            return Ok(());
+        }
+        "" => berth_scenario::cost::this_host().ok_or_else(|| {
+            Failure::Input("this user has no home folder: name a file, or `-`".into())
+        })?,
+        file => PathBuf::from(file),
+    };
+    let failed = |e: std::io::Error| Failure::Run(format!("{}: {e}", path.display()));
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    berth_results::write::atomic(&path, profile.as_bytes())
+        .map_err(|e| Failure::Run(e.to_string()))?;
+    eprintln!("{}", path.display());
+    Ok(())
+}
+
 pub fn run(args: &Args) -> Done {
+    if let Some(file) = &args.measure_costs {
+        return measure_costs(file);
+    }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
     for planned in plan.variants.iter_mut().flat_map(|v| &mut v.arms) {

@@ -306,6 +306,40 @@ fn a_run_from_start_to_end() {
     );
 }
 
+/// The costs of this host: refused with the command that measures them, then measured, then used.
+#[test]
+fn costs_of_this_host() {
+    let place = Place::new(&format!("[host.cost]\nprofile = \"this-host\"\n{SHORT}"));
+    let berth = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env("XDG_CONFIG_HOME", place.dir.path());
+        let out = command.output().unwrap();
+        (
+            out.status.code(),
+            String::from_utf8(out.stderr).unwrap(),
+            out.stdout,
+        )
+    };
+    let short = ["sim", "short.toml", "-q"];
+    let (status, said, _) = berth(&short);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("`berth host --measure-costs` measures it"));
+    assert!(said.contains("berth/this-host.toml") && said.contains("short.toml:2"));
+    let (status, said, _) = berth(&["host", "--measure-costs"]);
+    assert_eq!(status, Some(0), "{said}");
+    let file = place.dir.path().join("berth/this-host.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\n[cost]\nswitch_ns"), "{text}");
+    let (status, said, _) = berth(&short);
+    assert_eq!(status, Some(0), "{said}");
+    std::fs::write(&file, "[cost]\nswitch = 5\n").unwrap();
+    let (status, said, _) = berth(&short);
+    assert!(status == Some(2) && said.contains("switch"), "{said}");
+    let (status, said, _) = berth(&["host", "--measure-costs", "/proc/nope"]);
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("/proc/nope"));
+}
+
 #[test]
 fn variants() {
     let place = Place::new(SHORT);

@@ -4,7 +4,7 @@
 //! Software emulation only: it needs no rights and gives the same bytes everywhere. In [`Mode::Deterministic`] the
 //! virtual clock counts instructions (2 ns each, shared by all CPUs) and one host thread plays all CPUs in turn.
 //! Without more, a CPU's turn lasts until the next virtual timer, often a tick, and a wake-up on another CPU is that
-//! late; an idle network filter's timer ends every turn after [`TURN_US`].
+//! late; an idle network filter's timer ends every turn after `TURN_US`.
 use crate::LabError;
 use crate::assets::{Kernel, Qemu};
 use crate::guest::DONE;

@@ -8,6 +8,7 @@
 mod burn;
 mod cgroup;
 mod client;
+pub mod costs;
 mod form;
 #[cfg(target_arch = "x86_64")]
 mod kvm;

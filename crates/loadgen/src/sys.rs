@@ -51,6 +51,32 @@ pub fn exact_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
 }
 
+/// Switches away from the calling thread so far, asked for or not.
+pub fn switches() -> u64 {
+    // SAFETY: all fields are numbers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for the call, which cannot fail with these arguments.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw) as u64
+}
+
+/// CPUs that the calling thread may use, in order.
+pub fn affinity() -> io::Result<Vec<u32>> {
+    let mut mask = [0u64; 1024 / 64];
+    // SAFETY: pointer and size describe `mask`. Returns the number of bytes written.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    check(rc.min(0))?;
+    let has = |cpu: &u32| mask[*cpu as usize / 64] >> (cpu % 64) & 1 != 0;
+    Ok((0..1024).filter(has).collect())
+}
+
 /// Binds the calling thread to these CPUs; an empty list means all.
 pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     let words = cpus

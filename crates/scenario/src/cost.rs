@@ -57,7 +57,7 @@ pub fn named(name: &str) -> Result<HostCost, String> {
                 .ok_or("this user has no home folder, so nothing is known of this host")?;
             let text = std::fs::read_to_string(&path).map_err(|_| {
                 format!(
-                    "nothing is known of this host: there is no {}, a cost profile with a table [cost]",
+                    "nothing is known of this host yet: `berth host --measure-costs` measures it and writes {}",
                     path.display()
                 )
             })?;

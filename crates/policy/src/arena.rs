@@ -8,6 +8,7 @@ use crate::maps::memory::Block;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LINE: usize = 64;
+const PAGE: usize = 4096;
 /// Blocks of a page and more start at another line of the page each, or the same line of a thousand instances would
 /// compete for the same few places of a cache.
 const COLOURS: usize = 64;
@@ -26,8 +27,11 @@ impl Arena {
     /// Room for `bytes`; `None` if the host has no such amount of memory.
     pub fn new(bytes: usize) -> Option<Arena> {
         static MADE: AtomicUsize = AtomicUsize::new(0);
-        // Addresses are no part of any result, so neither is who came first.
-        let start = MADE.fetch_add(1, Ordering::Relaxed) % COLOURS * LINE;
+        // Addresses are no part of any result, so neither is who came first. Smaller ones begin anywhere as it is.
+        let start = match bytes {
+            ..PAGE => 0,
+            _ => MADE.fetch_add(1, Ordering::Relaxed) % COLOURS * LINE,
+        };
         Some(Arena {
             first: Block::zeroed(start + bytes)?,
             at: start,

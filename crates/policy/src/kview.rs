@@ -111,20 +111,19 @@ kview! {
     /// A policy's own mask: same layout as `cpumask`, reference counted by the runtime.
     "bpf_cpumask" => BpfCpumask { cpumask: Cpumask }
 
-    "load_weight" => LoadWeight { weight: u64, inv_weight: u32 }
+    "load_weight" => LoadWeight { weight: u64 }
     "sched_entity" => SchedEntity {
         exec_start: u64, sum_exec_runtime: u64, nr_migrations: u64,
-        load: LoadWeight, on_rq: u8, custom_slice: u8, prev_sum_exec_runtime: u64, vruntime: u64, slice: u64,
+        load: LoadWeight, slice: u64, custom_slice: u8,
     }
-    "sched_info" => SchedInfo { pcount: u64, run_delay: u64, last_arrival: u64, last_queued: u64 }
     "scx_dispatch_q" => ScxDispatchQ { nr: u32, seq: u32, id: u64 }
     "sched_ext_entity" => SchedExtEntity {
         dsq: *mut ScxDispatchQ,
         flags: u32, weight: u32, sticky_cpu: i32, selected_cpu: i32,
         slice: u64, dsq_vtime: u64, ddsp_dsq_id: u64, ddsp_enq_flags: u64, runnable_at: u64,
-        ops_state: u64, core_sched_at: u64, holding_cpu: i32, kf_mask: u32, disallow: u8,
+        holding_cpu: i32, disallow: u8,
     }
-    "thread_info" => ThreadInfo { flags: u64, cpu: u32 }
+    "thread_info" => ThreadInfo { cpu: u32 }
     "mm_struct" => MmStruct { task_size: u64 }
     "kernfs_node" => KernfsNode { id: u64, name: *mut c_void }
     "cgroup_subsys_state" => CgroupSubsysState { cgroup: *mut Cgroup, id: i32 }
@@ -144,18 +143,16 @@ kview! {
         thread_info: ThreadInfo,
         __state: u32, flags: u32,
         on_cpu: i32, on_rq: i32, wake_cpu: i32, nr_cpus_allowed: i32,
-        migration_disabled: u16,
         /// Dense number of the task in its machine: index of task storages. Reused after exit.
         berth_index: u32,
         cpus_ptr: *const Cpumask,
         scx: SchedExtEntity,
         se: SchedEntity,
+        migration_disabled: u16,
         recent_used_cpu: i32,
-        prio: i32, static_prio: i32, normal_prio: i32, rt_priority: u32, policy: u32,
+        prio: i32, static_prio: i32, normal_prio: i32, policy: u32,
         exit_state: i32,
-        user_cpus_ptr: *mut Cpumask,
         pid: i32, tgid: i32,
-        sched_info: SchedInfo,
         sched_task_group: *mut TaskGroup,
         mm: *mut MmStruct,
         real_parent: *mut TaskStruct, parent: *mut TaskStruct, group_leader: *mut TaskStruct,

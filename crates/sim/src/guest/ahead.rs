@@ -83,7 +83,7 @@ impl Handle {
             }
             // Its own queues are the last ones.
             if let Some(q) = self.dsqs.queues.last() {
-                ask(q, size_of_val(q));
+                ask(q.ordered(), size_of_val(q.ordered()));
             }
             ask(self.stats.vms.as_ptr(), LINE);
         }
@@ -104,10 +104,9 @@ impl Handle {
         let Some(c) = self.cpus.get(cpu as usize) else {
             return;
         };
-        ask(&raw const *c.rq, LINE);
         self.ask_task(c.curr);
         if let Some(q) = self.dsqs.queues.last() {
-            q.ordered.ask_front(ask);
+            q.ordered().ask_front(ask);
         }
         self.ask_policy(c.curr);
     }
@@ -122,7 +121,7 @@ impl Handle {
     /// The one that runs next, if it is the first in the policy's queue.
     fn ask_first(self) {
         if let Some(q) = self.dsqs.queues.last()
-            && let Some(task) = q.ordered.near_front(0)
+            && let Some(task) = q.ordered().near_front(0)
         {
             self.ask_task(task);
             self.ask_policy(task);
@@ -140,7 +139,7 @@ impl Handle {
     #[inline(never)]
     pub fn ask_next(self, q: DsqIx) {
         let Some(w) = self.world else { return };
-        let queue = &self.dsqs.get(q).ordered;
+        let queue = self.dsqs.get(q).ordered();
         for (depth, step) in [(6, 0), (5, 1), (4, 2), (3, 3), (2, 4), (1, 5)] {
             if let Some(task) = queue.near_front(depth) {
                 w.ask_thread(task, step);

@@ -68,8 +68,8 @@ pub struct Cpu {
     /// Until when an interrupt's handler has it, and the time all handlers have had.
     pub irq_until: Nanos,
     pub switches: u64,
-    /// What a policy sees of the run queue.
-    pub rq: Box<Rq>,
+    /// What a policy sees of the run queue; a machine's CPUs never move.
+    pub rq: Rq,
     /// CPUs whose pass this one waits for, with their `kick_sync` then.
     pub waits_for: Vec<(u32, u64)>,
 
@@ -144,7 +144,7 @@ impl Cpu {
             higher: [List::default(); 3],
             fair_since: 0,
             stopper: NONE,
-            rq: Box::default(),
+            rq: Rq::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::machine::Dense;
 use crate::machine::task::{NONE, TaskHot};
 use berth_policy::kview::ScxDispatchQ;
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 
 /// Index of a queue in its machine: local queues first (index = CPU), then global, bypass, user queues.
 pub type DsqIx = u32;
@@ -24,26 +25,48 @@ pub struct Dsq {
     pub seq: u32,
     pub head: u32,
     pub tail: u32,
-    pub ordered: Ordered,
+    /// Made when first needed: most queues of most machines never are.
+    ordered: Option<Box<Ordered>>,
     /// What a policy sees through `p->scx.dsq`; its address never changes.
-    view: Box<ScxDispatchQ>,
+    view: NonNull<ScxDispatchQ>,
     live: bool,
 }
 
+static NOTHING: Ordered = Ordered::empty();
+
 impl Dsq {
-    fn new(id: u64) -> Self {
-        let mut view = Box::<ScxDispatchQ>::default();
-        view.id = id;
-        Dsq {
+    fn new(id: u64, view: NonNull<ScxDispatchQ>) -> Self {
+        let mut dsq = Dsq {
             id,
             nr: 0,
             seq: 0,
             head: NONE,
             tail: NONE,
-            ordered: Ordered::default(),
+            ordered: None,
             view,
             live: true,
+        };
+        *dsq.view() = ScxDispatchQ {
+            id,
+            ..ScxDispatchQ::default()
+        };
+        dsq
+    }
+
+    /// Its ordered part.
+    #[inline(always)]
+    pub fn ordered(&self) -> &Ordered {
+        match &self.ordered {
+            Some(ordered) => ordered,
+            None => &NOTHING,
         }
+    }
+
+    #[inline(always)]
+    fn view(&mut self) -> &mut ScxDispatchQ {
+        // SAFETY: the table's memory, which lives as long as the queue; no other reference to it is made, and
+        // policies only look while none is in use.
+        unsafe { self.view.as_mut() }
     }
 }
 
@@ -55,23 +78,51 @@ pub struct DsqTable {
     dense: Vec<DsqIx>,
     sparse: BTreeMap<u64, DsqIx>,
     free: Vec<DsqIx>,
+    /// Memory of the views: of the queues that are always there, then of one queue each. Made from boxed slices.
+    views: Vec<NonNull<[ScxDispatchQ]>>,
+}
+
+impl Drop for DsqTable {
+    fn drop(&mut self) {
+        for views in &self.views {
+            // SAFETY: made from a box in `more_views`, dropped once; the queues go, too.
+            drop(unsafe { Box::from_raw(views.as_ptr()) });
+        }
+    }
 }
 
 impl DsqTable {
     pub fn new(nr_cpus: u32, nr_nodes: u32) -> Self {
-        let builtin = |id, n| (0..n).map(move |_| Dsq::new(id));
-        DsqTable {
-            queues: builtin(DSQ_LOCAL, nr_cpus)
-                .chain(builtin(DSQ_GLOBAL, nr_nodes))
-                .chain(builtin(DSQ_BYPASS, nr_cpus))
-                .collect::<Vec<Dsq>>()
-                .into(),
+        let mut table = DsqTable {
+            queues: Dense::default(),
             nr_cpus,
             nr_nodes,
             dense: Vec::new(),
             sparse: BTreeMap::new(),
             free: Vec::new(),
+            views: Vec::new(),
+        };
+        let views = table.more_views((2 * nr_cpus + nr_nodes) as usize);
+        // Most policies have one more.
+        table.queues.reserve_exact(views.len() + 1);
+        for i in 0..views.len() as u32 {
+            let id = match i {
+                i if i < nr_cpus => DSQ_LOCAL,
+                i if i < nr_cpus + nr_nodes => DSQ_GLOBAL,
+                _ => DSQ_BYPASS,
+            };
+            // SAFETY: inside the slice.
+            let view = unsafe { views.cast::<ScxDispatchQ>().add(i as usize) };
+            table.queues.push(Dsq::new(id, view));
         }
+        table
+    }
+
+    fn more_views(&mut self, n: usize) -> NonNull<[ScxDispatchQ]> {
+        let views: Box<[ScxDispatchQ]> = (0..n).map(|_| ScxDispatchQ::default()).collect();
+        let views = NonNull::from(Box::leak(views));
+        self.views.push(views);
+        views
     }
 
     #[inline]
@@ -125,7 +176,8 @@ impl DsqTable {
         }
         let q = match self.free.pop() {
             Some(q) => {
-                self.queues[q as usize] = Dsq::new(id);
+                let view = self.queues[q as usize].view;
+                self.queues[q as usize] = Dsq::new(id, view);
                 q
             }
             None => {
@@ -134,7 +186,8 @@ impl DsqTable {
                     let more = (self.queues.len() / 4).max(1);
                     self.queues.reserve_exact(more);
                 }
-                self.queues.push(Dsq::new(id));
+                let view = self.more_views(1).cast();
+                self.queues.push(Dsq::new(id, view));
                 self.queues.len() as DsqIx - 1
             }
         };
@@ -170,14 +223,17 @@ impl DsqTable {
     /// What `p->scx.dsq` points to.
     #[inline]
     pub fn view(&mut self, q: DsqIx) -> *mut ScxDispatchQ {
-        &raw mut *self.queues[q as usize].view
+        self.queues[q as usize].view.as_ptr()
     }
 
     /// Addresses of the views, for access checks.
     pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
-        self.queues
-            .iter()
-            .map(|q| ((&raw const *q.view).cast(), size_of::<ScxDispatchQ>()))
+        self.queues.iter().map(|q| {
+            (
+                q.view.as_ptr().cast_const().cast(),
+                size_of::<ScxDispatchQ>(),
+            )
+        })
     }
 
     /// Put a task at the head or tail of a queue.
@@ -214,7 +270,7 @@ impl DsqTable {
         t.on_priq = true;
         t.key = vtime;
         Self::entered(dsq, t, q);
-        dsq.ordered.insert(Entry {
+        dsq.ordered.get_or_insert_default().insert(Entry {
             vtime,
             seq: t.dsq_seq,
             task,
@@ -225,8 +281,9 @@ impl DsqTable {
     fn entered(dsq: &mut Dsq, t: &mut TaskHot, q: DsqIx) {
         dsq.seq = dsq.seq.wrapping_add(1);
         dsq.nr += 1;
-        dsq.view.seq = dsq.seq;
-        dsq.view.nr = dsq.nr;
+        let (seq, nr) = (dsq.seq, dsq.nr);
+        let view = dsq.view();
+        (view.seq, view.nr) = (seq, nr);
         t.dsq_seq = dsq.seq;
         t.dsq = q;
     }
@@ -242,7 +299,7 @@ impl DsqTable {
                 seq: t.dsq_seq,
                 task,
             };
-            let there = dsq.ordered.remove(&e);
+            let there = dsq.ordered.as_mut().is_some_and(|o| o.remove(&e));
             debug_assert!(there);
             t.on_priq = false;
         } else {
@@ -257,7 +314,8 @@ impl DsqTable {
             }
         }
         dsq.nr -= 1;
-        dsq.view.nr = dsq.nr;
+        let nr = dsq.nr;
+        dsq.view().nr = nr;
         let t = &mut hot[task as usize];
         (t.next, t.prev, t.dsq) = (NONE, NONE, NONE);
     }
@@ -269,7 +327,7 @@ impl DsqTable {
         if dsq.head != NONE {
             return Some(dsq.head);
         }
-        dsq.ordered.first().map(|e| e.task)
+        dsq.ordered().first().map(|e| e.task)
     }
 
     /// Task after one that is on the queue.
@@ -283,7 +341,7 @@ impl DsqTable {
                 task,
             };
             return self.queues[t.dsq as usize]
-                .ordered
+                .ordered()
                 .after(&e)
                 .map(|e| e.task);
         }
@@ -329,17 +387,17 @@ impl DsqTable {
         }
         let dsq = &self.queues[q as usize];
         loop {
-            let next = if dsq.head == NONE && !dsq.ordered.is_empty() {
+            let next = if dsq.head == NONE && !dsq.ordered().is_empty() {
                 let here = Entry {
                     vtime: c.vtime,
                     seq: c.seq,
                     task: c.task,
                 };
                 let e = match (c.task == NONE, c.reverse) {
-                    (true, false) => dsq.ordered.first(),
-                    (true, true) => dsq.ordered.last(),
-                    (false, false) => dsq.ordered.after(&here),
-                    (false, true) => dsq.ordered.before(&here),
+                    (true, false) => dsq.ordered().first(),
+                    (true, true) => dsq.ordered().last(),
+                    (false, false) => dsq.ordered().after(&here),
+                    (false, true) => dsq.ordered().before(&here),
                 };
                 e.map(|e| e.task)
             } else {

@@ -42,7 +42,7 @@ impl Handle {
         }
         let dsq = self.dsqs.get(q);
         let ordered = flags & ENQ_DSQ_PRIQ != 0;
-        if ordered && dsq.head != NONE || !ordered && !dsq.ordered.is_empty() {
+        if ordered && dsq.head != NONE || !ordered && !dsq.ordered().is_empty() {
             let (id, what) = (dsq.id, if ordered { "FIFO" } else { "PRIQ" });
             self.scx_error(format!(
                 "DSQ ID {id:#018x} already had {what}-enqueued tasks"

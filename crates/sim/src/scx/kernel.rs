@@ -605,6 +605,6 @@ impl Handle {
                 || self
                     .cpus
                     .iter()
-                    .any(|c| within((&raw const *c.rq).cast(), size_of_val(&*c.rq))))
+                    .any(|c| within((&raw const c.rq).cast(), size_of_val(&c.rq))))
     }
 }

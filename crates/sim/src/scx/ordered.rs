@@ -177,6 +177,15 @@ pub struct Ordered {
 }
 
 impl Ordered {
+    pub const fn empty() -> Ordered {
+        Ordered {
+            chunks: Vec::new(),
+            firsts: Vec::new(),
+            spare: Vec::new(),
+            len: 0,
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -216,6 +225,9 @@ impl Ordered {
     #[inline]
     pub fn insert(&mut self, e: Entry) {
         if self.chunks.is_empty() {
+            // Most never have another one.
+            self.chunks.reserve_exact(1);
+            self.firsts.reserve_exact(1);
             self.chunks.push(Chunk::with_room(SMALL));
             self.firsts.push(e);
         }

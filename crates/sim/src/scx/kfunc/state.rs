@@ -18,7 +18,7 @@ impl Handle {
     }
 
     fn rq_ptr(self, cpu: u32) -> u64 {
-        (&raw const *self.cpus[cpu as usize].rq) as u64
+        (&raw const self.cpus[cpu as usize].rq) as u64
     }
 }
 

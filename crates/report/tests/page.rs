@@ -2,6 +2,7 @@
 //! The report as a file, and in a real browser (headless Chromium, where there is one; `make test` installs it).
 use berth_report::html;
 use berth_results::detail::{Distribution, Strip, Wait, WorstWait};
+use berth_results::expect::{Bound, Limit, check};
 use berth_results::experiment::{Arm, Experiment, FORMAT, Group, Provenance, Results, Setup};
 use berth_results::schema::{Place, RunRecord};
 use std::collections::BTreeMap;
@@ -35,6 +36,11 @@ fn results(place: Place, factor: f64) -> Results {
                     3.2e10 * work * (1.0 + 0.0001 * seed as f64),
                 ),
                 ("host.switches_per_cpu".to_string(), 610.0 + seed as f64),
+                ("host.moves.same_core".to_string(), 40.0),
+                ("host.moves.same_llc".to_string(), 30.0),
+                ("host.moves.other_llc".to_string(), 0.0),
+                ("host.moves.other_package".to_string(), 25.0),
+                ("host.moves.other_node".to_string(), 10.0),
                 (format!("{EVIL}-1.cpu"), 0.5),
             ]);
             let mut run = RunRecord::new(place, arm, seed, metrics);
@@ -176,6 +182,7 @@ fn the_sentence_comes_first_and_is_honest() {
         "Who waited for whom",
         "The worst wait",
         "Share over time",
+        "Moves by distance",
         "All metrics",
         "How it was made",
     ];
@@ -202,6 +209,52 @@ fn what_comes_from_outside_is_harmless() {
         page.matches("<details class=\"data\">").count()
     );
     assert!(page.matches("class=\"copy\"").count() >= 12);
+}
+
+/// Moves: each distance once, those of other nodes not twice.
+#[test]
+fn moves_by_distance() {
+    let page = html::page(&[&results(Place::Sim, 1.0)]);
+    let text = visible(&page);
+    for row in [
+        "flms,SMT sibling,40.000",
+        "flms,another cache of the package,0.000",
+        "flms,another package of the node,15.000",
+        "flms,another node,10.000",
+    ] {
+        assert!(text.contains(row), "{row}");
+    }
+    let legend = &page[page.find("Moves by distance").unwrap()..];
+    let legend = &legend[..legend.find("<svg").unwrap()];
+    assert!(legend.contains("another node") && !legend.contains("another cache"));
+    // Nothing was counted, or nothing moved: no picture.
+    let mut none = results(Place::Sim, 1.0);
+    for run in &mut none.experiments[0].runs {
+        run.metrics.retain(|name, _| !name.contains(".moves."));
+    }
+    assert!(!html::page(&[&none]).contains("Moves by distance"));
+}
+
+/// What the scenario expects stands beside both places' values.
+#[test]
+fn bounds_stand_beside_simulator_and_real_kernel() {
+    let mut both = [results(Place::Sim, 1.0), results(Place::Lab, 20.0)];
+    for r in &mut both {
+        let e = &mut r.experiments[0];
+        let bound = Bound {
+            metric: "web.response.p99".into(),
+            arm: "flms".into(),
+            at_most: true,
+            limit: Limit::Absolute(2e6),
+        };
+        e.expects = vec![check(&bound, e, Some("linux"))];
+    }
+    let text = visible(&html::page(&[&both[0], &both[1]]));
+    let part = &text[text.find("Simulator beside real kernel").unwrap()..];
+    assert!(part.contains("stated beforehand"), "{part}");
+    let row = "flms at most 2.00 ms simulated: holds real kernel: does not hold";
+    let plain: String = part.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(plain.contains(row), "{plain}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! The results schema (one for simulator, lab and host), statistics over seeds, provenance.
 //!
 //! [`schema`] is what a place hands over for each run, with its [`detail`]; [`experiment`] puts runs together and compares arms with
-//! [`stats`]; [`blame`] is who waited for whom, for every place; [`expect`] checks bounds; [`write`] keeps it all on disk.
+//! [`stats`]; [`blame`] is who waited for whom, for every place; [`expect`] checks bounds; [`mod@write`] keeps it all on disk.
 pub mod blame;
 pub mod columns;
 pub mod detail;

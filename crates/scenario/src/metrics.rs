@@ -58,8 +58,11 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
         "moves",
         &[
             "same_core",
+            "same_llc",
+            "other_llc",
             "same_package",
             "other_package",
+            "other_node",
             "other_package_share",
         ],
         "1/s",

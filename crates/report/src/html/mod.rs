@@ -11,6 +11,7 @@ mod escape;
 mod figure;
 mod made;
 mod matrix;
+mod moves;
 mod over_time;
 mod sentence;
 pub(crate) mod strip;
@@ -115,6 +116,7 @@ fn part(e: &Experiment, place: Place, full: bool) -> String {
         );
         out.push_str(&put("The worst wait", &lead, strip::figures(e)));
         out.push_str(&put("", "", over_time::figure(e).into_iter().collect()));
+        out.push_str(&put("", "", moves::figure(e).into_iter().collect()));
     }
     out.push_str(&tables::expects(e));
     out.push_str(&tables::findings(e));

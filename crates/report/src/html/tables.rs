@@ -4,7 +4,7 @@ use super::escape::{csv_row, escape};
 use super::figure::data;
 use crate::table::leading_metric;
 use crate::text::{number, value};
-use berth_results::expect::Limit;
+use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
 use berth_results::schema::unit_of;
 
@@ -115,22 +115,17 @@ pub fn expects(e: &Experiment) -> String {
         .iter()
         .map(|v| {
             let unit = unit_of(&v.bound.metric);
-            let relation = if v.bound.at_most { "at most" } else { "at least" };
-            let (limit, shown) = match v.bound.limit {
-                Limit::Absolute(x) => (value(x, unit), v.value.map(|x| value(x, unit))),
-                Limit::TimesBaseline(x) => (format!("{x} × baseline"), v.value.map(number)),
+            let shown = match v.bound.limit {
+                Limit::Absolute(_) => v.value.map(|x| value(x, unit)),
+                Limit::TimesBaseline(_) => v.value.map(number),
             };
-            let (class, word) = match v.holds {
-                Some(true) => ("gain", "holds"),
-                Some(false) => ("loss", "does not hold"),
-                None => ("none", "cannot be said"),
-            };
+            let (class, word) = holds(v);
             let shown = shown.or_else(|| v.why.clone()).unwrap_or_default();
             format!(
-                "<tr><td><span class=\"{class}\">{word}</span></td><td>{} of {} {relation} {}</td><td>{}</td></tr>",
+                "<tr><td><span class=\"{class}\">{word}</span></td><td>{} of {} {}</td><td>{}</td></tr>",
                 escape(&v.bound.metric),
                 escape(&v.bound.arm),
-                escape(&limit),
+                escape(&limit(v)),
                 escape(&shown)
             )
         })
@@ -138,6 +133,51 @@ pub fn expects(e: &Experiment) -> String {
     format!(
         "<section><h2>Expectations</h2><div class=\"scroll\"><table class=\"plain\"><tbody>{rows}</tbody></table></div></section>"
     )
+}
+
+/// Class and words of a verdict.
+fn holds(v: &Verdict) -> (&'static str, &'static str) {
+    match v.holds {
+        Some(true) => ("gain", "holds"),
+        Some(false) => ("loss", "does not hold"),
+        None => ("none", "cannot be said"),
+    }
+}
+
+/// `at most 2 ms`.
+fn limit(v: &Verdict) -> String {
+    let relation = if v.bound.at_most {
+        "at most"
+    } else {
+        "at least"
+    };
+    match v.bound.limit {
+        Limit::Absolute(x) => format!("{relation} {}", value(x, unit_of(&v.bound.metric))),
+        Limit::TimesBaseline(x) => format!("{relation} {x} × baseline"),
+    }
+}
+
+/// What the scenario expects of a metric, and whether it holds in either place.
+fn stated(metric: &str, sim: &Experiment, lab: &Experiment) -> String {
+    let of_metric = |e: &Experiment| -> Vec<Verdict> {
+        let all = e.expects.iter().filter(|v| v.bound.metric == metric);
+        all.cloned().collect()
+    };
+    let real = of_metric(lab);
+    let one = |v: &Verdict| {
+        let there = real.iter().find(|r| r.bound == v.bound);
+        let places = [("simulated", Some(v)), ("real kernel", there)];
+        let words: String = places
+            .iter()
+            .filter_map(|(place, v)| Some((place, holds((*v)?))))
+            .map(|(place, (class, word))| {
+                format!(" <span class=\"{class}\">{place}: {word}</span>")
+            })
+            .collect();
+        format!("{} {}{words}", escape(&v.bound.arm), escape(&limit(v)))
+    };
+    let all: Vec<String> = of_metric(sim).iter().map(one).collect();
+    all.join("<br>")
 }
 
 /// A paper's claims: its value, ours, the verdict and why.
@@ -264,6 +304,7 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         .collect();
     let places =
         "<th scope=\"col\">simulated</th><th scope=\"col\">real kernel</th>".repeat(arms.len());
+    let bounds = !sim.expects.is_empty();
     let mut rows = String::new();
     for metric in both {
         let unit = unit_of(metric);
@@ -283,13 +324,21 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
                 l,
             ]));
         }
+        if bounds {
+            cells.push_str(&format!("<td>{}</td>", stated(metric, sim, lab)));
+        }
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th>{cells}</tr>",
             escape(metric)
         ));
     }
+    let (more, of_places) = if bounds {
+        ("<th scope=\"col\">stated beforehand</th>", "<th></th>")
+    } else {
+        ("", "")
+    };
     format!(
-        "<section><h2>Simulator beside real kernel</h2><div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}</tr><tr><th></th>{places}</tr></thead><tbody>{rows}</tbody></table></div>\
+        "<section><h2>Simulator beside real kernel</h2><div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}{more}</tr><tr><th></th>{places}{of_places}</tr></thead><tbody>{rows}</tbody></table></div>\
          <p class=\"caption\">Means over each place's seeds. Delays across CPUs of the lab's emulated machine are its own; compare shares, ranking and ratios.</p>{}</section>",
         data(&csv)
     )

@@ -6,7 +6,7 @@
 //! a vCPU one of its threads. A guest's machine is a machine of its own (`TracePacket.machine_id`).
 //!
 //! Nothing is kept but the switches of the last moments, by CPU: [`Writer`] writes a bundle when a CPU has
-//! [`SWITCHES`] of them. A switch takes 8 to 12 bytes.
+//! `SWITCHES` of them. A switch takes 8 to 12 bytes.
 //!
 //! Field numbers are those of Perfetto's published `.proto` files (`trace_packet`, `ftrace_event_bundle`,
 //! `process_tree`, `system_info`).

@@ -275,7 +275,7 @@ pub struct System {
 const TAIL: usize = 1_000;
 
 impl System {
-    /// `service` must have the mean [`SERVICE_NS`].
+    /// `service` must have the mean `SERVICE_NS`, 10 ms.
     pub fn new(cpus: u32, rho: f64, warmup: usize, count: usize, service: Dist) -> System {
         System {
             cpus,

@@ -4,7 +4,7 @@
 //! * [`closed_forms`]: engine and truth side by side, seed by seed.
 //! * [`queue`]: means of queues with known formulas (M/M/1, M/M/c, M/G/1 under processor sharing, the closed
 //!   processor-sharing network with hogs).
-//! * [`reference`]: sample paths of the same queues by recursions that share nothing with the engine.
+//! * [`mod@reference`]: sample paths of the same queues by recursions that share nothing with the engine.
 //! * [`random`]: random scenarios, for properties and for the comparison of bytes.
 //! * [`same_bytes`]: one number for very many runs.
 //! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A queue ordered by virtual time: the signed difference of 64-bit keys, ties first come first served.
 //!
-//! A sorted list cut into chunks of less than [`CHUNK`] entries, with a directory of the chunks' first
+//! A sorted list cut into chunks of less than `CHUNK` entries, with a directory of the chunks' first
 //! entries: insert and remove touch one chunk (a few cache lines) whatever the length, walking is in
 //! order both ways, and a position is an entry's own key, so it survives every change of the queue.
 //! Keys lie apart from what they belong to.

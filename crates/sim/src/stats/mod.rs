@@ -99,8 +99,9 @@ pub struct Stats {
     group_of: Vec<u32>,
     pub pairs: Vec<Pair>,
     pub blame: Blame,
-    /// Changes of CPU of all threads: to a sibling of the core, inside the package, to another package.
-    pub moves: [u64; 3],
+    /// Changes of CPU of all threads: to a sibling of the core, inside the last-level cache, to another one of the
+    /// package, to another package of the node, to another node.
+    pub moves: [u64; 5],
     /// Waits are on account up to here.
     pub settled_at: Nanos,
 }
@@ -128,7 +129,7 @@ impl Stats {
             group_of,
             pairs: vec![Pair::default(); own as usize + 1],
             blame: Blame::new(groups, cpus),
-            moves: [0; 3],
+            moves: [0; 5],
             settled_at: 0,
         }
     }
@@ -141,7 +142,7 @@ impl Stats {
             group_of: vec![0],
             pairs: Vec::new(),
             blame: Blame::default(),
-            moves: [0; 3],
+            moves: [0; 5],
             settled_at: 0,
         }
     }
@@ -182,21 +183,31 @@ impl Stats {
         self.vms[entry as usize].migrations += 1;
         let far = match distance {
             Distance::Same | Distance::Core => 0,
-            Distance::Llc | Distance::Package => 1,
-            Distance::Node | Distance::Far => 2,
+            Distance::Llc => 1,
+            Distance::Package => 2,
+            Distance::Node => 3,
+            Distance::Far => 4,
         };
         self.moves[far] += 1;
     }
 
     /// Changes of CPU by distance, per second of `span_s`, and the part of them that went to another package.
     pub fn moves(&self, span_s: f64, out: &mut BTreeMap<String, f64>) {
-        let names = ["same_core", "same_package", "other_package"];
-        for (name, n) in names.iter().zip(self.moves) {
+        let [core, llc, package, node, far] = self.moves;
+        let named = [
+            ("same_core", core),
+            ("same_llc", llc),
+            ("other_llc", package),
+            ("same_package", llc + package),
+            ("other_package", node + far),
+            ("other_node", far),
+        ];
+        for (name, n) in named {
             out.insert(format!("host.moves.{name}"), n as f64 / span_s);
         }
         let all: u64 = self.moves.iter().sum();
         if all > 0 {
-            let share = self.moves[2] as f64 / all as f64;
+            let share = (node + far) as f64 / all as f64;
             out.insert("host.moves.other_package_share".into(), share);
         }
     }
@@ -246,7 +257,7 @@ impl Stats {
     /// Forget everything so far (the warm-up is over, and everything is settled).
     pub fn reset(&mut self) {
         self.blame.reset();
-        self.moves = [0; 3];
+        self.moves = [0; 5];
         self.vms.fill(Counters::default());
         for p in &mut self.pairs {
             p.wakeup.reset();

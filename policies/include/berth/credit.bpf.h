@@ -128,6 +128,7 @@ struct pcpu {
 	u32 idle_bias; /* where the last move to its core or package went */
 	u32 cursor;    /* the idle pCPU asked last from here */
 	u32 placed;    /* vCPUs placed here first */
+	u32 met;       /* one of ours has run here */
 	u64 slice_end;
 	u64 next_tick;
 	u64 back;	  /* of the keys of its queue: next to the tail */
@@ -149,6 +150,7 @@ static u64 epoch;	 /* accountings so far; 0 before the first */
 static s64 balance;	 /* credits of the active after the last one */
 static u32 to_park;	 /* vCPUs parked by it, */
 static u32 to_unpark;	 /* and let go */
+static u32 unheld;	 /* parked ones that have left their domain since */
 
 static __always_inline struct vcpu *vcpu_at(u32 index)
 {
@@ -431,7 +433,8 @@ static __always_inline void account(void)
 {
 	u64 sum = list_domains();
 
-	to_park = to_unpark = 0;
+	to_park = 0;
+	to_unpark = __sync_lock_test_and_set(&unheld, 0);
 	if (!sum)
 		balance = 0;
 	else
@@ -455,6 +458,21 @@ static __always_inline u32 alloc_vcpu(void)
 	return 0;
 }
 
+/* v leaves its domain: what it earned and burned there stays there. Else a thread that worked for
+ * the host before it joined a VM would start OVER, and nothing but a tick that finds it running
+ * could make it earn again. */
+static __always_inline void start_afresh(struct vcpu *v)
+{
+	deactivate(v);
+	v->credit = 0;
+	v->residual = 0;
+	v->pri = UNDER;
+	if (v->flags & VF_PARKED) {
+		clear_flag(v, VF_PARKED);
+		__sync_fetch_and_add(&unheld, 1);
+	}
+}
+
 /* Read p's labels: domain, weight, cap, role, memory node. */
 static __always_inline int label(struct task_struct *p, struct vcpu *v, u64 cgroup_id, bool fork)
 {
@@ -471,7 +489,7 @@ static __always_inline int label(struct task_struct *p, struct vcpu *v, u64 cgro
 		return -E2BIG;
 	}
 	if (v->slot != slot)
-		deactivate(v);
+		start_afresh(v);
 	v->slot = slot;
 	v->node = id->vm.node;
 	v->role = id->thread.role;

@@ -143,6 +143,19 @@ static __always_inline void core_dispatch(s32 cpu, struct task_struct *prev)
 		keep(prev, v, c, cpu, now, slice_ns(v, cpu));
 }
 
+/*
+ * v goes on after a thread of another class had its CPU. The kernel does not ask for a decision
+ * then, and whoever was woken meanwhile found nobody to preempt: that is made up for here.
+ */
+static __always_inline void resume(struct vcpu *v, struct pcpu *c, s32 cpu)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
+	struct vcpu *first = head ? vcpu_of(head) : NULL;
+
+	if (first && beats(first, v, c, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
 static __always_inline void core_running(struct task_struct *p)
 {
 	u32 index = index_of(p);
@@ -150,20 +163,31 @@ static __always_inline void core_running(struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = pcpu_at(cpu);
 	u64 now = scx_bpf_now(), slice;
+	bool cut;
 
 	if (!v || !c)
 		return;
+	if (!c->met) {
+		/* For the kernel all CPUs are idle at first, one that was busy then until it goes
+		 * idle: for ever, if it never does. */
+		c->met = 1;
+		scx_bpf_test_and_clear_cpu_idle(cpu);
+	}
+	cut = v->flags & VF_CUT;
 	count_waiting(v, false);
 	clear_flag(v, VF_CUT | VF_PASSED | VF_MIGRATING | VF_HELD | VF_FRESH);
 	started(v, c, cpu);
 	v->cpu = cpu;
 	v->ran_on = cpu + 1;
 	v->burned_at = now;
-	v->switched_in = now;
+	if (!cut)
+		v->switched_in = now;
 	slice = v->slice_left ?: slice_ns(v, cpu);
 	v->slice_left = 0;
 	c->curr = index;
 	give_slice(c, cpu, now, slice);
+	if (cut)
+		resume(v, c, cpu);
 }
 
 static __always_inline void core_stopping(struct task_struct *p, bool runnable)
@@ -172,17 +196,20 @@ static __always_inline void core_stopping(struct task_struct *p, bool runnable)
 	struct pcpu *c = pcpu_at(scx_bpf_task_cpu(p));
 	u64 now = scx_bpf_now();
 	struct cgroup *cgrp;
+	bool cut;
 
 	if (!v || !c)
 		return;
 	burn(v, c, now);
-	if (!(v->flags & VF_PASSED))
+	cut = runnable && !(v->flags & VF_PASSED) && (s64)(c->slice_end - now) > 0;
+	/* Who is cut goes on: an interrupt in Xen, no decision. */
+	if (!cut && !(v->flags & VF_PASSED))
 		descheduled(v, c);
 	v->left_at = now;
 	c->curr = 0;
 	if (!runnable) {
 		clear_flag(v, VF_PASSED | VF_YIELDED);
-	} else if (!(v->flags & VF_PASSED) && (s64)(c->slice_end - now) > 0) {
+	} else if (cut) {
 		set_flag(v, VF_CUT);
 		v->slice_left = c->slice_end - now;
 	}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Wake-ups under `credit` and `flms` where the kernel behaves as no hypervisor does: other classes take the CPU, and
+//! the mask of idle CPUs begins with all of them. Found by comparing with real kernels (docs/fidelity.md).
+use berth_policy::policy::Policy;
+use berth_scenario::model::Class;
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy};
+use berth_sim::scx::identity::VmSpec;
+use berth_sim::workload::api::{Action, SchedClass};
+use berth_sim::{Machine, MachineSpec};
+use std::collections::BTreeMap;
+use support::{Cast, Peek};
+
+mod support;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+/// Of policies/include/berth/credit.bpf.h.
+const OVER: u64 = 2;
+const PARKED: u64 = 1;
+
+fn vms(n: u32) -> Vec<VmSpec> {
+    let vm = |i: u32| VmSpec {
+        name: format!("v{i}"),
+        group: i,
+        class: Class::Batch,
+        weight: 100,
+        cap_milli: None,
+        vcpus: 1,
+    };
+    (0..n).map(vm).collect()
+}
+
+fn both(check: impl Fn(&str, &Policy)) {
+    for name in ["credit", "flms"] {
+        check(name, &support::policy(name));
+    }
+}
+
+fn load(m: &mut Machine<Cast>, policy: &Policy, vms: &[VmSpec]) {
+    load_policy(m, policy, &BTreeMap::new(), vms, &Options::default()).unwrap();
+}
+
+/// CPU time of a thread so far, ns.
+fn ran(m: &Machine<Cast>, thread: usize) -> u64 {
+    let task = m.workload.ids[thread] as usize;
+    m.kernel().tasks.hot[task].runtime
+}
+
+/// A sleeper beside a hog, while a real-time thread takes the CPU half of the time. Whoever wakes while it runs
+/// finds nobody to preempt, and the kernel gives the CPU back to the hog without a question.
+#[test]
+fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
+    both(|name, policy| {
+        let mut cast = Cast::default();
+        let nap = [
+            Action::Compute { ns: 200 * US },
+            Action::SleepUntil { at: 2_300 * US },
+        ];
+        cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
+        cast.vcpu(1, 0, 0, &nap);
+        let real_time = [
+            Action::SetClass(SchedClass::Rt),
+            Action::Compute { ns: 2 * MS },
+            Action::SleepUntil { at: 2 * MS },
+        ];
+        cast.vcpu(0, 0, 0, &real_time);
+        cast.scripts[2].spec.vm = None;
+        let vms = vms(2);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        load(&mut m, policy, &vms);
+        m.start();
+        m.run_until(10_000 * MS).unwrap();
+        m.check().unwrap();
+        // A cycle is 2.5 ms of its own, the real-time thread's 2 ms twice at most, and the rate limit of 1 ms.
+        let least = 10_000 * MS / (7_500 * US) * (200 * US);
+        assert!(ran(&m, 1) > least, "{name}: {} of {least} ns", ran(&m, 1));
+    });
+}
+
+/// The policy is loaded on a machine that has been busy and stays so: no CPU ever passes through idle.
+#[test]
+fn a_cpu_that_never_went_idle_is_not_taken_for_idle() {
+    both(|name, policy| {
+        let mut cast = Cast::default();
+        let nap = [
+            Action::Compute { ns: 200 * US },
+            Action::SleepUntil { at: 2_300 * US },
+        ];
+        cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
+        cast.vcpu(1, 0, 0, &nap);
+        let vms = vms(2);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        m.start();
+        m.run_until(50 * MS).unwrap();
+        let before = ran(&m, 1);
+        load(&mut m, policy, &vms);
+        m.run_until(10_050 * MS).unwrap();
+        m.check().unwrap();
+        let least = 10_000 * MS / (3_500 * US) * (200 * US);
+        let got = ran(&m, 1) - before;
+        assert!(got > least, "{name}: {got} of {least} ns");
+    });
+}
+
+/// What a thread burned before it joined its VM is not held against it there.
+#[test]
+fn a_thread_that_joins_a_vm_starts_afresh() {
+    both(|name, policy| {
+        let mut cast = Cast::default();
+        cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
+        cast.vcpu(1, 0, 0, &[Action::ComputeForever]);
+        // The third VM has no threads yet.
+        let vms = vms(3);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        load(&mut m, policy, &vms);
+        m.start();
+        let mut now = 90 * MS;
+        m.run_until(now).unwrap();
+        while Peek(m.kernel().policy.instance().unwrap()).curr(0) != 1 {
+            now += 5 * MS;
+            m.run_until(now).unwrap();
+        }
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        peek.set("vcpus", 1, "credit", u64::from(-250i32 as u32));
+        peek.set("vcpus", 1, "pri", OVER);
+        peek.set("vcpus", 1, "flags", peek.vcpu(1, "flags") | PARKED);
+        // Its cgroup becomes the third VM's: its next stop reads the labels anew.
+        let map = peek.0.map("berth_vms").unwrap();
+        let key = (u64::from(k.cgroups.of_vm(0)) + 1).to_ne_bytes();
+        let mut record = map.lookup(&key).unwrap();
+        record[4..8].copy_from_slice(&3u32.to_ne_bytes());
+        map.update(&key, &record, 0).unwrap();
+        peek.set_var("berth_generation", peek.var("berth_generation") + 1);
+        while peek.vcpu(1, "slot") != 3 {
+            now += MS;
+            m.run_until(now).unwrap();
+            assert!(now < 1_000 * MS, "{name}: no new labels");
+        }
+        let credit = peek.vcpu(1, "credit") as u32 as i32;
+        assert!(credit >= 0, "{name}: {credit} credits of another domain");
+        assert_eq!(peek.vcpu(1, "flags") & PARKED, 0, "{name}: parked for ever");
+        m.run_until(now + 300 * MS).unwrap();
+        let before = ran(&m, 0);
+        m.run_until(now + 2_300 * MS).unwrap();
+        m.check().unwrap();
+        let share = (ran(&m, 0) - before) as f64 / (2_000 * MS) as f64;
+        assert!((share - 0.5).abs() < 0.03, "{name}: {share}");
+    });
+}

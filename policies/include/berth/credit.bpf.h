@@ -40,7 +40,7 @@ enum flag {
 	VF_FRESH = 16,	  /* has not waited yet: its first wake-up */
 	VF_PASSED = 32,	  /* its pCPU has decided for another one */
 	VF_QUEUED = 64,	  /* counted in `waiting` */
-	VF_CUT = 128,	  /* lost its pCPU to a kernel thread, not to a decision of ours */
+	VF_CUT = 128,	  /* lost its pCPU to a thread of another class, not by a decision */
 };
 
 /* What was a thread. Written on its pCPU and by the accounting; credit by atomic additions, the
@@ -59,7 +59,7 @@ struct vcpu {
 	u32 placed;	 /* pCPU of its first placement + 1; 0: none */
 	u32 role;	 /* enum berth_role */
 	u32 ran_on;	 /* pCPU it ran on last + 1; 0: none */
-	u64 slice_left;	 /* of a cut slice, ns; 0: a whole one */
+	u64 slice_left;	 /* of a cut slice, ns; 0: a whole one, or (VF_CUT) nothing */
 	u64 burned_at;	 /* up to where its run time is charged */
 	u64 switched_in; /* when it got its pCPU */
 	u64 left_at;	 /* when it last left a pCPU */
@@ -129,6 +129,7 @@ struct pcpu {
 	u32 cursor;    /* the idle pCPU asked last from here */
 	u32 placed;    /* vCPUs placed here first */
 	u32 met;       /* one of ours has run here */
+	u32 missed;    /* somebody came while none of ours ran, and it was not idle */
 	u64 slice_end;
 	u64 next_tick;
 	u64 back;	  /* of the keys of its queue: next to the tail */

@@ -41,13 +41,16 @@ static __always_inline s32 core_select_cpu(struct task_struct *p, s32 prev)
 static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 {
 	struct vcpu *v = vcpu_of(p);
-	bool woken, passed, moves;
+	bool woken, passed, moves, front;
 	s32 cpu;
 
 	if (!v) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_INF, enq_flags);
 		return;
 	}
+	/* The end of its slice and the other class came together: the slice is over. */
+	if (!v->slice_left)
+		clear_flag(v, VF_CUT);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
 		/* Timers, softirqs, the policy's own timers. */
 		if (enq_flags & SCX_ENQ_WAKEUP)
@@ -59,6 +62,11 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 	passed = !woken && (v->flags & VF_PASSED);
 	moves = passed && (v->flags & VF_MIGRATING);
 	clear_flag(v, VF_FRESH | VF_PASSED | VF_MIGRATING);
+	front = !woken && !passed && (v->flags & VF_CUT) && !(v->flags & VF_YIELDED);
+	if (!front) {
+		clear_flag(v, VF_CUT);
+		v->slice_left = 0;
+	}
 	if (v->flags & VF_PARKED) {
 		set_flag(v, VF_HELD);
 		scx_bpf_dsq_insert(p, PARKING, SCX_SLICE_INF, enq_flags);
@@ -72,7 +80,7 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 		v->pri = BOOST;
 		berth_count(boosted);
 	}
-	queue_on(p, v, cpu, !woken && !passed && (v->flags & VF_CUT), enq_flags);
+	queue_on(p, v, cpu, front, enq_flags);
 	if (cpu == scx_bpf_task_cpu(p)) {
 		if (!passed || moves)
 			tickle(cpu, p, v);
@@ -144,10 +152,10 @@ static __always_inline void core_dispatch(s32 cpu, struct task_struct *prev)
 }
 
 /*
- * v goes on after a thread of another class had its CPU. The kernel does not ask for a decision
- * then, and whoever was woken meanwhile found nobody to preempt: that is made up for here.
+ * v begins, or goes on, after a thread of another class had the CPU. The kernel does not ask for a
+ * decision then, and whoever was woken meanwhile found nobody to preempt: made up for here.
  */
-static __always_inline void resume(struct vcpu *v, struct pcpu *c, s32 cpu)
+static __always_inline void look_back(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
 	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
 	struct vcpu *first = head ? vcpu_of(head) : NULL;
@@ -182,12 +190,13 @@ static __always_inline void core_running(struct task_struct *p)
 	v->burned_at = now;
 	if (!cut)
 		v->switched_in = now;
-	slice = v->slice_left ?: slice_ns(v, cpu);
+	/* Its slice ended just as a thread of a higher class came, and nobody has decided since. */
+	slice = v->slice_left ?: cut ? SHORTEST_ARM : slice_ns(v, cpu);
 	v->slice_left = 0;
 	c->curr = index;
 	give_slice(c, cpu, now, slice);
-	if (cut)
-		resume(v, c, cpu);
+	if (__sync_lock_test_and_set(&c->missed, 0) || cut)
+		look_back(v, c, cpu);
 }
 
 static __always_inline void core_stopping(struct task_struct *p, bool runnable)
@@ -197,13 +206,15 @@ static __always_inline void core_stopping(struct task_struct *p, bool runnable)
 	u64 now = scx_bpf_now();
 	struct cgroup *cgrp;
 	bool cut;
+	u64 left;
 
 	if (!v || !c)
 		return;
 	burn(v, c, now);
-	cut = runnable && !(v->flags & VF_PASSED) && (s64)(c->slice_end - now) > 0;
+	cut = runnable && !(v->flags & VF_PASSED);
+	left = (s64)(c->slice_end - now) > 0 ? c->slice_end - now : 0;
 	/* Who is cut goes on: an interrupt in Xen, no decision. */
-	if (!cut && !(v->flags & VF_PASSED))
+	if (!(v->flags & VF_PASSED) && !(cut && left))
 		descheduled(v, c);
 	v->left_at = now;
 	c->curr = 0;
@@ -211,7 +222,7 @@ static __always_inline void core_stopping(struct task_struct *p, bool runnable)
 		clear_flag(v, VF_PASSED | VF_YIELDED);
 	} else if (cut) {
 		set_flag(v, VF_CUT);
-		v->slice_left = c->slice_end - now;
+		v->slice_left = left;
 	}
 	if (v->generation == berth_generation)
 		return;

@@ -172,8 +172,17 @@ static __always_inline void kick_idlers(struct task_struct *p, struct vcpu *v,
 	}
 }
 
-/* p has joined the queue of cpu: who is asked to look? What runs there and is none of ours, a
- * thread of another class, is not asked to give way. */
+/* The vCPU that runs on a pCPU that is not idle. NULL: a thread of another class, which gives way
+ * to nobody; whoever of ours comes after it will look who has come (core_running()). */
+static __always_inline struct vcpu *runs_on(struct pcpu *c)
+{
+	if (!c->curr)
+		__sync_lock_test_and_set(&c->missed, 1);
+	/* It may have come meanwhile, and looked before. */
+	return c->curr ? vcpu_at(c->curr) : NULL;
+}
+
+/* p has joined the queue of cpu: who is asked to look? */
 static __always_inline void tickle(s32 cpu, struct task_struct *p, struct vcpu *v)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
@@ -188,7 +197,7 @@ static __always_inline void tickle(s32 cpu, struct task_struct *p, struct vcpu *
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		goto out;
 	}
-	curr = c->curr ? vcpu_at(c->curr) : NULL;
+	curr = runs_on(c);
 	wins = curr && beats(v, curr, c, cpu);
 	if (tickle_all || none) {
 		if (wins)

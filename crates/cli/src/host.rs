@@ -154,6 +154,8 @@ fn once(scenario: &Scenario, seed: u64, vcpus: Vcpus) -> Result<Measured, LoadEr
         cgroup_root: root.as_ref().ok().cloned(),
         warmup_ns: scenario.run.warmup_ns,
         measure_ns: scenario.run.measure_ns,
+        // The host's own clocks and timers know nothing of when the work begins.
+        lead_ns: 0,
         vcpus,
         stop: Some(interrupt::flag()),
         on_threads: None,

@@ -127,6 +127,7 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     };
     let wake = value("sleeper", "sleeper.wakeup.p50");
     let request = value("request", "web.wakeup.p50") - wake;
+    let preempted = value("preempted", "sleeper.wakeup.p50") - wake;
     let remote = value("remote", "receiver.wakeup.p50") - wake;
     let ext_wake = value("nothing", "sleeper.wakeup.p50");
     let code = value("typical", "sleeper.wakeup.p50") - ext_wake;
@@ -159,6 +160,11 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
             "request_ns",
             request,
             "what a client's request takes longer than that",
+        ),
+        (
+            "preempt_ns",
+            preempted,
+            "what a wake-up takes longer if it preempts a thread",
         ),
         (
             "wake_ipi_ns",
@@ -235,6 +241,7 @@ mod tests {
         let text = profile(&measured, "7.2.1");
         let p = Profile::parse(&text).unwrap();
         assert_eq!((p.cost.wake_ns, p.cost.request_ns), (10_000, 8_000));
+        assert_eq!(p.cost.preempt_ns, 3_000);
         assert_eq!((p.cost.ext_wake_ns, p.cost.insn_ps), (8_000, 5_000));
         // Never less than nothing.
         assert_eq!(p.cost.wake_ipi_ns, 0);

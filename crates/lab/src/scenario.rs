@@ -6,6 +6,7 @@ use crate::observe::{self, Observer};
 use crate::strip;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
 use berth_loadgen::{NO_STAYS, Options, Vcpus};
+use berth_scenario::dist::lead_ns;
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{HostThread, Role as PlacementRole};
 use berth_scx::{Loaded, Role, ThreadRecord, VmClass};
@@ -33,6 +34,8 @@ pub fn perform(
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
         measure_ns: scenario.run.measure_ns,
+        // A VM boots alike each time: without this, each seed would begin at the same point of all that is periodic.
+        lead_ns: lead_ns(seed),
         vcpus,
         stop: None,
         on_threads: None,

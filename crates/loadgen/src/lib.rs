@@ -42,7 +42,7 @@ use std::{fs, io};
 
 /// Threads of one run, at most: a `fork` loop must not take the machine down.
 const MAX_THREADS: usize = 4096;
-/// From the last preparations to the start of the run.
+/// From the last preparations to the start of the run, at least.
 const HEAD_START_NS: Nanos = 5_000_000;
 
 /// Between two looks at whether somebody has asked for the end.
@@ -61,6 +61,8 @@ pub struct Options<'a> {
     pub warmup_ns: Nanos,
     /// Time measured, in nanoseconds.
     pub measure_ns: Nanos,
+    /// Time between the last preparations and the start of the run, in nanoseconds.
+    pub lead_ns: Nanos,
     /// What the VMs' vCPUs are.
     pub vcpus: Vcpus,
     /// Set from elsewhere (Ctrl-C) to end the run early.
@@ -194,7 +196,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     if setup.is_err() {
         shared.stop.store(1, Ordering::Release);
     }
-    shared.start_at(sys::now_ns() + HEAD_START_NS);
+    shared.start_at(sys::now_ns() + HEAD_START_NS + options.lead_ns);
     shared.open_gate();
     let snapshots = match setup {
         Ok(()) => observe(&shared, streams, from_workers, window, options.stop),

@@ -29,6 +29,8 @@ pub enum Stream {
     Pool { home: u32, pool: u32 },
     /// Where the host's timer ticks lie, seen from the start of the run.
     Ticks,
+    /// How long the policy has been in charge when the run starts, and what its clock says then.
+    Lead,
 }
 
 impl Stream {
@@ -51,8 +53,25 @@ impl Stream {
                 (5 << 60) | (u64::from(pool & 0xfff_ffff) << 32) | u64::from(home)
             }
             Stream::Ticks => 6 << 60,
+            Stream::Lead => 7 << 60,
         }
     }
+}
+
+/// Longest time from a policy's start to that of the work, ns.
+const LONGEST_LEAD_NS: u64 = 1_000_000_000;
+
+/// How long a policy has been in charge when the work begins, in nanoseconds below a second: its timers and sampled ticks
+/// know nothing of when the work begins. The same rule in simulator and lab.
+pub fn lead_ns(seed: u64) -> Nanos {
+    Rng::new(seed, Stream::Lead).below(LONGEST_LEAD_NS)
+}
+
+/// What a simulated machine's clock says when the work begins, in nanoseconds: it has been up for 10 to 20 seconds.
+pub fn uptime_ns(seed: u64) -> Nanos {
+    let mut rng = Rng::new(seed, Stream::Lead);
+    rng.below(LONGEST_LEAD_NS);
+    10 * LONGEST_LEAD_NS + rng.below(10 * LONGEST_LEAD_NS)
 }
 
 fn splitmix(state: &mut u64) -> u64 {
@@ -368,6 +387,8 @@ mod tests {
             Stream::Thread(0).id(),
             Stream::Phase(0).id(),
             Stream::Thread(1).id(),
+            Stream::Ticks.id(),
+            Stream::Lead.id(),
         ];
         ids.extend([0, 1].map(|vm| Stream::Arrivals { client: 0, vm }.id()));
         ids.push(Stream::Arrivals { client: 1, vm: 0 }.id());

@@ -127,6 +127,8 @@ pub struct HostCost {
     pub tick_ns: Nanos,
     /// As `wake_ns`, in addition, if a client's request wakes.
     pub request_ns: Nanos,
+    /// As `wake_ns`, in addition, if a thread runs there and is preempted.
+    pub preempt_ns: Nanos,
     /// CPU time that a thread spends on having slept, besides its work.
     pub sleep_ns: Nanos,
     /// How much later than that of the CPU before it a CPU's timer ticks.

@@ -23,7 +23,7 @@ use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::policy::Policy;
 use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::dist::{Rng, Stream};
+use berth_scenario::dist::{Rng, Stream, lead_ns, uptime_ns};
 use berth_scenario::model::{Host, Hz, Scenario, VmRole};
 use berth_scenario::placement::instances;
 use hdrhistogram::Histogram;
@@ -74,6 +74,7 @@ impl Options {
 
 /// The machine of a scenario's host.
 pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
+    let ticks = host.hz != Hz::Exact;
     MachineSpec {
         shape: Shape {
             nodes: host.nodes,
@@ -91,6 +92,9 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
             }
             Hz::Exact => 0,
         },
+        // Nor does what the policy does by timers of its own.
+        lead_ns: if ticks { lead_ns(seed) } else { 0 },
+        uptime_ns: if ticks { uptime_ns(seed) } else { 0 },
         tasks: 64,
         seed,
         mutation: opts.mutation,

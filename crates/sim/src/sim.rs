@@ -119,8 +119,11 @@ impl<W: Workload> Machine<W> {
             i.set_machine(k.as_ptr().cast());
         }
         let now = k.now;
+        // A machine that has been running cannot have been without work.
+        k.before_ns = if now == 0 { k.lead_ns } else { 0 };
         k.begin(now, 0);
         k.enable_policy();
+        k.pass_the_lead();
         self.finish(k, 0);
     }
 

@@ -387,3 +387,39 @@ fn unknown_presets_are_named() {
     let e = presets::resolve(credit().presets(), Some("xen-5"), &BTreeMap::new()).unwrap_err();
     assert!(e.to_string().contains("xen-4.4, xen-3.4"), "{e}");
 }
+
+/// The policy has been in charge for a while when the work begins: its timers have gone on, by its own clock.
+#[test]
+fn timers_run_before_the_work() {
+    for (lead, before) in [(0, 0), (7, 0), (67, 2)] {
+        let mut spec = MachineSpec::new(Shape::flat(1));
+        spec.lead_ns = lead * 1_000_000;
+        spec.uptime_ns = 10_000_000_000;
+        let mut m = Machine::new(&spec, &[], Cast::default());
+        load_policy(&mut m, credit(), &BTreeMap::new(), &[], &Options::default()).unwrap();
+        m.start();
+        assert_eq!(m.kernel().timers.fired, before, "lead of {lead} ms");
+        let first = (30 - lead % 30) * 1_000_000;
+        m.run_until(first - 1).unwrap();
+        assert_eq!(m.kernel().timers.fired, before, "lead of {lead} ms");
+        m.run_until(first).unwrap();
+        assert_eq!(m.kernel().timers.fired, before + 1, "lead of {lead} ms");
+        assert_eq!(m.kernel().clock(first), 10_000_000_000 + first);
+    }
+}
+
+/// Two hogs change places every 30 or every 60 ms, by where their slices lie between two accountings: no seed's start
+/// is like another's.
+#[test]
+fn turns_depend_on_the_phase() {
+    let two = format!(
+        "[host]\ncores = 1\nhz = 250\n{HOG}{}{}",
+        vm("a", 1, 100, "hog"),
+        vm("b", 1, 100, "hog")
+    );
+    let waits: Vec<f64> = (1..=12)
+        .map(|seed| run_with("2s", &two, seed, &BTreeMap::new())["a.run_delay.p50"] / MS)
+        .collect();
+    let near = |ms: f64| waits.iter().filter(|w| (*w - ms).abs() < 1.0).count();
+    assert!(near(30.0) > 0 && near(60.0) > 0, "{waits:?}");
+}

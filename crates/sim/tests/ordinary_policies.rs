@@ -140,6 +140,7 @@ fn spec() -> MachineSpec {
         wake_ipi_ns: 2000,
         wake_ns: 700,
         request_ns: 400,
+        preempt_ns: 150,
         tick_ns: 200,
         sleep_ns: 900,
         tick_skew_ns: 300,

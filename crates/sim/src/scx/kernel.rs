@@ -59,6 +59,10 @@ pub struct MachineSpec {
     pub cost: HostCost,
     /// Time of the first tick, ns.
     pub tick_phase_ns: Nanos,
+    /// How long the policy has been in charge when the run starts, ns.
+    pub lead_ns: Nanos,
+    /// What the clock that policies read says at the start of the run, ns; at least the lead.
+    pub uptime_ns: Nanos,
     /// Tasks expected: room in one piece.
     pub tasks: usize,
     pub seed: u64,
@@ -75,6 +79,8 @@ impl MachineSpec {
             hz: Hz::Ticks(1000),
             cost: HostCost::default(),
             tick_phase_ns: 0,
+            lead_ns: 0,
+            uptime_ns: 0,
             tasks: 64,
             seed: 1,
             mutation: None,
@@ -144,6 +150,11 @@ pub struct Kernel {
     pub hash: TraceHash,
     /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
     pub waking_ns: Nanos,
+    /// What the clock that policies read says at 0.
+    pub uptime_ns: Nanos,
+    /// How long the policy is in charge before the run, and how much of that is left while it is being loaded.
+    pub lead_ns: Nanos,
+    pub before_ns: Nanos,
     /// BPF instructions executed before the present wake-up or tick, and before the present pass.
     pub code_mark: u64,
     pub pass_mark: u64,
@@ -283,6 +294,9 @@ impl Kernel {
             cost: under_a_policy(&spec.cost),
             hardware: super::hardware::Hardware::new(spec, &topo),
             waking_ns: 0,
+            uptime_ns: spec.uptime_ns,
+            lead_ns: spec.lead_ns,
+            before_ns: 0,
             code_mark: 0,
             pass_mark: 0,
             request_ns: 0,
@@ -478,7 +492,14 @@ impl Handle {
         debug_assert!(now >= self.now);
         self.now = now;
         self.exec = cpu;
-        self.policy.set_clock(now, cpu);
+        let clock = self.clock(now);
+        self.policy.set_clock(clock, cpu);
+    }
+
+    /// What policies read as the time at an instant of the run.
+    #[inline]
+    pub fn clock(self, now: Nanos) -> Nanos {
+        now + self.uptime_ns - self.before_ns
     }
 
     /// What another CPU does in the middle of the operation in progress (tests of the kernel model only).

@@ -66,6 +66,9 @@ impl Handle {
         } else {
             self.now + self.waking_ns + self.cost.wake_ipi_ns
         };
+        if self.waking_ns > 0 && !self.cpus[cpu as usize].is_idle() {
+            at += self.cost.preempt_ns;
+        }
         let code = self.cost.insn_ps > 0 && self.waking_ns > 0;
         if code {
             // A pass is one instant here: it is expected to take as long as the last one.

@@ -329,7 +329,7 @@ impl Handle {
             self.dispatch_dequeue(task);
         }
         self.cpus[cpu as usize].exec_start = self.now;
-        ts.se.exec_start = self.now;
+        ts.se.exec_start = self.clock(self.now);
         if ts.scx.flags & TASK_QUEUED != 0 {
             self.op_task(Op::Running, task, 0);
         }
@@ -347,8 +347,8 @@ impl Handle {
         c.switches += 1;
         c.run_end = NEVER;
         c.rq.curr = k.tasks.ptr(next);
-        c.rq.clock = now;
-        c.rq.clock_task = now - c.stolen_ns;
+        c.rq.clock = now + k.uptime_ns;
+        c.rq.clock_task = c.rq.clock - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;

@@ -75,7 +75,7 @@ impl Handle {
         c.exec_start = k.now;
         let curr = c.curr;
         let ts = k.tasks.ts(curr);
-        ts.se.exec_start = k.now;
+        ts.se.exec_start = k.now + k.uptime_ns;
         ts.se.sum_exec_runtime += delta;
         ts.utime += delta;
         if ts.scx.slice != SLICE_INF && k.tasks.hot[curr as usize].class == SchedClass::Ext {

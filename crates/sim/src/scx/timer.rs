@@ -5,7 +5,7 @@ use super::consts::*;
 use super::kernel::{Handle, Source};
 use crate::engine::queue::{NEVER, Slot};
 use crate::machine::task::NONE;
-use crate::workload::api::CpuId;
+use crate::workload::api::{CpuId, Nanos};
 use berth_policy::abi::Op;
 use berth_policy::ir::MapId;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ struct Timer {
     slot: Slot,
     cpu: CpuId,
     running: bool,
+    /// Fires this long before the run.
+    before: Option<Nanos>,
 }
 
 /// The timers of a policy, by address.
@@ -57,6 +59,7 @@ impl Handle {
             slot: NONE,
             cpu: 0,
             running: false,
+            before: None,
         });
         self.timers.by_address.insert(address, index);
         0
@@ -85,10 +88,15 @@ impl Handle {
         if flags & !(F_ABS | F_CPU_PIN) != 0 || self.timers.list[t].callback == 0 {
             return -EINVAL;
         }
-        let at = if flags & F_ABS != 0 {
-            ns.max(self.now)
+        let wait = if flags & F_ABS != 0 {
+            ns.saturating_sub(self.clock(self.now))
         } else {
-            self.now.saturating_add(ns)
+            ns
+        };
+        self.timers.list[t].before = self.before_ns.checked_sub(wait).filter(|left| *left > 0);
+        let at = match self.timers.list[t].before {
+            Some(_) => NEVER,
+            None => self.now.saturating_add(wait - self.before_ns),
         };
         if self.timers.list[t].slot == NONE {
             let slot = self.queue.alloc();
@@ -111,11 +119,31 @@ impl Handle {
             return -EDEADLK;
         }
         let slot = timer.slot;
+        if self.timers.list[t].before.take().is_some() {
+            return 1;
+        }
         if slot == NONE || self.queue.time(slot) == NEVER {
             return 0;
         }
         self.queue.set(slot, NEVER);
         1
+    }
+
+    /// The time between the policy's start and the run's: its timers fire, and nothing else happens.
+    pub fn pass_the_lead(mut self) {
+        loop {
+            let waiting = self.timers.list.iter().enumerate();
+            let due = waiting.filter_map(|(i, t)| Some((t.before?, std::cmp::Reverse(i))));
+            let Some((before, std::cmp::Reverse(index))) = due.max() else {
+                break;
+            };
+            self.before_ns = before;
+            self.begin(self.now, self.timer_cpu(index as u32));
+            self.timers.list[index].before = None;
+            self.timer_fire(index as u32);
+        }
+        self.before_ns = 0;
+        self.begin(self.now, 0);
     }
 
     /// CPU a due timer runs on.

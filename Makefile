@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance fidelity compare papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,10 @@ fidelity: setup-sim ## simulator against the kept records of a real kernel; writ
 
 compare: setup-sim setup-lab ## the same, after recording the real kernel anew in the lab (about an hour)
 	cargo run --release -q -p berth-cli -- compare crates/compare/set --record all -q --out $(OUT) --markdown docs/fidelity-table.md
+
+kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (about an hour); writes docs/kvm-table.md
+	cargo build --release -q -p berth-cli
+	@tools/kvm-table $(BERTH)
 
 papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes docs/papers/flms-table.md
 	cargo build --release -q -p berth-cli --no-default-features

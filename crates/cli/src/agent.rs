@@ -280,8 +280,18 @@ fn rule(text: &str) -> Result<Rule, Failure> {
     }
 }
 
+/// The policy of an arm.
+pub fn choice(arm: &Arm) -> Choice {
+    Choice {
+        policy: arm.policy.clone(),
+        preset: arm.preset.clone(),
+        set: arm.params.clone(),
+        partial: false,
+    }
+}
+
 /// The object and the checked parameters of a policy.
-fn resolve(choice: &Choice) -> Result<Policy, Failure> {
+pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
     let object = policies::object(&choice.policy)?;
     let arm = Arm {
         name: choice.policy.clone(),

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth host`: a scenario's load on this machine, by the kernel's own scheduler or whichever is loaded.
+//! `berth host`: a scenario's load on this machine, by its own scheduler and, where it has sched_ext, by policies.
 use crate::exit::{Done, Failure};
 use crate::lab::no_params;
 use crate::options::RunOptions;
 use crate::plan::{Lengths, Plan, plan};
-use crate::{interrupt, output, policies};
+use crate::{agent, interrupt, output, policies};
+use berth_agent::agent::Policy;
+use berth_host::discover::Scanner;
+use berth_host::root::Root;
 use berth_lab::Vcpus;
 use berth_loadgen::costs::CostError;
 use berth_loadgen::{LoadError, Options};
 use berth_report::progress::Bar;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::Scenario;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -40,8 +44,8 @@ const EXAMPLES: &str = "Examples:
   berth host noisy-neighbour --vcpus threads    without KVM
   berth host --measure-costs                    what events cost here: the cost profile this-host
 
-The load is real: it takes the CPU time that the scenario says, and other work here feels it. Policies are not loaded;
-berth lab tries them in a VM. As root, VMs have cgroups (weights, caps), which are removed at the end.
+The load is real: it takes the CPU time that the scenario says, and other work here feels it. Where this machine has
+sched_ext, arms with a policy load it for each run: it then schedules everything here. As root, VMs have cgroups (weights, caps), which are removed at the end.
 Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
 (what was finished is kept; the load has ended and its cgroups are gone).";
 
@@ -91,18 +95,24 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
+    let obstacle = obstacle();
+    let mut policies_of = BTreeMap::new();
     for planned in plan.variants.iter_mut().flat_map(|v| &mut v.arms) {
-        if planned.arm.policy != "linux" {
-            planned.absent = Some("no policies are loaded here: berth lab tries them".into());
-        } else {
+        if planned.arm.policy == "linux" {
             no_params(&planned.arm)?;
+        } else if let Some(why) = &obstacle {
+            planned.absent = Some(format!("no policy can be loaded here: {why}"));
+        } else if planned.absent.is_none() {
+            let policy = agent::resolve(&agent::choice(&planned.arm))?;
+            planned.hash = Some(policy.hash.clone());
+            policies_of.insert(planned.arm.name.clone(), policy);
         }
     }
     if plan.runs() == 0 {
-        return Err(Failure::Input(
-            "berth host runs the arm `linux` only, the scheduler that is here; berth lab tries policies in a VM"
-                .into(),
-        ));
+        let why = obstacle.unwrap_or_else(|| "there is no such arm".into());
+        return Err(Failure::Input(format!(
+            "no arm can run here: {why}; berth lab tries policies in a VM"
+        )));
     }
     // With micro-VMs, tasks need not fold; without, the load generator says so.
     plan.check(
@@ -126,7 +136,8 @@ pub fn run(args: &Args) -> Done {
                 }
                 bar.say(format!("{}, seed {seed}", planned.arm.name));
                 let scenario = variant.scenario.for_arm(&planned.arm);
-                match once(scenario, *seed, args.vcpus) {
+                let policy = policies_of.get(&planned.arm.name);
+                match once(scenario, *seed, args.vcpus, policy) {
                     Ok((metrics, notes)) => {
                         let mut record =
                             RunRecord::new(Place::Host, &planned.arm.name, *seed, metrics);
@@ -145,11 +156,31 @@ pub fn run(args: &Args) -> Done {
     report(args, &plan, records, outcome)
 }
 
-type Measured = (std::collections::BTreeMap<String, f64>, Vec<String>);
+type Measured = (BTreeMap<String, f64>, Vec<String>);
+
+/// What keeps policies from being loaded on this machine.
+fn obstacle() -> Option<String> {
+    if let Err(e) = berth_scx::supported() {
+        return Some(e.to_string());
+    }
+    let root = Root::live();
+    let vms = Scanner::new(root.clone()).scan().unwrap_or_default();
+    let all = berth_agent::obstacles::obstacles(&root, &vms, false);
+    let no_cgroup = || cgroup().err();
+    all.into_iter().next().or_else(no_cgroup)
+}
 
 /// One run. Where cgroups cannot be made it goes without, and says so.
-fn once(scenario: &Scenario, seed: u64, vcpus: Vcpus) -> Result<Measured, LoadError> {
+fn once(
+    scenario: &Scenario,
+    seed: u64,
+    vcpus: Vcpus,
+    policy: Option<&Policy>,
+) -> Result<Measured, LoadError> {
     let root = cgroup();
+    let refused = |e: berth_scx::ScxError| LoadError::Announce(std::io::Error::other(e));
+    let loaded = policy.map(|p| berth_scx::Loaded::load(&p.object, &p.options));
+    let mut loaded = loaded.transpose().map_err(refused)?;
     let mut options = Options {
         cgroup_root: root.as_ref().ok().cloned(),
         warmup_ns: scenario.run.warmup_ns,
@@ -160,10 +191,26 @@ fn once(scenario: &Scenario, seed: u64, vcpus: Vcpus) -> Result<Measured, LoadEr
         stop: Some(interrupt::flag()),
         on_threads: None,
     };
+    if let (Some(policy), Ok(groups)) = (&mut loaded, &root)
+        && policy.wants_identity()
+    {
+        options.on_threads = Some(Box::new(move |threads| {
+            berth_lab::introduce(scenario, threads, groups, policy)
+        }));
+    }
     let outcome = berth_loadgen::run(scenario, seed, &mut options)?;
+    drop(options);
     let mut notes = outcome.notes;
     notes.extend(root.err());
     notes.extend(scheduler());
+    if let Some(policy) = loaded {
+        let lasted = policy.poll().map_err(refused)?.running() == Some(policy.name());
+        let record = policy.unload().map_err(refused)?;
+        if !lasted {
+            let why = format!("the policy ended during the run: {record}");
+            return Err(LoadError::Announce(std::io::Error::other(why)));
+        }
+    }
     Ok((outcome.metrics, notes))
 }
 

@@ -107,6 +107,8 @@ pub enum Vmm {
     Firecracker,
     Crosvm,
     Kvmtool,
+    /// Berth's own micro-VMs, of `berth lab` and `berth host`.
+    Berth,
     /// Any other program that opened `/dev/kvm`.
     Unknown,
 }
@@ -119,6 +121,7 @@ impl Vmm {
             Vmm::Firecracker => "Firecracker",
             Vmm::Crosvm => "crosvm",
             Vmm::Kvmtool => "kvmtool",
+            Vmm::Berth => "a micro-VM of Berth",
             Vmm::Unknown => "an unknown VMM",
         }
     }

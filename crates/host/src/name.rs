@@ -24,6 +24,7 @@ pub fn vmm(args: &[String], comm: &str) -> Vmm {
         // Also with a version behind it, as its releases are named.
         p if p == "firecracker" || p.starts_with("firecracker-v") => Vmm::Firecracker,
         "crosvm" => Vmm::Crosvm,
+        "berth-microvm" => Vmm::Berth,
         _ => Vmm::Unknown,
     }
 }
@@ -68,7 +69,9 @@ fn given_name(vmm: Vmm, args: &[String]) -> Option<String> {
     match vmm {
         Vmm::Qemu => qemu_name(option(args, &["-name", "--name"])?),
         Vmm::Firecracker => option(args, &["--id"]).map(String::from),
-        Vmm::Crosvm | Vmm::Kvmtool => option(args, &["--name", "-n"]).map(String::from),
+        Vmm::Crosvm | Vmm::Kvmtool | Vmm::Berth => {
+            option(args, &["--name", "-n"]).map(String::from)
+        }
         // Cloud Hypervisor has no name of its own; an unknown program may have any option.
         Vmm::CloudHypervisor | Vmm::Unknown => None,
     }
@@ -296,6 +299,7 @@ mod tests {
             ("qemu-kvm -name", "qemu-kvm-7", Process),
             ("/opt/firecracker-v1.13.1 --id=fc-1", "fc-1", CommandLine),
             ("crosvm run --name arc -c 2", "arc", CommandLine),
+            ("berth-microvm --name web-1", "web-1", CommandLine),
             (
                 "cloud-hypervisor --api-socket path=/run/ch/db.sock",
                 "db",

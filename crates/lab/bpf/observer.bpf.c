@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * observer: writes down when the threads of one process are woken, moved to another run queue,
- * switched in and switched out, and when CPUs go idle.
+ * observer: writes down when the threads of one process and of those that it started are woken,
+ * moved to another run queue, switched in and switched out, and when CPUs go idle.
  *
  * It watches the kernel's own tracepoints, so that every scheduler is measured alike, and only
  * appends records to an array; what they mean is worked out afterwards (crates/lab/src/observe.rs).
@@ -53,6 +53,12 @@ struct {
 	__type(value, struct record);
 } records SEC(".maps");
 
+/* Whether p is of the process, or of one that it started. */
+static bool ours(struct control *c, struct task_struct *p)
+{
+	return p->tgid == c->tgid || p->real_parent->tgid == c->tgid;
+}
+
 static void append(struct control *c, enum kind kind, u32 cpu, u32 prev, u32 next, u32 flags)
 {
 	u32 i = __sync_fetch_and_add(&c->next, 1);
@@ -81,9 +87,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 	if (!c || !c->tgid)
 		return 0;
-	if (prev->tgid == c->tgid)
+	if (ours(c, prev))
 		out = prev->pid;
-	if (next->tgid == c->tgid)
+	if (ours(c, next))
 		in = next->pid;
 	/* Between two threads outside the process nothing changes for those inside. */
 	if (!out && !in && next->pid && prev->pid)
@@ -104,7 +110,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	u32 zero = 0;
 	struct control *c = bpf_map_lookup_elem(&control, &zero);
 
-	if (c && c->tgid && p->tgid == c->tgid)
+	if (c && c->tgid && ours(c, p))
 		append(c, KIND_WAKING, p->thread_info.cpu, 0, p->pid, 0);
 	return 0;
 }
@@ -115,7 +121,7 @@ int BPF_PROG(on_new, struct task_struct *p)
 	u32 zero = 0;
 	struct control *c = bpf_map_lookup_elem(&control, &zero);
 
-	if (c && c->tgid && p->tgid == c->tgid)
+	if (c && c->tgid && ours(c, p))
 		append(c, KIND_WAKING, p->thread_info.cpu, 0, p->pid, 0);
 	return 0;
 }
@@ -126,7 +132,7 @@ int BPF_PROG(on_move, struct task_struct *p, int to)
 	u32 zero = 0;
 	struct control *c = bpf_map_lookup_elem(&control, &zero);
 
-	if (c && c->tgid && p->tgid == c->tgid)
+	if (c && c->tgid && ours(c, p))
 		append(c, KIND_MOVE, to, 0, p->pid, 0);
 	return 0;
 }

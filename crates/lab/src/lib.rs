@@ -23,4 +23,4 @@ pub mod vm;
 pub use berth_loadgen::Vcpus;
 pub use error::LabError;
 pub use progress::{Listener, Progress};
-pub use scenario::perform;
+pub use scenario::{introduce, perform};

@@ -380,13 +380,17 @@ pub fn single(
 ) -> Result<Boot, LabError> {
     vm::check_host(&what.host)?;
     let base = base_archive(&options.program, assets)?;
-    let job = job_archive(what.policy.as_ref(), what.work.clone(), &[], options)?;
+    let modules = match options.vcpus {
+        Vcpus::Threads => Vec::new(),
+        Vcpus::Kvm | Vcpus::Auto => modules::kvm(&assets.kernel, &|_| (), stop)?,
+    };
+    let job = job_archive(what.policy.as_ref(), what.work.clone(), &modules, options)?;
     Vm {
         qemu: &assets.qemu,
         kernel: &assets.kernel,
         host: &what.host,
         mode: options.mode,
-        nested: false,
+        nested: options.vcpus != Vcpus::Threads,
         timeout: options.timeout,
         stop,
     }

@@ -4,11 +4,14 @@ use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
 use crate::strip;
+use berth_agent::keeper::{self, Keeper};
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
+use berth_agent::rules::{self, Rule, Rules};
+use berth_host::root::Root;
 use berth_loadgen::{NO_STAYS, Options, Vcpus};
 use berth_scenario::dist::lead_ns;
 use berth_scenario::model::{Class, Scenario};
-use berth_scenario::placement::{HostThread, Role as PlacementRole};
+use berth_scenario::placement::{self, HostThread, Role as PlacementRole};
 use berth_scx::{Loaded, Role, ThreadRecord, VmClass};
 use std::collections::{BTreeMap, btree_map};
 use std::io;
@@ -41,7 +44,9 @@ pub fn perform(
         on_threads: None,
     };
     if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {
-        options.on_threads = Some(Box::new(|threads| introduce(scenario, threads, policy)));
+        options.on_threads = Some(Box::new(|threads| {
+            introduce(scenario, threads, Path::new(CGROUPS), policy)
+        }));
     }
     let observer = Observer::start();
     let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
@@ -93,10 +98,72 @@ fn counters(policy: Option<&Loaded>) -> Result<BTreeMap<String, u64>, String> {
     })
 }
 
-/// Tells the policy who the threads of this process are, by the agent's own register.
-fn introduce(
+/// Tells a policy who the threads of a run are. VMs with processes of their own (micro-VMs) are found as the agent
+/// finds any host's; for threads that stand in for vCPUs the scenario says it. `cgroups`: the folder of the run's cgroups.
+///
+/// # Errors
+/// A VM is not found whole, or the policy's maps cannot be written.
+pub fn introduce(
     scenario: &Scenario,
     threads: &[(HostThread, i32)],
+    cgroups: &Path,
+    policy: &mut Loaded,
+) -> io::Result<()> {
+    let mut vms = threads.iter().filter(|(thread, _)| thread.vm.is_some());
+    let own_process = |tid: i32| Path::new(&format!("/proc/self/task/{tid}")).exists();
+    match vms.next() {
+        None => policy.identities_changed().map_err(io::Error::other),
+        Some((_, tid)) if own_process(*tid) => stand_ins(scenario, threads, cgroups, policy),
+        Some(_) => discover(scenario, threads, policy),
+    }
+}
+
+/// As the agent does on a host: discovery, description, register.
+fn discover(
+    scenario: &Scenario,
+    threads: &[(HostThread, i32)],
+    policy: &mut Loaded,
+) -> io::Result<()> {
+    let rule = |vm: &placement::VmInstance| {
+        let spec = &scenario.vms[vm.group];
+        Rule {
+            name: vm.name.clone(),
+            class: Some(rules::word(class(spec.class)).to_string()),
+            io_vcpus: spec.reserved_vcpus,
+        }
+    };
+    let instances = placement::instances(scenario);
+    let rules = Rules {
+        only: Vec::new(),
+        vms: instances.iter().map(rule).collect(),
+    };
+    let mut keeper = Keeper::new(Root::live(), rules);
+    keeper
+        .refresh(policy, &keeper::no_classes)
+        .map_err(io::Error::other)?;
+    // Every vCPU must have been found, as what it is.
+    for (thread, tid) in threads {
+        let Some(vm) = &thread.vm else { continue };
+        let entries = &keeper.description().entries;
+        let entry = entries.iter().find(|e| e.name == vm.name);
+        let found = entry.and_then(|e| e.threads.iter().find(|(key, _)| key.tid == *tid));
+        if found.is_none_or(|(_, record)| record.vcpu != thread.vcpu) {
+            let why = keeper.left_out().iter().find(|l| l.vm == vm.name);
+            return Err(io::Error::other(format!(
+                "discovery does not see {} (thread {tid}): {}",
+                thread.name,
+                why.map_or("its thread or index is not found", |l| &l.why)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Threads of this process that stand in for vCPUs.
+fn stand_ins(
+    scenario: &Scenario,
+    threads: &[(HostThread, i32)],
+    cgroups: &Path,
     policy: &mut Loaded,
 ) -> io::Result<()> {
     let mut entries: BTreeMap<u32, Entry> = BTreeMap::new();
@@ -111,7 +178,7 @@ fn introduce(
                     start: 0,
                 },
                 name: instance.name.clone(),
-                cgroup: std::fs::metadata(Path::new(CGROUPS).join(&thread.cgroup))?.ino(),
+                cgroup: std::fs::metadata(cgroups.join(&thread.cgroup))?.ino(),
                 class: class(vm.class),
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),

@@ -136,7 +136,7 @@ pub fn generate(
                 due.push(Reverse((at, asker.stream, asker.user)));
             }
         }
-        if shared.stop.load(Ordering::Acquire) != 0 {
+        if shared.stop().load(Ordering::Acquire) != 0 {
             return Ok(());
         }
         let next = due
@@ -160,6 +160,6 @@ pub fn generate(
             }
             continue;
         }
-        sys::wait(&[(&shared.answered, seen), (&shared.stop, 0)], next)?;
+        sys::wait(&[(&shared.answered, seen), (shared.stop(), 0)], next)?;
     }
 }

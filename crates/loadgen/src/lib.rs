@@ -17,6 +17,7 @@ mod kvm;
 mod kvm;
 mod mailbox;
 mod metrics;
+mod page;
 mod procfs;
 mod shared;
 mod sync;
@@ -102,6 +103,8 @@ pub enum LoadError {
         what: &'static str,
         source: io::Error,
     },
+    #[error("the process of VM {vm}: {what}")]
+    Machine { vm: String, what: String },
     #[error("threads could not be announced to the policy: {0}")]
     Announce(io::Error),
     #[error("thread {thread} cannot be started: {source}")]
@@ -152,6 +155,11 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         window,
         answers,
         closed,
+        page::Page::new(form.threads.len() + MAX_THREADS).map_err(|source| LoadError::Thread {
+            thread: "first".into(),
+            what: "has no memory",
+            source,
+        })?,
     );
     let shared = Arc::new(shared);
     note_what_is_missing(&shared, options.cgroup_root.is_none());
@@ -163,8 +171,26 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     let failed = Arc::new(Mutex::new(BTreeMap::new()));
     let mut handles = Vec::new();
     let mut setup = Ok(());
-    for thread in form.threads {
-        let slot = shared.add_slot(thread);
+    let threads = form.threads.into_iter();
+    let slots: Vec<Arc<Slot>> = threads.map(|t| shared.add_slot(t)).collect();
+    // Micro-VMs first: their processes are copies of this one, which has no threads of the run yet.
+    let mut processes = Vec::new();
+    for (vm, machine) in &shared.machines {
+        let of_vm = |s: &&Arc<Slot>| s.thread.vm.as_ref().is_some_and(|v| v.ordinal == *vm);
+        let own: Vec<Arc<Slot>> = slots.iter().filter(of_vm).cloned().collect();
+        match kvm::Process::start(&shared, machine, &own) {
+            Ok(process) => processes.push(process),
+            Err(source) => {
+                let thread = machine.name().to_string();
+                setup = Err(LoadError::Spawn { thread, source });
+                break;
+            }
+        }
+    }
+    for slot in &slots {
+        if setup.is_err() || shared.machine(&slot.thread).is_some() {
+            continue;
+        }
         let (gate, failed) = (Arc::clone(&shared), Arc::clone(&failed));
         let ordinal = slot.ordinal;
         let before = move |result: Result<(), LoadError>| {
@@ -176,25 +202,28 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
             }
             gate.pass();
         };
-        match spawn(&shared, &slot, before) {
+        match spawn(&shared, slot, before) {
             Ok(handle) => handles.push(handle),
-            Err(e) => {
-                setup = Err(e);
-                break;
-            }
+            Err(e) => setup = Err(e),
         }
     }
-    shared.wait_at_gate(handles.len() as u32);
+    let broken = || processes.iter().any(kvm::Process::is_over);
+    if setup.is_ok() {
+        shared.wait_at_gate(slots.len() as u32, &broken);
+    }
+    if broken() {
+        shared.stop().store(1, Ordering::Release);
+    }
     // Of several failures the first thread's, whichever came first.
     let first = failed.lock().unwrap_or_else(|e| e.into_inner()).pop_first();
     if let Some((_, e)) = first {
         setup = Err(e);
     }
-    if let (Ok(()), Some(announce)) = (&setup, &mut options.on_threads) {
+    if let (Ok(()), false, Some(announce)) = (&setup, broken(), &mut options.on_threads) {
         setup = announce(&thread_ids(&shared)).map_err(LoadError::Announce);
     }
     if setup.is_err() {
-        shared.stop.store(1, Ordering::Release);
+        shared.stop().store(1, Ordering::Release);
     }
     shared.start_at(sys::now_ns() + HEAD_START_NS + options.lead_ns);
     shared.open_gate();
@@ -203,7 +232,12 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         Err(e) => Err(e),
     };
     shared.end();
-    let latencies = collect(&shared, handles)?;
+    let mut latencies = collect(&shared, handles)?;
+    // All of them are waited for, whatever the first says.
+    let ended: Vec<_> = processes.into_iter().map(kvm::Process::finish).collect();
+    for of_vm in ended {
+        latencies.extend(of_vm?);
+    }
     let (begin, end) = snapshots?;
     if options.stop.is_some_and(|a| a.load(Ordering::Relaxed)) {
         return Err(LoadError::Interrupted);
@@ -220,14 +254,14 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     Ok(Outcome {
         metrics,
         notes,
-        // What waited for the first reading of the counters waited for this program.
-        window_ns: (begin.done_ns, end.at_ns),
+        // The first reading of the counters holds up whoever wants that CPU, and they others: as long again is left out.
+        window_ns: (2 * begin.done_ns - begin.at_ns, end.at_ns),
         threads: thread_ids(&shared),
     })
 }
 
 fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
-    let id = |s: &Arc<Slot>| (s.thread.clone(), s.tid.load(Ordering::Acquire));
+    let id = |s: &Arc<Slot>| (s.thread.clone(), s.tid.get());
     shared.slots().iter().map(id).collect()
 }
 
@@ -254,7 +288,7 @@ fn observe(
                 loop {
                     // Whoever asks for the end cannot wake this thread: it looks.
                     let look = asked.map_or(due, |_| due.min(sys::now_ns() + LOOK_NS));
-                    match sys::wait(&[(&shared.stop, 0)], Some(look))? {
+                    match sys::wait(&[(shared.stop(), 0)], Some(look))? {
                         sys::Woken::Timeout if look == due => break,
                         sys::Woken::Changed => break,
                         _ if asked.is_some_and(|a| a.load(Ordering::Relaxed)) => break,
@@ -331,7 +365,7 @@ fn spawn(
         .name(name.clone())
         .stack_size(256 << 10);
     let handle = builder.spawn(move || {
-        slot.tid.store(sys::gettid(), Ordering::Release);
+        slot.tid.set(sys::gettid());
         let thread = slot.thread.clone();
         let result = worker::set_up(&shared, &thread);
         before(result);

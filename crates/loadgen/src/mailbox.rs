@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// A request of a client, or a message of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Message {
     /// When it was due, as its sender scheduled it: response times count from here.
     pub arrival_ns: u64,
@@ -20,7 +20,7 @@ pub struct Message {
     pub client: Option<Asker>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Asker {
     /// Position of the stream in the generator's list.
     pub stream: usize,

@@ -5,10 +5,10 @@ use crate::shared::{Shared, Slot};
 use crate::{procfs, sys};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// Latencies seen by one thread, in nanoseconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(from = "Counts", into = "Counts")]
 pub struct Latencies {
     wakeup: Histogram<u64>,
     response: Histogram<u64>,
@@ -22,6 +22,41 @@ impl Default for Latencies {
             wakeup: new(),
             response: new(),
         }
+    }
+}
+
+/// Latencies as they travel between processes: value and how often.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Counts {
+    wakeup: Vec<(u64, u64)>,
+    response: Vec<(u64, u64)>,
+}
+
+impl From<Latencies> for Counts {
+    fn from(l: Latencies) -> Counts {
+        let of = |h: &Histogram<u64>| {
+            let recorded = h.iter_recorded();
+            recorded
+                .map(|v| (v.value_iterated_to(), v.count_at_value()))
+                .collect()
+        };
+        Counts {
+            wakeup: of(&l.wakeup),
+            response: of(&l.response),
+        }
+    }
+}
+
+impl From<Counts> for Latencies {
+    fn from(counts: Counts) -> Latencies {
+        let mut l = Latencies::default();
+        for (ns, n) in counts.wakeup {
+            l.wakeup.saturating_record_n(ns, n);
+        }
+        for (ns, n) in counts.response {
+            l.response.saturating_record_n(ns, n);
+        }
+        l
     }
 }
 
@@ -60,7 +95,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub fn take(shared: &Shared) -> Snapshot {
         let read = |slot: &Slot| {
-            let tid = slot.tid.load(Ordering::Acquire);
+            let tid = slot.tid.get();
             let last = *slot.last_counters.lock().unwrap_or_else(|e| e.into_inner());
             // An ended thread's id may belong to another one by now: its own last word counts.
             let counters = last.or_else(|| (tid != 0).then(|| procfs::thread(tid)).flatten());

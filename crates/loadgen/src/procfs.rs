@@ -4,7 +4,7 @@
 use std::fs;
 
 /// Counters of one thread since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ThreadCounters {
     /// CPU time used, in nanoseconds.
     pub cpu_ns: u64,
@@ -15,9 +15,9 @@ pub struct ThreadCounters {
     pub migrations: Option<u64>,
 }
 
-/// Counters of a thread of this process.
+/// Counters of a thread, of whichever process.
 pub fn thread(tid: i32) -> Option<ThreadCounters> {
-    let base = format!("/proc/self/task/{tid}");
+    let base = format!("/proc/{tid}");
     let mut counters = parse_schedstat(&fs::read_to_string(format!("{base}/schedstat")).ok()?)?;
     counters.migrations = fs::read_to_string(format!("{base}/sched"))
         .ok()

@@ -2,25 +2,29 @@
 //! What all threads of a run share.
 use crate::burn::Speed;
 use crate::cgroup::Groups;
-use crate::kvm::{Counter, Machine};
+use crate::kvm::{Counter, Machine, Say};
 use crate::mailbox::{Asker, Mailbox, Message};
+use crate::page::{Page, Tid};
 use crate::procfs::ThreadCounters;
 use crate::sync::{self, Home};
 use crate::sys;
 use berth_scenario::model::{Nanos, Scenario};
 use berth_scenario::placement::{self, HostThread};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::io::PipeWriter;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// Between two looks at whether a process that others wait for has ended.
+const LOOK_NS: Nanos = 100_000_000;
 
 /// One thread, as others see it.
 #[derive(Debug)]
 pub struct Slot {
     pub thread: HostThread,
     pub ordinal: u32,
-    /// 0 until the thread runs.
-    pub tid: AtomicI32,
+    pub tid: Tid,
     /// CPU time burnt by `compute` and `busy`.
     pub work_ns: AtomicU64,
     /// The same, where a guest counts it.
@@ -58,13 +62,9 @@ pub struct Shared {
     pub mailboxes: BTreeMap<Option<u32>, Mailbox>,
     /// What threads share; by VM ordinal, `None` is the host's.
     pub homes: BTreeMap<Option<u32>, Home>,
-    /// Changes from 0 when the run is over; every sleeping thread also waits on it.
-    pub stop: AtomicU32,
-    /// Threads that are set up, and the gate they wait at.
-    ready: AtomicU32,
-    gate: AtomicU32,
-    /// Start of the run; 0 until it is known.
-    start_ns: AtomicU64,
+    page: Arc<Page>,
+    /// Set in the process of a micro-VM: the way to the first one.
+    pipe: OnceLock<Mutex<PipeWriter>>,
     window_ns: (Nanos, Nanos),
     pub slots: Mutex<Vec<Arc<Slot>>>,
     pub notes: Mutex<BTreeSet<String>>,
@@ -88,6 +88,7 @@ impl Shared {
         window_ns: (Nanos, Nanos),
         answers: Sender<Answer>,
         closed_streams: BTreeSet<usize>,
+        page: Arc<Page>,
     ) -> Shared {
         Shared {
             scenario: scenario.clone(),
@@ -98,10 +99,8 @@ impl Shared {
             groups,
             mailboxes,
             homes: sync::homes(scenario, placement::instances(scenario).len() as u32, seed),
-            stop: AtomicU32::new(0),
-            ready: AtomicU32::new(0),
-            gate: AtomicU32::new(0),
-            start_ns: AtomicU64::new(0),
+            page,
+            pipe: OnceLock::new(),
             window_ns,
             slots: Mutex::default(),
             notes: Mutex::default(),
@@ -112,39 +111,58 @@ impl Shared {
         }
     }
 
+    /// Changes from 0 when the run is over; every sleeping thread also waits on it.
+    pub fn stop(&self) -> &AtomicU32 {
+        &self.page.words().stop
+    }
+
+    /// This is the process of a micro-VM from now on.
+    pub fn become_a_copy(&self, pipe: PipeWriter) {
+        // A new process has none yet.
+        let _ = self.pipe.set(Mutex::new(pipe));
+    }
+
+    /// In the process of a micro-VM, the way to the first one.
+    pub fn pipe(&self) -> Option<&Mutex<PipeWriter>> {
+        self.pipe.get()
+    }
+
     pub fn start_ns(&self) -> Nanos {
-        self.start_ns.load(Ordering::Acquire)
+        self.page.words().start_ns.load(Ordering::Acquire)
     }
 
     pub fn start_at(&self, ns: Nanos) {
         for machine in self.machines.values() {
             machine.start_at(ns, self.window_ns);
         }
-        self.start_ns.store(ns, Ordering::Release);
+        self.page.words().start_ns.store(ns, Ordering::Release);
     }
 
     /// A thread is set up and waits for the start.
     pub fn pass(&self) {
-        sys::change_and_wake(&self.ready, 1);
-        while self.gate.load(Ordering::Acquire) == 0 {
+        let words = self.page.words();
+        sys::change_and_wake(&words.ready, 1);
+        while words.gate.load(Ordering::Acquire) == 0 {
             // An error means that the gate cannot be waited at; looking again is all that is left.
-            let _ = sys::wait(&[(&self.gate, 0)], None);
+            let _ = sys::wait(&[(&words.gate, 0)], None);
         }
     }
 
-    /// Waits until so many threads have come to the gate.
-    pub fn wait_at_gate(&self, threads: u32) {
+    /// Waits until so many threads have come to the gate, or `broken` says that they will not.
+    pub fn wait_at_gate(&self, threads: u32, broken: &dyn Fn() -> bool) {
+        let words = self.page.words();
         loop {
-            let ready = self.ready.load(Ordering::Acquire);
-            if ready >= threads {
+            let ready = words.ready.load(Ordering::Acquire);
+            if ready >= threads || broken() {
                 return;
             }
-            let _ = sys::wait(&[(&self.ready, ready)], None);
+            let look = sys::now_ns() + LOOK_NS;
+            let _ = sys::wait(&[(&words.ready, ready)], Some(look));
         }
     }
 
     pub fn open_gate(&self) {
-        sys::change_and_wake(&self.gate, i32::MAX);
+        sys::change_and_wake(&self.page.words().gate, i32::MAX);
     }
 
     /// Whether something that happens at this time counts.
@@ -155,7 +173,7 @@ impl Shared {
 
     /// The run is over: whoever sleeps or waits is woken, micro-VMs stop.
     pub fn end(&self) {
-        sys::change_and_wake(&self.stop, i32::MAX);
+        sys::change_and_wake(self.stop(), i32::MAX);
         for machine in self.machines.values() {
             machine.stop();
         }
@@ -193,13 +211,23 @@ impl Shared {
 
     /// As [`Shared::put_at`], where it is rare.
     pub fn put(&self, home: Option<u32>, queue: &str, message: Message) {
-        self.put_at(&self.door(home, queue), message);
+        let door = self.door(home, queue);
+        // The queues of threads are the first process's.
+        if door.machine.is_none() && self.pipe().is_some() {
+            return self.tell(&Say::Put(home, queue.to_string(), message));
+        }
+        self.put_at(&door, message);
     }
 
     /// A request was answered: a closed-loop user now thinks.
     pub fn answered(&self, asker: Asker, at_ns: Nanos) {
-        if self.closed_streams.contains(&asker.stream) && self.answers.send((asker, at_ns)).is_ok()
-        {
+        if !self.closed_streams.contains(&asker.stream) {
+            return;
+        }
+        if self.pipe().is_some() {
+            return self.tell(&Say::Answered(asker, at_ns));
+        }
+        if self.answers.send((asker, at_ns)).is_ok() {
             sys::change_and_wake(&self.answered, 1);
         }
     }
@@ -221,7 +249,7 @@ impl Shared {
         let slot = Arc::new(Slot {
             thread,
             ordinal: slots.len() as u32,
-            tid: AtomicI32::new(0),
+            tid: Tid::of(&self.page, slots.len() as u32),
             work_ns: AtomicU64::new(0),
             guest_work: OnceLock::new(),
             last_counters: Mutex::new(None),

@@ -174,7 +174,6 @@ struct Waiter {
 }
 
 const FUTEX2_SIZE_U32: u32 = 0x02;
-const FUTEX2_PRIVATE: u32 = 0x80;
 
 /// Sleeps until one of the words is woken or `deadline_ns` passes, unless one already differs from the
 /// value expected. At most 128 words (the kernel's limit).
@@ -184,7 +183,7 @@ pub fn wait(words: &[(&AtomicU32, u32)], deadline_ns: Option<u64>) -> io::Result
         .map(|(word, val)| Waiter {
             val: u64::from(*val),
             uaddr: word.as_ptr() as u64,
-            flags: FUTEX2_SIZE_U32 | FUTEX2_PRIVATE,
+            flags: FUTEX2_SIZE_U32,
             reserved: 0,
         })
         .collect();
@@ -222,14 +221,7 @@ pub fn wait(words: &[(&AtomicU32, u32)], deadline_ns: Option<u64>) -> io::Result
 pub fn change_and_wake(word: &AtomicU32, threads: i32) {
     word.fetch_add(1, Ordering::Release);
     // SAFETY: FUTEX_WAKE only uses the address.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            threads,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, threads) };
 }
 
 #[cfg(test)]

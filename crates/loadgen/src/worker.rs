@@ -148,7 +148,7 @@ impl Worker {
     /// Waits for the next message; gives the position in `serves` of the queue it came from.
     fn receive(&mut self, mailbox: &Mailbox, serves: &[usize]) -> io::Result<Option<usize>> {
         let deadline = Some(self.end_ns).filter(|ns| *ns != Nanos::MAX);
-        let taken = mailbox.take(serves, &self.shared.stop, deadline)?;
+        let taken = mailbox.take(serves, self.shared.stop(), deadline)?;
         self.in_hand = taken;
         let Some(taken) = taken else { return Ok(None) };
         if taken.slept {
@@ -256,7 +256,7 @@ impl Worker {
         }
         let (me, home) = (&self.parker, self.home());
         let end = End {
-            stop: &self.shared.stop,
+            stop: self.shared.stop(),
             at_ns: Some(self.end_ns).filter(|ns| *ns != Nanos::MAX),
         };
         let waited = match step {
@@ -291,7 +291,7 @@ impl Worker {
     }
 
     fn is_over(&self) -> bool {
-        self.shared.stop.load(Ordering::Relaxed) != 0
+        self.shared.stop().load(Ordering::Relaxed) != 0
             || (self.end_ns != Nanos::MAX && sys::now_ns() >= self.end_ns)
     }
 
@@ -300,7 +300,7 @@ impl Worker {
         let mut over = false;
         self.burner.burn(ns, |burnt| {
             slot.work_ns.fetch_add(burnt, Ordering::Relaxed);
-            over = shared.stop.load(Ordering::Relaxed) != 0
+            over = shared.stop().load(Ordering::Relaxed) != 0
                 || (end_ns != Nanos::MAX && sys::now_ns() >= end_ns);
             !over
         });
@@ -328,7 +328,7 @@ impl Worker {
     fn sleep_until(&mut self, due_ns: Nanos, counts: bool) -> io::Result<Next> {
         let until = due_ns.min(self.end_ns);
         loop {
-            match sys::wait(&[(&self.shared.stop, 0)], Some(until))? {
+            match sys::wait(&[(self.shared.stop(), 0)], Some(until))? {
                 Woken::Timeout => break,
                 Woken::Changed => return Ok(Next::End),
                 // The stop word was woken, or a signal came: look again.

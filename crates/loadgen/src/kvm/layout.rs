@@ -38,6 +38,8 @@ pub mod vm {
     pub const CHUNK_LOOPS: u64 = 56;
     pub const CHUNK_NS: u64 = 64;
     pub const SLICE_NS: u64 = 72;
+    /// Not the guest's: what its clock is ahead of the machine's.
+    pub const CLOCK_OFFSET: u64 = 4088;
 }
 
 /// Words of `struct vcpu`.

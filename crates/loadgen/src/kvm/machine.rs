@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 /// Work between two looks at whether the run is over, in nanoseconds; more where so few turns of the work loop fit in
@@ -37,6 +37,8 @@ const SHARED_STREAMS: u32 = 1 << 20;
 pub struct Speed {
     /// Turns of the work loop in a millisecond of CPU time, at least 1.
     turns_per_ms: u64,
+    /// Frequency of a guest's clock.
+    pub khz: u32,
 }
 
 /// A queue of the guest, seen from the host.
@@ -50,17 +52,17 @@ struct Inbox {
 
 pub struct Machine {
     name: String,
-    // Before the memory it uses: fields are dropped in this order.
+    /// Numbers of its vCPUs.
+    numbers: Vec<u32>,
+    // Filled in the process that runs the VM. Before the memory they use: fields are dropped in this order.
     vcpus: Mutex<BTreeMap<u32, VcpuFd>>,
-    _vm: VmFd,
+    made: OnceLock<VmFd>,
     pub memory: Arc<Memory>,
     interrupts: BTreeMap<u32, EventFd>,
     inboxes: BTreeMap<String, Inbox>,
     pub receivers: Vec<Receiver>,
     pub pools: Vec<PoolStep>,
     pub ticks: Ticks,
-    /// Guest's clock minus this machine's, in ticks.
-    clock_offset: u64,
     stop_ns: Option<Nanos>,
     /// vCPU to be woken next.
     turn: AtomicU32,
@@ -96,6 +98,9 @@ impl Speed {
         tables(&memory);
         let mut cpu = made.create_vcpu(0).map_err(device("it makes no vCPU"))?;
         processor(kvm, &cpu, 0)?;
+        let khz = cpu
+            .get_tsc_khz()
+            .map_err(device("it does not tell its clock's frequency"))?;
         let mut turns_per_ms = 1;
         let (mut turns, mut tries) = (200, 0);
         while tries < 5 {
@@ -122,7 +127,7 @@ impl Speed {
             turns_per_ms = turns_per_ms.max(turns * 1_000_000 / took);
             tries += 1;
         }
-        Ok(Speed { turns_per_ms })
+        Ok(Speed { turns_per_ms, khz })
     }
 
     /// Turns of the work loop in a second of CPU time.
@@ -138,12 +143,11 @@ impl Speed {
 }
 
 impl Machine {
-    /// A VM with these vCPUs, each with its number among the run's threads.
+    /// A VM with these vCPUs, each with its number among the run's threads: its memory, ready for [`Machine::bring_up`].
     ///
     /// # Errors
-    /// KVM refuses, or the scenario does not fit.
+    /// The scenario does not fit.
     pub fn new(
-        kvm: &Kvm,
         speed: Speed,
         scenario: &Scenario,
         seed: u64,
@@ -154,20 +158,10 @@ impl Machine {
         };
         let spec = &scenario.vms[instance.group];
         let memory = Arc::new(Memory::new().map_err(failed("no memory for a VM"))?);
-        let made = kvm.create_vm().map_err(device("it makes no VM"))?;
-        made.create_irq_chip()
-            .map_err(device("it makes no interrupt controller"))?;
-        give_memory(&made, &memory)?;
         tables(&memory);
-        let mut cpus = BTreeMap::new();
-        for (_, p) in placed {
-            let number = p.thread.vcpu.unwrap_or(0);
-            let cpu = made
-                .create_vcpu(number.into())
-                .map_err(device("it makes no vCPU"))?;
-            cpus.insert(number, cpu);
-        }
-        let (ticks, clock_offset) = clock(&cpus)?;
+        let ticks = Ticks {
+            khz: speed.khz.into(),
+        };
         let mut programs = Programs::new(scenario, &instance, &memory, ticks);
         for (ordinal, p) in placed {
             let number = p.thread.vcpu.unwrap_or(0);
@@ -208,12 +202,14 @@ impl Machine {
         ] {
             memory.set(layout::VM + word, value);
         }
-        let interrupts = interrupts(&made, &cpus)?;
-        for (number, cpu) in &cpus {
-            let page = layout::VCPUS + u64::from(*number) * layout::PAGE;
-            processor(kvm, cpu, *number)?;
-            start(cpu, *number, layout::entry::GUEST, page)?;
-            local_interrupts(cpu)?;
+        let numbers: Vec<u32> = placed
+            .iter()
+            .map(|(_, p)| p.thread.vcpu.unwrap_or(0))
+            .collect();
+        let mut interrupts = BTreeMap::new();
+        for number in &numbers {
+            let fd = EventFd::new(EFD_NONBLOCK).map_err(failed("no eventfd"))?;
+            interrupts.insert(*number, fd);
         }
         let inboxes = programs
             .queues
@@ -231,19 +227,56 @@ impl Machine {
         let (receivers, pools, notes) = (programs.receivers, programs.pools, programs.notes);
         let machine = Machine {
             name: instance.name.clone(),
-            vcpus: Mutex::new(cpus),
-            _vm: made,
+            numbers,
+            vcpus: Mutex::default(),
+            made: OnceLock::new(),
             memory,
             interrupts,
             inboxes,
             receivers,
             pools,
             ticks,
-            clock_offset,
             stop_ns: spec.stop_ns,
             turn: AtomicU32::new(0),
         };
         Ok((machine, notes))
+    }
+
+    /// Makes the VM of its memory; only the process that does it can run its vCPUs.
+    ///
+    /// # Errors
+    /// KVM refuses.
+    pub fn bring_up(&self) -> Result<(), KvmError> {
+        let kvm = super::open()?;
+        let made = kvm.create_vm().map_err(device("it makes no VM"))?;
+        made.create_irq_chip()
+            .map_err(device("it makes no interrupt controller"))?;
+        give_memory(&made, &self.memory)?;
+        let mut cpus = BTreeMap::new();
+        for number in &self.numbers {
+            let cpu = made
+                .create_vcpu((*number).into())
+                .map_err(device("it makes no vCPU"))?;
+            cpus.insert(*number, cpu);
+        }
+        let offset = clock_offset(&cpus)?;
+        self.memory.set(layout::VM + vm::CLOCK_OFFSET, offset);
+        route(&made, &self.interrupts)?;
+        for (number, cpu) in &cpus {
+            let page = layout::VCPUS + u64::from(*number) * layout::PAGE;
+            processor(&kvm, cpu, *number)?;
+            start(cpu, *number, layout::entry::GUEST, page)?;
+            local_interrupts(cpu)?;
+        }
+        *self.vcpus.lock().unwrap_or_else(|e| e.into_inner()) = cpus;
+        // Once per process.
+        let _ = self.made.set(made);
+        Ok(())
+    }
+
+    /// The guest's clock now; its offset is known once the VM is up.
+    fn guest_clock(&self) -> u64 {
+        tsc().wrapping_add(self.memory.get(layout::VM + vm::CLOCK_OFFSET))
     }
 
     /// `web-1`.
@@ -269,7 +302,7 @@ impl Machine {
 
     /// Tells the guest when the run begins, and when to measure; times of `CLOCK_MONOTONIC`.
     pub fn start_at(&self, start_ns: Nanos, window_ns: (Nanos, Nanos)) {
-        let (now_ns, now) = (sys::now_ns(), tsc().wrapping_add(self.clock_offset));
+        let (now_ns, now) = (sys::now_ns(), self.guest_clock());
         let at = |since: Nanos| {
             let ns = start_ns.saturating_add(since);
             match ns.checked_sub(now_ns) {
@@ -319,8 +352,7 @@ impl Machine {
             }
         };
         let n = self.memory.get(slot);
-        self.memory
-            .set(slot + 8, tsc().wrapping_add(self.clock_offset));
+        self.memory.set(slot + 8, self.guest_clock());
         self.memory.set(slot + 16, message.arrival_ns);
         self.memory.set(slot + 24, pack(message.client));
         self.memory.set(slot, n + 1);
@@ -399,11 +431,11 @@ fn tables(memory: &Memory) {
     }
 }
 
-/// An eventfd per vCPU that interrupts it.
-fn interrupts(vm: &VmFd, cpus: &BTreeMap<u32, VcpuFd>) -> Result<BTreeMap<u32, EventFd>, KvmError> {
-    let mut routes =
-        KvmIrqRouting::new(cpus.len()).map_err(|_| KvmError::Unfit("so many vCPUs".into()))?;
-    for (entry, number) in routes.as_mut_slice().iter_mut().zip(cpus.keys()) {
+/// Each vCPU is interrupted by its eventfd.
+fn route(vm: &VmFd, interrupts: &BTreeMap<u32, EventFd>) -> Result<(), KvmError> {
+    let mut routes = KvmIrqRouting::new(interrupts.len())
+        .map_err(|_| KvmError::Unfit("so many vCPUs".into()))?;
+    for (entry, number) in routes.as_mut_slice().iter_mut().zip(interrupts.keys()) {
         entry.gsi = FIRST_GSI + number;
         entry.type_ = KVM_IRQ_ROUTING_MSI;
         entry.u.msi = kvm_irq_routing_msi {
@@ -415,14 +447,11 @@ fn interrupts(vm: &VmFd, cpus: &BTreeMap<u32, VcpuFd>) -> Result<BTreeMap<u32, E
     }
     vm.set_gsi_routing(&routes)
         .map_err(device("it routes no interrupts"))?;
-    let mut all = BTreeMap::new();
-    for number in cpus.keys() {
-        let fd = EventFd::new(EFD_NONBLOCK).map_err(failed("no eventfd"))?;
-        vm.register_irqfd(&fd, FIRST_GSI + number)
+    for (number, fd) in interrupts {
+        vm.register_irqfd(fd, FIRST_GSI + number)
             .map_err(device("it takes no irqfd"))?;
-        all.insert(*number, fd);
     }
-    Ok(all)
+    Ok(())
 }
 
 fn segment(selector: u16, code: bool) -> kvm_segment {
@@ -498,17 +527,13 @@ fn local_interrupts(cpu: &VcpuFd) -> Result<(), KvmError> {
     cpu.set_mp_state(state).map_err(&refused)
 }
 
-/// The guest's ticks, and its clock minus this machine's: made the same where the kernel can, else measured.
-fn clock(cpus: &BTreeMap<u32, VcpuFd>) -> Result<(Ticks, u64), KvmError> {
+/// The guest's clock minus this machine's, in ticks: made the same where the kernel can, else measured.
+fn clock_offset(cpus: &BTreeMap<u32, VcpuFd>) -> Result<u64, KvmError> {
     const SET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee1;
     const IA32_TSC: u32 = 0x10;
-    let mut khz = 0;
     let mut same = true;
     let zero = 0_u64;
     for cpu in cpus.values() {
-        khz = cpu
-            .get_tsc_khz()
-            .map_err(device("it does not tell its clock's frequency"))?;
         // Group and attribute 0: the offset of the clock.
         let offset = kvm_bindings::kvm_device_attr {
             addr: &raw const zero as u64,
@@ -518,9 +543,8 @@ fn clock(cpus: &BTreeMap<u32, VcpuFd>) -> Result<(Ticks, u64), KvmError> {
         let done = unsafe { libc::ioctl(cpu.as_raw_fd(), SET_DEVICE_ATTR as _, &offset) };
         same &= done == 0;
     }
-    let ticks = Ticks { khz: khz.into() };
     let (true, Some(cpu)) = (!same, cpus.values().next()) else {
-        return Ok((ticks, 0));
+        return Ok(0);
     };
     let mut best = (u64::MAX, 0);
     for _ in 0..16 {
@@ -539,5 +563,5 @@ fn clock(cpus: &BTreeMap<u32, VcpuFd>) -> Result<(Ticks, u64), KvmError> {
         let middle = before + (after - before) / 2;
         best = best.min((after - before, guest.wrapping_sub(middle)));
     }
-    Ok((ticks, best.1))
+    Ok(best.1)
 }

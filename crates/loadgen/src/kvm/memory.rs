@@ -19,13 +19,13 @@ impl Memory {
     /// # Errors
     /// The kernel has no room.
     pub fn new() -> io::Result<Memory> {
-        // SAFETY: a new private mapping.
+        // SAFETY: a new mapping; shared with the process that runs the VM.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 layout::BYTES as usize,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )

@@ -5,11 +5,13 @@ mod layout;
 mod machine;
 mod memory;
 mod plan;
+mod process;
 mod program;
 mod vcpu;
 
 pub(crate) use machine::Machine;
 pub(crate) use memory::Counter;
+pub(crate) use process::{Process, Say};
 pub(crate) use vcpu::Vcpu;
 
 use crate::LoadError;
@@ -99,7 +101,7 @@ pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
         speed.turns_per_second() as f64 / 1e6
     )];
     for (vm, placed) in of_vm {
-        let (machine, said) = Machine::new(&device, speed, scenario, seed, &placed)?;
+        let (machine, said) = Machine::new(speed, scenario, seed, &placed)?;
         notes.extend(said);
         machines.insert(vm, Arc::new(machine));
     }

@@ -3,6 +3,7 @@
 use super::KvmError;
 use super::layout::{self, port, vcpu};
 use super::machine::{Machine, unpack};
+use super::process::Say;
 use crate::mailbox::Message;
 use crate::metrics::Latencies;
 use crate::shared::{Shared, Slot};
@@ -43,11 +44,8 @@ impl Vcpu {
             _ => Ok(()),
         };
         // The counters vanish with the thread.
-        *self
-            .slot
-            .last_counters
-            .lock()
-            .unwrap_or_else(|e| e.into_inner()) = procfs::thread(sys::gettid());
+        let counters = procfs::thread(sys::gettid());
+        self.shared.tell(&Say::Ended(self.slot.ordinal, counters));
         done?;
         self.wakeups();
         Ok(self.latencies)
@@ -58,7 +56,7 @@ impl Vcpu {
         let start = self.shared.start_ns();
         let begin = start.saturating_add(self.slot.thread.start_ns);
         loop {
-            let woken = sys::wait(&[(&self.shared.stop, 0)], Some(begin));
+            let woken = sys::wait(&[(self.shared.stop(), 0)], Some(begin));
             match woken.map_err(|source| LoadError::Thread {
                 thread: self.slot.thread.name.clone(),
                 what: "stopped waiting for its start",
@@ -77,7 +75,7 @@ impl Vcpu {
             .thread
             .stop_ns
             .map(|ns| self.shared.start_ns().saturating_add(ns));
-        self.shared.stop.load(Ordering::Relaxed) != 0 || end.is_some_and(|ns| sys::now_ns() >= ns)
+        self.shared.stop().load(Ordering::Relaxed) != 0 || end.is_some_and(|ns| sys::now_ns() >= ns)
     }
 
     fn guest(&mut self, cpu: &mut VcpuFd) -> Result<(), LoadError> {

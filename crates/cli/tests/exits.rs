@@ -435,6 +435,51 @@ fn a_cache_folder_that_cannot_be_used_is_told() {
 
 #[cfg(feature = "kernel")]
 #[test]
+fn a_cache_folder_of_the_lab_that_cannot_be_used_is_told() {
+    let place = Place::new(SHORT);
+    std::fs::write(place.dir.path().join("cache"), "in the way").unwrap();
+    let out = place
+        .command(&["lab", "short.toml", "--arm", "vmfair"])
+        .env("BERTH_CACHE", place.dir.path().join("cache/berth"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains("set BERTH_CACHE to one"), "{said}");
+}
+
+/// A policy inside a VM that faults: the VM, the policy and the line.
+#[test]
+fn guest_policies_that_misbehave() {
+    for (name, words) in [("endless", "endless.bpf.c:11"), ("wild", "wild.bpf.c:12")] {
+        let guest = format!("vcpus = 2\nguest = {:?}", policy(name));
+        let crowd = "threads = 5\nloop = [\"compute 1ms\", \"sleep 100us\"]";
+        let scenario = SHORT.replace("vcpus = 2", &guest);
+        let place = Place::new(&scenario.replace("model = \"busy\"", crowd));
+        let said = place.fails(3, &["sim", "short.toml", "--arm", "vmfair", "--seed", "1"]);
+        assert!(said.contains("VM ") && said.contains(words), "{said}");
+        assert!(said.contains("(inside the guest)"), "{said}");
+    }
+}
+
+/// A million combinations: how long that takes, and nothing is run without `--yes`.
+#[test]
+fn very_many_combinations_are_asked_about() {
+    let place = Place::new(SHORT);
+    let numbers: Vec<String> = (1..=1000).map(|n| n.to_string()).collect();
+    let weights = format!("vm.web.weight={}", numbers.join(","));
+    let counts = format!("vm.hog.weight={}", numbers.join(","));
+    let vary = ["--vary", &weights, "--vary", &counts];
+    let said = place.fails(2, &[&["sim", "short.toml"][..], &vary].concat());
+    assert!(
+        said.contains("1 000 000 combinations are 4 000 000 runs: about"),
+        "{said}"
+    );
+    assert!(said.contains("--yes") && !place.has_results(), "{said}");
+}
+
+#[cfg(feature = "kernel")]
+#[test]
 fn what_the_lab_cannot_do_is_refused_before_anything_is_fetched() {
     let place = Place::new(SHORT);
     let refused = |arguments: &[&str], why: &str| {

@@ -7,6 +7,13 @@ use std::time::Duration;
 pub enum LabError {
     #[error("the lab has x86-64 kernels only, this machine is {0}; `berth sim` works everywhere")]
     Machine(String),
+    #[error(
+        "the cache folder {path} cannot be used: {source}; set BERTH_CACHE to one on a disk with room"
+    )]
+    Cache {
+        path: String,
+        source: std::io::Error,
+    },
     #[error("{path}: {source}")]
     Io {
         path: String,

@@ -28,16 +28,22 @@ impl Cache {
     }
 
     pub fn at(root: &Path) -> Result<Cache, LabError> {
-        let fail = |e| LabError::io(root, e);
+        let fail = |source| LabError::Cache {
+            path: root.display().to_string(),
+            source,
+        };
         fs::create_dir_all(root).map_err(fail)?;
         // apt wants absolute paths.
-        let root = fs::canonicalize(root).map_err(fail)?;
-        let lock = File::create(root.join(".lock")).map_err(fail)?;
+        let whole = fs::canonicalize(root).map_err(fail)?;
+        let lock = File::create(whole.join(".lock")).map_err(fail)?;
         // SAFETY: an open file; the lock ends with it.
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
             return Err(fail(std::io::Error::last_os_error()));
         }
-        Ok(Cache { root, _lock: lock })
+        Ok(Cache {
+            root: whole,
+            _lock: lock,
+        })
     }
 
     /// Refuses early if the file system has no room.

@@ -14,7 +14,7 @@ use crate::native::Passed;
 use crate::policy::Policy;
 use crate::profile::Kconfig;
 use crate::runtime::State;
-use crate::sections::SectionData;
+use crate::sections::{self, SectionData};
 use crate::table::{FUNCS, Home};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -220,7 +220,7 @@ impl Instance {
                     })?;
             }
         }
-        let content = crate::sections::content(policy, config)?;
+        let content = sections::content(policy, config)?;
         for name in config.map_entries.keys() {
             if !program.maps.iter().any(|m| m.name == *name) {
                 return Err(LoadError::Setting(format!(
@@ -236,8 +236,9 @@ impl Instance {
         let rooms = (program.maps.iter())
             .map(|def| maps::room(def, entries(def), config.nr_cpus))
             .collect::<Result<Vec<usize>>>()?;
-        let own = program.sections.iter().zip(&content);
-        let own = own.filter(|(s, _)| !s.readonly).map(|(_, c)| c.len() + 16);
+        let own = program.sections.iter().zip(&content).zip(policy.for_exit());
+        let own = own.filter(|((s, c), exit)| !s.readonly && !sections::is_late(s, c, **exit));
+        let own = own.map(|((_, c), _)| c.len() + 16);
         let bytes = nr_sections * size_of::<*mut u8>() + (nr_maps + 2) * size_of::<Map>();
         let bytes = bytes + own.sum::<usize>() + rooms.iter().sum::<usize>();
         let no_memory = || LoadError::Setting(format!("no memory for an instance ({bytes} bytes)"));
@@ -250,11 +251,11 @@ impl Instance {
             .take(nr_sections * size_of::<*mut u8>(), 8)
             .ok_or_else(no_memory)?
             .cast();
-        let sections = crate::sections::build(&program.sections, &content, &mut arena)
-            .ok_or_else(no_memory)?;
+        let sections = sections::build(policy, &content, &mut arena).ok_or_else(no_memory)?;
         for (i, section) in sections.iter().enumerate() {
+            let base = section.place().unwrap_or(std::ptr::null_mut());
             // SAFETY: the table has room for all of them.
-            unsafe { section_table.add(i).write(section.base()) }
+            unsafe { section_table.add(i).write(base) }
         }
         // Small ones first: they share the pages that every callback needs.
         let mut order: Vec<MapId> = (0..nr_maps).collect();
@@ -385,8 +386,23 @@ impl Instance {
         if func == NO_FUNC {
             return Ok(0);
         }
+        if op == Op::Exit {
+            self.complete();
+        }
         // SAFETY: the caller's promise; an entry reads its arguments through r1.
         unsafe { self.enter(func as usize, op, Passed::Context(args)) }
+    }
+
+    /// Make what only `ops.exit` needs.
+    #[cold]
+    fn complete(&self) {
+        for (i, section) in self.sections.iter().enumerate() {
+            // SAFETY: the table is the arena's, and has room for all of them; no code of the policy runs now.
+            unsafe {
+                let table = (*self.raw.get()).sec.cast_mut();
+                table.add(i).write(section.base());
+            }
+        }
     }
 
     /// Call a BPF function by its value (a timer's callback), in the context `op`.
@@ -644,8 +660,8 @@ impl Instance {
     /// Tells `to` where this instance keeps what most callbacks about a task touch (address and length in bytes), for a
     /// hint to the processor. Reads only what does not depend on the task.
     pub fn near(&self, index: u32, mut to: impl FnMut(*const u8, usize)) {
-        for section in &self.sections {
-            to(section.base(), 64);
+        for base in self.sections.iter().filter_map(SectionData::place) {
+            to(base, 64);
         }
         for slot in &self.maps {
             // SAFETY: one operation; the header of a map is never moved.
@@ -715,7 +731,9 @@ impl Instance {
     pub fn may_access(&self, address: u64, size: u32, write: bool) -> bool {
         let end = address.saturating_add(u64::from(size));
         for (section, data) in self.policy.program().sections.iter().zip(&self.sections) {
-            let start = data.base() as u64;
+            let Some(start) = data.place().map(|base| base as u64) else {
+                continue;
+            };
             if address >= start && end <= start + data.len() as u64 {
                 return !(write && section.readonly);
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A loaded policy: program, native code, parameters. Cheap to clone, shared by all its instances.
+use crate::abi::Op;
 use crate::compile::CompileOptions;
 use crate::error::{LoadError, Result};
 use crate::interp::Prepared;
@@ -33,6 +34,7 @@ struct Inner {
     presets: Vec<Preset>,
     /// Made for the first instance in checked mode.
     prepared: OnceLock<Prepared>,
+    for_exit: OnceLock<Vec<bool>>,
 }
 
 impl std::fmt::Debug for Policy {
@@ -60,6 +62,7 @@ impl Policy {
                 params,
                 presets,
                 prepared: OnceLock::new(),
+                for_exit: OnceLock::new(),
             }),
         }
     }
@@ -148,6 +151,15 @@ impl Policy {
         self.inner
             .prepared
             .get_or_init(|| Prepared::new(self.program()))
+    }
+
+    /// Sections that no code but `ops.exit` reaches.
+    pub(crate) fn for_exit(&self) -> &[bool] {
+        self.inner.for_exit.get_or_init(|| {
+            let mut alone = crate::sections::reached(self.program(), |op| op != Op::Exit);
+            alone.iter_mut().for_each(|reached| *reached = !*reached);
+            alone
+        })
     }
 
     /// The kernel line this policy was resolved against.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Data sections of an instance: initial bytes, parameters, constants, kernel configuration put in.
+use crate::abi::Op;
 use crate::arena::Arena;
 use crate::error::{LoadError, Result};
 use crate::instance::{Const, InstanceConfig};
-use crate::ir::{Section, Var};
+use crate::ir::{Operation, Program, Section, Var};
 use crate::policy::Policy;
 use crate::profile::Kconfig;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 /// A section's memory. Read-only ones with equal content are one block for all instances, others lie in the
@@ -14,22 +17,81 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 pub enum SectionData {
     Own(*mut u8, usize),
     Shared(Arc<[u64]>, usize),
+    /// Zeros that only `ops.exit` reaches (its message is 1 KiB and more): made when that is called, or asked for.
+    Late(OnceCell<NonNull<[u64]>>, usize),
+}
+
+impl Drop for SectionData {
+    fn drop(&mut self) {
+        if let SectionData::Late(words, _) = self
+            && let Some(words) = words.take()
+        {
+            // SAFETY: made from a box in `base`, dropped once.
+            drop(unsafe { Box::from_raw(words.as_ptr()) });
+        }
+    }
 }
 
 impl SectionData {
+    /// Where it is, made if need be.
     pub fn base(&self) -> *mut u8 {
         match self {
             SectionData::Own(base, _) => *base,
             SectionData::Shared(words, _) => words.as_ptr().cast_mut().cast(),
+            SectionData::Late(words, len) => {
+                let zeros = || vec![0u64; len.div_ceil(8).max(1)].into_boxed_slice();
+                let words = words.get_or_init(|| NonNull::from(Box::leak(zeros())));
+                words.as_ptr().cast()
+            }
+        }
+    }
+
+    /// Where it is, if it is there.
+    pub fn place(&self) -> Option<*mut u8> {
+        match self {
+            SectionData::Late(words, _) => words.get().map(|words| words.as_ptr().cast()),
+            _ => Some(self.base()),
         }
     }
 
     /// Bytes.
     pub fn len(&self) -> usize {
         match self {
-            SectionData::Own(_, len) | SectionData::Shared(_, len) => *len,
+            SectionData::Own(_, len) | SectionData::Shared(_, len) | SectionData::Late(_, len) => {
+                *len
+            }
         }
     }
+}
+
+/// Which sections code reaches that begins at operations of `from` (or at programs of other kinds), by their number.
+pub fn reached(program: &Program, from: impl Fn(Op) -> bool) -> Vec<bool> {
+    let mut sections = vec![false; program.sections.len()];
+    let mut funcs = vec![false; program.funcs.len()];
+    let ops = program.structs.iter().flat_map(|s| &s.ops);
+    let ops = ops.filter(|(op, _)| from(*op)).map(|(_, func)| *func);
+    let others = program.syscalls.iter().map(|(_, func)| *func);
+    let mut left: Vec<usize> = ops.chain(others).collect();
+    while let Some(func) = left.pop() {
+        if std::mem::replace(&mut funcs[func], true) {
+            continue;
+        }
+        for insn in &program.funcs[func].insns {
+            match insn.op {
+                Operation::LoadSection { section, .. } => sections[section] = true,
+                Operation::LoadFunc { func, .. } | Operation::CallFunc { func } => {
+                    left.push(func);
+                }
+                _ => (),
+            }
+        }
+    }
+    sections
+}
+
+/// Is this section's memory made late?
+pub fn is_late(section: &Section, content: &[u8], for_exit: bool) -> bool {
+    for_exit && !section.readonly && content.iter().all(|b| *b == 0)
 }
 
 /// The initial content of all sections of `policy` for an instance.
@@ -84,15 +146,15 @@ pub fn content(policy: &Policy, config: &InstanceConfig) -> Result<Vec<Vec<u8>>>
 }
 
 /// Memory with this content for each of `sections`; `None` if there is none.
-pub fn build(
-    sections: &[Section],
-    content: &[Vec<u8>],
-    arena: &mut Arena,
-) -> Option<Vec<SectionData>> {
-    let each = sections.iter().zip(content);
-    each.map(|(section, bytes)| {
+pub fn build(policy: &Policy, content: &[Vec<u8>], arena: &mut Arena) -> Option<Vec<SectionData>> {
+    let each = policy.program().sections.iter().zip(content);
+    let each = each.zip(policy.for_exit());
+    each.map(|((section, bytes), for_exit)| {
         if section.readonly {
             return Some(shared(bytes));
+        }
+        if is_late(section, bytes, *for_exit) {
+            return Some(SectionData::Late(OnceCell::new(), bytes.len()));
         }
         let base = arena.take(bytes.len().next_multiple_of(8).max(8), 8)?;
         // SAFETY: the piece has so many bytes.

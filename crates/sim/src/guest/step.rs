@@ -433,11 +433,11 @@ impl WorldRef {
                 k.queue.set(slot, host.now);
             }
         }
-        let Some(info) = &self.guests[vm as usize] else {
+        let Some(info) = &mut self.guests[vm as usize] else {
             return;
         };
         let first = info.first;
-        let threads = info.threads.clone();
+        let threads = std::mem::take(&mut info.threads);
         for (i, mut spec) in threads.into_iter().enumerate() {
             let index = first + i as u32;
             spec.token = index;

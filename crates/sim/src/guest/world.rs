@@ -88,6 +88,7 @@ pub enum Call {
 #[derive(Debug)]
 pub struct GuestInfo {
     pub name: String,
+    /// Of its vCPUs, until they are started.
     pub threads: Vec<TaskSpec>,
     /// Its vCPUs are those from here.
     pub first: u32,

@@ -2,6 +2,7 @@
 //! Nodes, packages, last-level caches, cores, SMT threads. CPU numbers run through the threads of a core
 //! first, then the cores of a cache, the caches of a package, the packages of a node.
 use super::mask::CpuMask;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Shape of a machine. All counts are at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,20 @@ impl Topology {
             places,
             shape,
         }
+    }
+
+    /// As [`Topology::new`]; machines of the same shape have one between them.
+    pub fn shared(shape: Shape) -> Arc<Topology> {
+        static MADE: Mutex<Vec<Weak<Topology>>> = Mutex::new(Vec::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|t| t.strong_count() > 0);
+        let mut all = made.iter().filter_map(Weak::upgrade);
+        if let Some(topo) = all.find(|t| t.shape == shape) {
+            return topo;
+        }
+        let topo = Arc::new(Topology::new(shape));
+        made.push(Arc::downgrade(&topo));
+        topo
     }
 
     #[inline]

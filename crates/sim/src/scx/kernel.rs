@@ -29,6 +29,7 @@ use berth_scenario::model::{HostCost, Hz};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What an event queue slot stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,8 +177,8 @@ pub struct Kernel {
     pub slice_dfl: u64,
 
     // ---- what few events touch
-    pub topo: Topology,
-    pub cost: HostCost,
+    pub topo: Arc<Topology>,
+    pub cost: Arc<HostCost>,
     /// Speeds and caches, if they make a difference.
     pub hardware: Option<Box<super::hardware::Hardware>>,
     pub online: CpuMask,
@@ -234,11 +235,21 @@ impl DerefMut for Handle {
 }
 
 /// The costs of a machine on which a sched_ext policy schedules.
-fn under_a_policy(cost: &HostCost) -> HostCost {
+/// Machines with the same costs have them once between them.
+fn under_a_policy(cost: &HostCost) -> Arc<HostCost> {
+    static MADE: Mutex<Vec<Weak<HostCost>>> = Mutex::new(Vec::new());
     let mut cost = cost.clone();
     if cost.ext_wake_ns > 0 {
         cost.wake_ns = cost.ext_wake_ns;
     }
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.retain(|c| c.strong_count() > 0);
+    let mut all = made.iter().filter_map(Weak::upgrade);
+    if let Some(same) = all.find(|c| **c == cost) {
+        return same;
+    }
+    let cost = Arc::new(cost);
+    made.push(Arc::downgrade(&cost));
     cost
 }
 
@@ -247,7 +258,7 @@ impl Kernel {
     pub const NEAR: usize = std::mem::offset_of!(Kernel, events) / 64 + 1;
 
     pub fn new(spec: &MachineSpec) -> Box<Kernel> {
-        let topo = Topology::new(spec.shape);
+        let topo = Topology::shared(spec.shape);
         let nr = topo.nr_cpus();
         let mut queue = EventQueue::new(nr as usize + spec.tasks + 8);
         let mut sources = Vec::with_capacity(nr as usize + spec.tasks + 8);

@@ -119,12 +119,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_once() {
+    fn every_row_has_a_wrong_model() {
         let mut rows: Vec<&str> = Mutation::ALL.iter().map(|m| m.row()).collect();
-        let n = rows.len();
+        // Some have two, one after the other.
         rows.dedup();
-        assert_eq!(rows.len(), n);
-        assert_eq!(n, 41);
-        assert_eq!(Mutation::from_name("NoClaim"), Some(Mutation::NoClaim));
+        assert_eq!(rows.len(), 41);
+        let named = |m: &&Mutation| Mutation::from_name(m.name()) == Some(**m);
+        assert!(Mutation::ALL.iter().all(|m| named(&m)));
     }
 }

@@ -38,6 +38,12 @@ static __always_inline s32 core_select_cpu(struct task_struct *p, s32 prev)
 	return prev;
 }
 
+/* Timers, softirqs, the policy's own timers: they go before everybody, by no decision. */
+static __always_inline bool is_pinned_kthread(struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
 static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 {
 	struct vcpu *v = vcpu_of(p);
@@ -51,8 +57,7 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 	/* The end of its slice and the other class came together: the slice is over. */
 	if (!v->slice_left)
 		clear_flag(v, VF_CUT);
-	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
-		/* Timers, softirqs, the policy's own timers. */
+	if (is_pinned_kthread(p)) {
 		if (enq_flags & SCX_ENQ_WAKEUP)
 			enq_flags |= SCX_ENQ_PREEMPT;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SCX_SLICE_INF, enq_flags);
@@ -171,7 +176,7 @@ static __always_inline void core_running(struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = pcpu_at(cpu);
 	u64 now = scx_bpf_now(), slice;
-	bool cut;
+	bool cut, first;
 
 	if (!v || !c)
 		return;
@@ -181,6 +186,9 @@ static __always_inline void core_running(struct task_struct *p)
 		c->met = 1;
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 	}
+	/* Two of them, each asked to give way to a thread that is behind both, would only take
+	 * turns. */
+	first = is_pinned_kthread(p);
 	cut = v->flags & VF_CUT;
 	count_waiting(v, false);
 	clear_flag(v, VF_CUT | VF_PASSED | VF_MIGRATING | VF_HELD | VF_FRESH);
@@ -191,11 +199,11 @@ static __always_inline void core_running(struct task_struct *p)
 	if (!cut)
 		v->switched_in = now;
 	/* Its slice ended just as a thread of a higher class came, and nobody has decided since. */
-	slice = v->slice_left ?: cut ? SHORTEST_ARM : slice_ns(v, cpu);
+	slice = v->slice_left ?: cut && !first ? SHORTEST_ARM : slice_ns(v, cpu);
 	v->slice_left = 0;
 	c->curr = index;
 	give_slice(c, cpu, now, slice);
-	if (__sync_lock_test_and_set(&c->missed, 0) || cut)
+	if (!first && (__sync_lock_test_and_set(&c->missed, 0) || cut))
 		look_back(v, c, cpu);
 }
 

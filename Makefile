@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-jit oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint bench bench-host bench-jit oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,6 +26,9 @@ lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines
 
 bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
 	cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
+
+bench-host: ## what watching a host of 2,000 VMs costs, as a ratio to a bare loop too
+	cargo run --release -q -p berth-host --example cost
 
 bench-jit: setup-sim ## translated C against a JIT library, same policy, same machine
 	cargo run --release -q --manifest-path bench/jit/Cargo.toml

@@ -18,7 +18,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Done {
-    let view = args.host.view()?;
+    let view = args.host.traced()?;
     let Some(vm) = explain::find(&view, &args.vm) else {
         return Err(Failure::Input(no_such(&view, &args.vm)));
     };

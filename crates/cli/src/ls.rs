@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth ls`.
 use crate::exit::{Done, Failure};
-use crate::output;
+use crate::{output, tracer};
 use berth_host::root::Root;
 use berth_host::view::{self, View};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct HostOptions {
 }
 
 /// A time of 0.01 s to a day.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let text = text.strip_suffix('s').unwrap_or(text);
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
     match (0.01..=86_400.0).contains(&seconds) {
@@ -46,6 +46,13 @@ impl HostOptions {
     pub fn view(&self) -> Result<View, Failure> {
         let root = self.root();
         view::look(&root, self.over).map_err(|e| unreadable(&root, &e))
+    }
+
+    /// The same with a tracer, where there is one.
+    pub fn traced(&self) -> Result<View, Failure> {
+        let root = self.root();
+        let view = view::look_with(&root, self.over, tracer::start(&root));
+        view.map_err(|e| unreadable(&root, &e))
     }
 }
 

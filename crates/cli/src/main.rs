@@ -22,12 +22,15 @@ mod paper;
 mod plan;
 mod policies;
 mod policy;
+mod record;
 mod replications;
 mod results;
 mod scenario;
 mod sim;
 mod simulator;
+mod top;
 mod trace;
+mod tracer;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -51,8 +54,12 @@ enum Verb {
     Compare(compare::Args),
     /// The virtual machines of this host, and who of them waits
     Ls(ls::Args),
+    /// The same, live
+    Top(top::Args),
     /// One virtual machine of this host: what it waits for, and how it is known
     Explain(explain::Args),
+    /// What is seen of this host, as a scenario file
+    Record(record::Args),
     /// What Berth can do on this host, and what stands in its way
     Doctor(doctor::Args),
     /// Runs a scenario's load on this machine, under the scheduler that is running
@@ -97,7 +104,9 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::Ls(args) => ls::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Explain(args) => explain::run(&args),
+        Verb::Record(args) => record::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Host(args) => host::run(&args),

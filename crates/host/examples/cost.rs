@@ -143,6 +143,15 @@ fn main() -> std::io::Result<()> {
     let all = least(5, || {
         sampler.refresh(&snapshot, None).expect("the tree is there");
     });
+    let mut keeping = Sampler::new(root.clone());
+    keeping.keep(files_allowed());
+    keeping.refresh(&snapshot, None)?;
+    keeping.refresh(&snapshot, None)?;
+    let kept = least(5, || {
+        keeping.refresh(&snapshot, None).expect("the tree is there");
+    });
+    drop(keeping);
+    let bare = least(5, || bare(&root, &snapshot));
     let budget = Duration::from_millis(5);
     let mut done = Default::default();
     let bounded = least(20, || {
@@ -155,6 +164,14 @@ fn main() -> std::io::Result<()> {
     println!("  scan of a host that is known           {again:8.1}");
     println!("  counters of all threads                {all:8.1}");
     println!(
+        "  the same, files held open              {kept:8.1}   {} files",
+        files_allowed().min(threads)
+    );
+    println!(
+        "  a bare loop: open, read, close         {bare:8.1}   ours: {:.2} times",
+        all / bare
+    );
+    println!(
         "  counters, budget of 5 ms               {bounded:8.1}   {} threads",
         done.read
     );
@@ -165,6 +182,38 @@ fn main() -> std::io::Result<()> {
     );
     own_proc(all / threads as f64)?;
     Ok(())
+}
+
+/// As many files as a process may open here, after asking for as many as it may ask for.
+fn files_allowed() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure, then reads it.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max.min(20_000);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+    }
+    usize::try_from(limit.rlim_cur)
+        .unwrap_or(0)
+        .saturating_sub(100)
+}
+
+/// The least that reading these files takes: no identity, no parsing, no memory of the last reading.
+fn bare(root: &Root, snapshot: &berth_host::model::Snapshot) {
+    let proc = root.proc().expect("the tree is there");
+    let mut buf = [0; 4096];
+    for vm in &snapshot.vms {
+        let task = proc
+            .dir(&format!("{}/task", vm.pid))
+            .expect("the tree is there");
+        for thread in &vm.threads {
+            let _ = task.read_record(&format!("{}/schedstat", thread.id.tid), &mut buf);
+        }
+    }
 }
 
 /// What one reading of counters costs on this machine's own /proc, beside one in memory.
@@ -182,6 +231,17 @@ fn own_proc(memory_ms: f64) -> std::io::Result<()> {
         memory_ms * 1e3,
         real * 1e3,
         real / memory_ms
+    );
+    let file = task.record(&own)?;
+    let kept = least(20, || {
+        for _ in 0..1000 {
+            let _ = file.read(&mut buf);
+        }
+    }) / 1000.0;
+    println!(
+        "held open: {:.2} us of /proc; 16,000 of them {:.0} ms",
+        kept * 1e3,
+        kept * 16_000.0
     );
     println!("16,000 readings of /proc: {:.0} ms", real * 16_000.0);
     Ok(())

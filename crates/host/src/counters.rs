@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Counters of the threads of VMs, and what happened between two readings of them.
-use crate::dir::Dir;
+use crate::dir::{Dir, Record};
 use crate::model::{Role, Snapshot, TaskId, Vm};
 use crate::procfile::{self, Counters};
 use crate::root::Root;
@@ -58,6 +58,9 @@ pub struct Sampler {
     /// The thread behind the last one read.
     next: Option<TaskId>,
     blind: bool,
+    /// Files that are held open, at most so many: a reading then costs a fourth.
+    files: BTreeMap<TaskId, Record>,
+    keep: usize,
 }
 
 /// What a refresh did.
@@ -75,7 +78,14 @@ impl Sampler {
             threads: BTreeMap::new(),
             next: None,
             blind: false,
+            files: BTreeMap::new(),
+            keep: 0,
         }
+    }
+
+    /// Holds the files of up to so many threads open between readings. The kernel has some 5 KiB for each.
+    pub fn keep(&mut self, files: usize) {
+        self.keep = files;
     }
 
     /// Reads the counters of the VMs' threads, at most for `budget` of time.
@@ -95,6 +105,7 @@ impl Sampler {
             .collect();
         ids.sort_unstable();
         self.threads.retain(|id, _| ids.binary_search(id).is_ok());
+        self.files.retain(|id, _| ids.binary_search(id).is_ok());
         let first = self
             .next
             .map_or(0, |next| ids.partition_point(|id| *id < next));
@@ -113,13 +124,15 @@ impl Sampler {
                 done.left = ids.len() - i;
                 break;
             }
-            if folder.as_ref().is_none_or(|(pid, _)| *pid != id.pid) {
+            let kept = self.files.contains_key(id);
+            if !kept && folder.as_ref().is_none_or(|(pid, _)| *pid != id.pid) {
                 folder = proc
                     .dir(&format!("{}/task", id.pid))
                     .ok()
                     .map(|d| (id.pid, d));
             }
-            if let Some((_, task)) = &folder {
+            let task = folder.as_ref().filter(|f| f.0 == id.pid).map(|f| &f.1);
+            if kept || task.is_some() {
                 self.read(task, *id, at);
                 done.read += 1;
             }
@@ -127,11 +140,24 @@ impl Sampler {
         Ok(done)
     }
 
-    fn read(&mut self, task: &Dir, id: TaskId, at: Instant) {
+    fn read(&mut self, task: Option<&Dir>, id: TaskId, at: Instant) {
         let mut buf = [0; 4096];
-        let text = task.read_record(&format!("{}/schedstat", id.tid), &mut buf);
+        // One that is read for the second time is worth keeping.
+        if let Some(task) = task
+            && self.files.len() < self.keep
+            && self.threads.contains_key(&id)
+            && let Ok(file) = task.record(&format!("{}/schedstat", id.tid))
+        {
+            self.files.insert(id, file);
+        }
+        let text = match (self.files.get(&id), task) {
+            (Some(file), _) => file.read(&mut buf),
+            (None, Some(task)) => task.read_record(&format!("{}/schedstat", id.tid), &mut buf),
+            (None, None) => return,
+        };
         let Some(counters) = text.ok().and_then(procfile::schedstat) else {
             self.threads.remove(&id);
+            self.files.remove(&id);
             return;
         };
         // A kernel without scheduler statistics says 0 0 0 for threads that have run.
@@ -278,5 +304,58 @@ mod tests {
             rounds += 1;
             assert!(rounds < 10_000);
         }
+    }
+
+    #[test]
+    fn files_that_are_kept_say_the_same_and_end_with_their_thread() {
+        let child = || {
+            std::process::Command::new("sleep")
+                .arg("60")
+                .spawn()
+                .unwrap()
+        };
+        let mut sleeps = [child(), child()];
+        let thread = |pid: u32| {
+            let pid = i32::try_from(pid).unwrap();
+            let id = TaskId {
+                pid,
+                tid: pid,
+                start: 0,
+            };
+            crate::model::Thread {
+                id,
+                name: String::new(),
+                role: Role::Emulator,
+                evidence: crate::model::Evidence::Rest,
+            }
+        };
+        let (_folder, snapshot, _) = host(1);
+        let mut vm = (*snapshot.vms[0]).clone();
+        vm.threads = sleeps.iter().map(|c| thread(c.id())).collect();
+        let (first, second) = (vm.threads[0].id, vm.threads[1].id);
+        let snapshot = Snapshot {
+            vms: vec![std::sync::Arc::new(vm)],
+            ..Snapshot::default()
+        };
+        let mut sampler = Sampler::new(Root::live());
+        sampler.keep(1);
+        for _ in 0..4 {
+            sampler.refresh(&snapshot, None).unwrap();
+        }
+        assert_eq!(sampler.files.len(), 1);
+        assert!(
+            sampler.counters(&first).unwrap().stays > 0
+                && sampler.counters(&second).unwrap().stays > 0
+        );
+        for child in &mut sleeps {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        sampler.refresh(&snapshot, None).unwrap();
+        assert!(sampler.files.is_empty());
+        assert_eq!(
+            (sampler.counters(&first), sampler.counters(&second)),
+            (None, None)
+        );
     }
 }

@@ -53,7 +53,32 @@ fn read_once(fd: &OwnedFd, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+/// A file of one record that is held open and read again and again.
+#[derive(Debug)]
+pub struct Record(OwnedFd);
+
+impl Record {
+    /// What it says now.
+    ///
+    /// # Errors
+    /// Those of `pread`; `ESRCH` when the process has ended.
+    pub fn read<'b>(&self, buf: &'b mut [u8; 4096]) -> io::Result<&'b [u8]> {
+        // SAFETY: the kernel writes at most `buf.len()` bytes into `buf`.
+        let n = unsafe { libc::pread(self.0.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), 0) };
+        let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        Ok(&buf[..n])
+    }
+}
+
 impl Dir {
+    /// Opens a file of one record, to keep.
+    ///
+    /// # Errors
+    /// Those of `openat`.
+    pub fn record(&self, name: &str) -> io::Result<Record> {
+        self.file(name).map(Record)
+    }
+
     /// Opens a directory.
     ///
     /// # Errors

@@ -180,12 +180,9 @@ impl Scanner {
             return Some((start, ppid, Kind::Kernel { serves }));
         }
         let comm = procfile::printable(stat.comm);
-        let files = match files::of(&process) {
-            Ok(files) => Some(files),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
-            // Ended, or its owner hides it in another way.
-            Err(_) => None,
-        };
+        let listed = files::of(&process);
+        let refused = matches!(&listed, Err(e) if e.kind() == io::ErrorKind::PermissionDenied);
+        let files = listed.ok();
         let mut cgroup = [0; 4096];
         let cgroup = process.read_record("cgroup", &mut cgroup).unwrap_or(b"");
         let cgroup = procfile::main_cgroup(cgroup).to_string();
@@ -200,8 +197,8 @@ impl Scanner {
             None if stat.guest > 0 => Some(Proof::GuestTime),
             _ => None,
         };
-        // What has ended and waits for its parent has no files.
-        let hidden = files.is_none() && stat.state != b'Z';
+        // What has ended and waits for its parent has no files, and what ends right now has none any more.
+        let hidden = refused && stat.state != b'Z';
         let plain = |device| Kind::Plain {
             device,
             hidden,
@@ -326,6 +323,8 @@ impl Scanner {
         }
         snapshot.blind = Blind {
             hidden: !self.known.contains_key(&1),
+            // SAFETY: asks for a number.
+            as_root: self.root.is_live() && unsafe { libc::geteuid() } == 0,
             ..snapshot.blind
         };
         make_names_unique(&mut vms);

@@ -242,18 +242,26 @@ pub struct Blind {
     pub files: usize,
     /// Processes are hidden (`hidepid`): the machine's own process 1 cannot be seen.
     pub hidden: bool,
+    /// It was root who looked, at this machine: what it could not see nobody can.
+    pub as_root: bool,
 }
 
 impl Blind {
     /// A footnote for each thing that could not be seen.
     pub fn words(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.files > 0 {
+        let es = if self.files == 1 { "" } else { "es" };
+        if self.files > 0 && self.as_root {
             notes.push(format!(
-                "The files of {} process{} are not yours to see: a VM that has not run yet is known by its looks only, and \
+                "The kernel hides the files of {} process{es} even from root (a security module, another user namespace): a \
+                 VM among them is known by its looks only.",
+                self.files,
+            ));
+        } else if self.files > 0 {
+            notes.push(format!(
+                "The files of {} process{es} are not yours to see: a VM that has not run yet is known by its looks only, and \
                  which vCPU a thread is by its name. As root: all of it.",
                 self.files,
-                if self.files == 1 { "" } else { "es" }
             ));
         }
         if self.hidden {
@@ -262,5 +270,32 @@ impl Blind {
             );
         }
         notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn footnotes_say_what_would_help() {
+        let one = Blind {
+            files: 1,
+            ..Blind::default()
+        };
+        assert!(
+            one.words()[0].contains("1 process are not yours")
+                && one.words()[0].contains("As root")
+        );
+        let root = Blind {
+            files: 2,
+            as_root: true,
+            ..one
+        };
+        assert!(
+            root.words()[0].contains("2 processes even from root")
+                && !root.words()[0].contains("As root")
+        );
+        assert!(Blind::default().words().is_empty());
     }
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a host looked like over a stretch of time: the facts behind `berth ls`, `explain`, `top` and their `--json`.
 use crate::class::{Rules, Verdict};
-use crate::classes::{Classes, SeenBursts};
+use crate::classes::{Classes, VmId};
 use crate::counters::{Rates, Refreshed, Sampler};
 use crate::discover::Scanner;
 use crate::machine::Machine;
 use crate::model::{Role, Snapshot, Thread, Vm};
 use crate::root::Root;
+use crate::trace::{Tracer, Waited, Waits};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +41,8 @@ pub struct VmView {
     pub thread_rates: Vec<Option<Rates>>,
     /// What it seems to be for; `None` if it was watched too shortly.
     pub class: Option<Verdict>,
+    /// How it waited and for whom; `None` if no tracer watches.
+    pub waited: Option<Waited>,
 }
 
 /// What is no VM.
@@ -66,8 +70,13 @@ impl VmView {
 }
 
 /// Watches a host.
-#[derive(Debug)]
 pub struct Watcher {
+    tracer: Option<Box<dyn Tracer>>,
+    /// Why the tracer that was there is not any more.
+    lost: Option<String>,
+    /// What the tracer said last, and what happened between its last two readings.
+    waits: BTreeMap<VmId, Waits>,
+    between: BTreeMap<VmId, Waits>,
     root: Root,
     scanner: Scanner,
     sampler: Sampler,
@@ -85,6 +94,10 @@ impl Watcher {
             sampler: Sampler::new(root.clone()),
             classes: Classes::new(root.clone(), Rules::default()),
             snapshot: Snapshot::default(),
+            tracer: None,
+            lost: None,
+            waits: BTreeMap::new(),
+            between: BTreeMap::new(),
             busy: None,
             host_cpus: None,
             seconds: 0.0,
@@ -97,24 +110,18 @@ impl Watcher {
     /// # Errors
     /// /proc cannot be read.
     pub fn refresh(&mut self, budget: Option<Duration>) -> io::Result<Refreshed> {
-        self.refresh_with(budget, None)
-    }
-
-    /// The same, with bursts that a tracer has seen.
-    ///
-    /// # Errors
-    /// /proc cannot be read.
-    pub fn refresh_with(
-        &mut self,
-        budget: Option<Duration>,
-        bursts: Option<SeenBursts<'_>>,
-    ) -> io::Result<Refreshed> {
         self.snapshot = self.scanner.scan()?;
+        if let Err(e) = self.trace() {
+            self.tracer = None;
+            self.lost = Some(format!("The tracer was given up: {e}"));
+        }
         let done = self.sampler.refresh(&self.snapshot, budget)?;
         let scanner = &self.scanner;
         let halts = |pid| scanner.kvm_counter(pid, "halt_exits");
+        let tracer = self.tracer.as_deref();
+        let bursts = |id: &crate::model::TaskId| tracer?.bursts(id);
         self.classes
-            .feed(&self.snapshot, &self.sampler, &halts, bursts)?;
+            .feed(&self.snapshot, &self.sampler, &halts, Some(&bursts))?;
         let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
         if let Some((at, before)) = self.busy.replace(now) {
             self.seconds = (now.0 - at).as_secs_f64();
@@ -122,6 +129,40 @@ impl Watcher {
             self.host_cpus = (now.1 > 0 && self.seconds > 0.0).then_some(busy);
         }
         Ok(done)
+    }
+
+    /// Holds files of up to so many threads open between refreshes ([`Sampler::keep`]).
+    pub fn keep_files(&mut self, files: usize) {
+        self.sampler.keep(files);
+    }
+
+    /// Watches with a tracer, too.
+    pub fn set_tracer(&mut self, tracer: Box<dyn Tracer>) {
+        self.tracer = Some(tracer);
+    }
+
+    fn trace(&mut self) -> io::Result<()> {
+        let Some(tracer) = &mut self.tracer else {
+            return Ok(());
+        };
+        let now = tracer.read()?;
+        // One that is new began at zero.
+        let zero = Waits::default();
+        let since =
+            |(id, waits): (&VmId, &Waits)| (*id, waits.since(self.waits.get(id).unwrap_or(&zero)));
+        self.between = now.iter().map(since).collect();
+        self.waits = now;
+        tracer.follow(&self.snapshot)
+    }
+
+    fn waited(&self, vm: &Vm) -> Option<Waited> {
+        self.tracer.as_ref()?;
+        let id = (vm.pid, vm.start);
+        let name = |id: VmId| {
+            let named = self.snapshot.vms.iter().find(|v| (v.pid, v.start) == id);
+            named.map(|v| v.name.clone())
+        };
+        Some(Waited::of(id, self.between.get(&id)?, &name))
     }
 
     /// Looks at what the class needs, and leaves the stretch of [`Watcher::view`] as it is.
@@ -158,6 +199,7 @@ impl Watcher {
                 "This kernel counts no run delay (it is built without CONFIG_SCHED_INFO).".into(),
             );
         }
+        notes.extend(self.lost.clone());
         View {
             machine: Machine::read(&self.root),
             seconds: self.seconds,
@@ -181,6 +223,7 @@ impl Watcher {
                 .map(|t| self.sampler.thread(&t.id))
                 .collect(),
             class: self.classes.verdict(vm),
+            waited: self.waited(vm),
             vm: vm.clone(),
         }
     }
@@ -194,7 +237,20 @@ const CLASS_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// /proc cannot be read.
 pub fn look(root: &Root, apart: Duration) -> io::Result<View> {
+    look_with(root, apart, None)
+}
+
+/// The same with a tracer.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn look_with(
+    root: &Root,
+    apart: Duration,
+    tracer: Option<Box<dyn Tracer>>,
+) -> io::Result<View> {
     let mut watcher = Watcher::new(root.clone());
+    watcher.tracer = tracer;
     watcher.refresh(None)?;
     let until = Instant::now() + apart;
     loop {

@@ -10,9 +10,9 @@ mod cgroup;
 mod client;
 pub mod costs;
 mod form;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(berth_no_micro_vms)))]
 mod kvm;
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), berth_no_micro_vms))]
 #[path = "kvm/absent.rs"]
 mod kvm;
 mod mailbox;

@@ -9,6 +9,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object};
 /// Elements read with one system call.
 const BATCH: u32 = 4096;
 
+/// Key and value of a map's element, as the object lays them out.
+pub type Element = (Vec<u8>, Vec<u8>);
+
 /// Tracing programs that run; dropping it detaches them.
 pub struct Watcher {
     links: Vec<Link>,
@@ -61,6 +64,31 @@ impl Watcher {
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(|e| map_error(map, &e))?;
         Ok(all.take(n).map(|(_, value)| value).collect())
+    }
+
+    /// Removes an element of a hash map; one that is not there is no error.
+    ///
+    /// # Errors
+    /// No such map, or the kernel refuses.
+    pub fn remove(&self, map: &str, key: &[u8]) -> Result<(), ScxError> {
+        match self.map(map)?.delete(key) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(map_error(map, &e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All elements of a hash map.
+    ///
+    /// # Errors
+    /// No such map, or the kernel refuses.
+    pub fn all(&self, map: &str) -> Result<Vec<Element>, ScxError> {
+        let m = self.map(map)?;
+        let found = m.keys().filter_map(|key| {
+            // Removed meanwhile: nothing to tell.
+            let value = m.lookup(&key, MapFlags::ANY).ok().flatten()?;
+            Some((key, value))
+        });
+        Ok(found.collect())
     }
 
     fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ScxError> {

@@ -38,3 +38,62 @@ pub fn doctor(checks: &[Check], style: &Style) -> String {
     out.push_str(&notes(&[verdict(checks)], style.width));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_per_check_what_follows_below_it_and_the_verdict_last() {
+        let check = |state, name, found: &str, advice: Option<&str>| Check {
+            name,
+            state,
+            found: found.into(),
+            advice: advice.map(String::from),
+        };
+        let long = "words ".repeat(30);
+        let checks = [
+            check(State::Ok, "kernel", "7.2.12", None),
+            check(State::Warn, "BTF", &long, Some("Do something.")),
+            check(State::Refuse, "isolcpus", "2-3", None),
+        ];
+        let style = |colour| Style { colour, width: 80 };
+        let text = doctor(&checks, &style(false));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("  ok    kernel                7.2.12"),
+            "{text}"
+        );
+        assert!(lines[1].starts_with("  warn  BTF"), "{text}");
+        // What does not fit goes on below itself, advice too.
+        let indent = " ".repeat(30);
+        assert!(lines[2].starts_with(&format!("{indent}words")), "{text}");
+        assert!(
+            lines.contains(&format!("{indent}Do something.").as_str()),
+            "{text}"
+        );
+        assert!(
+            lines.iter().any(|l| l.starts_with("  no    isolcpus")),
+            "{text}"
+        );
+        assert!(lines.iter().all(|l| text::width(l) <= 80), "{text}");
+        let last = verdict(&checks);
+        assert!(
+            text.trim_end()
+                .ends_with(last.split(' ').next_back().unwrap()),
+            "{text}"
+        );
+        // Colour repeats only what a word says.
+        let painted = doctor(&checks, &style(true));
+        assert_ne!(painted, text);
+        let plain: String = painted
+            .split('\x1b')
+            .map(|p| {
+                p.split_once('m')
+                    .filter(|(c, _)| c.starts_with('['))
+                    .map_or(p, |c| c.1)
+            })
+            .collect();
+        assert_eq!(plain, text);
+    }
+}

@@ -37,10 +37,7 @@ pub fn explain(e: &Explanation, over_seconds: f64, blind: &[String], style: &Sty
         }
     };
     line("Waits", &waits(e));
-    line(
-        "Behind",
-        "not known: who ran meanwhile is not in /proc, it takes BPF.",
-    );
+    line("Behind", &stands_behind(e));
     line("Because", &because(e));
     line("Class", &class(e.vm.class.as_ref()));
     line("Runs on", &runs_on(e));
@@ -114,6 +111,28 @@ fn waits(e: &Explanation) -> String {
             ". Most of it {} ({} of its time)",
             thread.role,
             share(Some(delay))
+        ));
+    }
+    text + "."
+}
+
+/// Who had the CPU meanwhile, and how long a wake-up takes.
+fn stands_behind(e: &Explanation) -> String {
+    let Some(waited) = &e.vm.waited else {
+        return "not known: who ran meanwhile is not in /proc, it takes BPF (as root, on a kernel with BTF).".into();
+    };
+    let mut text = super::top::behind(waited, 6);
+    if let (Some(p50), Some(p99)) = (waited.p50_ns, waited.p99_ns) {
+        text.push_str(&format!(
+            ". From wake-up to running: median {}, p99 {}",
+            text::duration(p50),
+            text::duration(p99)
+        ));
+    }
+    if waited.worst_ns > 0 {
+        text.push_str(&format!(
+            ". Worst wait {}",
+            text::duration(waited.worst_ns as f64)
         ));
     }
     text + "."
@@ -250,4 +269,122 @@ fn found(e: &Explanation) -> String {
         n => format!(" The threads of {n} vCPUs are not known."),
     };
     format!("{proof}; the name is from {name}.{missing}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_host::class::{Class, Evidence};
+    use berth_host::counters::Rates;
+    use berth_host::fixture::Fixture;
+    use berth_host::root::Root;
+    use berth_host::trace::{Behind, Waited};
+    use std::time::Duration;
+
+    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+                        fd 5 anon_inode:kvm-vcpu:1\nthread 6 kvm-vcpu-0 run=4\nthread 7 other\n\
+                        file sys/devices/system/cpu/online 0-1\n";
+
+    fn explained() -> Explanation {
+        let folder = tempfile::tempdir().unwrap();
+        Fixture::parse(HOST).unwrap().unpack(folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        let view = berth_host::view::look(&root, Duration::from_millis(1)).unwrap();
+        let mut e = berth_host::explain::explain(&root, &view, &view.vms[0]);
+        let rates = Rates {
+            cpus: 0.9,
+            waiting: 0.1,
+            stays_per_s: 100.0,
+        };
+        (e.vm.rates, e.vm.run_delay) = (Some(rates), rates.run_delay());
+        e.vm.thread_rates.fill(Some(rates));
+        e
+    }
+
+    fn line<'a>(text: &'a str, head: &str) -> &'a str {
+        let found = text.lines().find(|l| l.trim_start().starts_with(head));
+        found.unwrap_or_else(|| panic!("no {head}: {text}"))
+    }
+
+    const STYLE: Style = Style {
+        colour: false,
+        width: 100,
+    };
+
+    #[test]
+    fn every_line_says_what_it_knows() {
+        let mut e = explained();
+        let text = explain(&e, 2.0, &[], &STYLE);
+        assert!(
+            text.starts_with("quiet · - · kvmtool, process 5 · 2 vCPUs · over 2.0 s"),
+            "{text}"
+        );
+        assert!(
+            line(&text, "Waits").contains("10.0 % of the time it wanted to run, 1.00 ms each time")
+        );
+        assert!(line(&text, "Behind").contains("it takes BPF"));
+        assert!(line(&text, "Class").contains("not known yet"));
+        assert!(line(&text, "Found").contains("it holds files of KVM"));
+        let row = line(&text, "! 6");
+        assert!(row.contains("vcpu0") && row.contains("0.90"), "{text}");
+        // Above what there is: more than 2 CPUs are wanted.
+        e.wanted_cpus = 3.0;
+        assert!(line(&explain(&e, 2.0, &[], &STYLE), "Because").contains("more than there is"));
+        e.vm.rates = None;
+        let text = explain(&e, 2.0, &["A footnote.".into()], &STYLE);
+        assert!(
+            line(&text, "Waits").contains("seen only once") && text.ends_with("  A footnote.\n"),
+            "{text}"
+        );
+        assert!(text.lines().all(|l| text::width(l) <= 100), "{text}");
+    }
+
+    #[test]
+    fn tracer_and_class_are_told_with_their_numbers() {
+        let mut e = explained();
+        let part = |who: &str, part| Behind {
+            who: who.into(),
+            part,
+            ns: 1,
+        };
+        e.vm.waited = Some(Waited {
+            wakeups: 10,
+            p50_ns: Some(2e5),
+            p99_ns: Some(4.1e6),
+            worst_ns: 31_000_000,
+            behind: vec![part("build02", 0.6), part("the host's threads", 0.4)],
+        });
+        e.vm.class = Some(Verdict {
+            class: Class::Mixed,
+            since_s: 60.0,
+            looks: Some(Class::Batch),
+            flips: 1,
+            evidence: Evidence {
+                watched_s: 90.0,
+                cpus: 1.5,
+                long_cpus: 1.0,
+                burst_ns: Some(4e6),
+                wakeups_per_s: 375.0,
+                unseen_per_s: 44.0,
+                ..Evidence::default()
+            },
+        });
+        let text = explain(&e, 2.0, &[], &STYLE)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(text.contains("build02 60 % · the host's threads 40 %. From wake-up to running: median 200 us, p99 4.10 ms. Worst wait 31.0 ms."), "{text}");
+        assert!(
+            text.contains(
+                "mixed, by what it does: 1.50 CPUs, 1.00 of them in long bursts · 375 wake-ups/s"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("44 packets/s")
+                && text.contains("Looks batch now")
+                && text.contains("1 change so far"),
+            "{text}"
+        );
+    }
 }

@@ -57,9 +57,7 @@ pub fn list(view: &View, style: &Style) -> String {
         ),
         "Class: what it seems to be for, by its bursts and wake-ups so far. Why: berth explain VM.".into(),
         "Threads: vCPUs + the rest (vhost, iothread, emulator). All of them count.".into(),
-        "Percentiles of wake-up latency, and who waited for whom, are not in /proc: they take BPF, which this version of ls \
-         does not use."
-            .into(),
+        "Percentiles of wake-up latency, and who waited for whom, take BPF: berth top, berth explain.".into(),
     ];
     words.extend(view.notes.iter().cloned());
     out.push('\n');
@@ -197,7 +195,7 @@ mod tests {
             colour: false,
             width: 80,
         };
-        assert!(!list(&view, &style).contains("berth explain"));
+        assert!(!list(&view, &style).contains("waits more than"));
         view.vms.clear();
         assert!(list(&view, &style).contains("No virtual machine is running."));
         assert_eq!(quoted("it's"), r"'it'\''s'");

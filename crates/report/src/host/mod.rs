@@ -3,6 +3,7 @@
 mod doctor;
 mod explain;
 mod list;
+pub mod top;
 
 pub use doctor::doctor;
 pub use explain::explain;

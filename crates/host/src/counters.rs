@@ -58,7 +58,7 @@ pub struct Sampler {
     /// The thread behind the last one read.
     next: Option<TaskId>,
     blind: bool,
-    /// Files that are held open, at most so many: a reading then costs a fourth.
+    /// Files that are held open, at most so many: a reading then costs no opening and closing.
     files: BTreeMap<TaskId, Record>,
     keep: usize,
 }
@@ -83,7 +83,8 @@ impl Sampler {
         }
     }
 
-    /// Holds the files of up to so many threads open between readings. The kernel has some 5 KiB for each.
+    /// Holds the files of up to so many threads open between readings. Each costs the kernel a
+    /// file and, once read, a page.
     pub fn keep(&mut self, files: usize) {
         self.keep = files;
     }
@@ -135,6 +136,9 @@ impl Sampler {
             if kept || task.is_some() {
                 self.read(task, *id, at);
                 done.read += 1;
+            } else {
+                // Its process has ended.
+                self.threads.remove(id);
             }
         }
         Ok(done)

@@ -323,7 +323,7 @@ mod tests {
     fn recorded(names: &[&str], rates: &dyn Fn(usize) -> (Rates, f64)) -> String {
         let folder = tempfile::tempdir().unwrap();
         let mut text = String::from(
-            "file proc/sys/kernel/hostname kvm\"07\nfile sys/devices/system/cpu/online 0-3\n",
+            "file proc/sys/kernel/hostname kvm07\nfile sys/devices/system/cpu/online 0-3\n",
         );
         for (i, name) in names.iter().enumerate() {
             let pid = 10 + 10 * i;
@@ -399,7 +399,7 @@ mod tests {
         let s = check(&text);
         assert_eq!(
             (s.title.as_str(), s.host.cores, s.vms.len()),
-            ("Recorded on kvm\"07", 4, 3)
+            ("Recorded on kvm07", 4, 3)
         );
         let (first, second, third) = (&s.vms[0], &s.vms[1], &s.vms[2]);
         assert_eq!(
@@ -417,6 +417,7 @@ mod tests {
             text.contains("affinity = \"1,3\"") && text.contains("[vm.two-words_2]"),
             "{text}"
         );
+        assert_eq!(quoted("a\"b\\\n"), r#""a\"b\\""#);
         assert!(text.contains("[task.host-rest]") && text.contains("Not recorded"));
     }
 

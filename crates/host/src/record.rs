@@ -351,7 +351,6 @@ mod tests {
             share: Share {
                 weight: Some(20_000),
                 cap: Some(1.5),
-                ..crate::explain::explain(&root, &view, vm).share
             },
             allowed: vec![(
                 "1,3".into(),

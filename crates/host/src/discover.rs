@@ -180,9 +180,11 @@ impl Scanner {
             return Some((start, ppid, Kind::Kernel { serves }));
         }
         let comm = procfile::printable(stat.comm);
-        let listed = files::of(&process);
-        let refused = matches!(&listed, Err(e) if e.kind() == io::ErrorKind::PermissionDenied);
-        let files = listed.ok();
+        let files = files::of(&process).ok();
+        // Asked after the files: whoever ends meanwhile has none any more, and hides nothing.
+        if matches!(stat.state, b'Z' | b'X') || files.is_none() && has_ended(proc, pid) {
+            return None;
+        }
         let mut cgroup = [0; 4096];
         let cgroup = process.read_record("cgroup", &mut cgroup).unwrap_or(b"");
         let cgroup = procfile::main_cgroup(cgroup).to_string();
@@ -197,8 +199,7 @@ impl Scanner {
             None if stat.guest > 0 => Some(Proof::GuestTime),
             _ => None,
         };
-        // What has ended and waits for its parent has no files, and what ends right now has none any more.
-        let hidden = refused && stat.state != b'Z';
+        let hidden = files.is_none();
         let plain = |device| Kind::Plain {
             device,
             hidden,
@@ -342,7 +343,11 @@ impl Machine {
     fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, scans: u64) -> io::Result<()> {
         let task = proc.dir(&format!("{pid}/task"))?;
         let first = self.first_thread(pid);
-        if threads::follow(&task, &mut self.threads)? {
+        let changed = threads::follow(&task, &mut self.threads)?;
+        if self.threads.len() <= 1 && has_ended(proc, pid) {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
+        if changed {
             // Its first thread is another: so is the process.
             if self.first_thread(pid) != first {
                 return Err(io::Error::from(io::ErrorKind::NotFound));
@@ -475,6 +480,14 @@ fn thread(pid: i32, facts: &Facts, role: Role, evidence: Evidence) -> Thread {
         role,
         evidence,
     }
+}
+
+/// True if a process is gone, or only waits for its parent to take note.
+fn has_ended(proc: &Dir, pid: i32) -> bool {
+    let mut buf = [0; 4096];
+    let text = proc.read_record(&format!("{pid}/stat"), &mut buf);
+    let stat = text.ok().and_then(procfile::stat);
+    stat.is_none_or(|s| matches!(s.state, b'Z' | b'X'))
 }
 
 /// What can be said of a process whose files say nothing: they are hidden, or it does not use KVM.

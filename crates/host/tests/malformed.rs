@@ -178,3 +178,26 @@ fn vcpus_threads_and_vms_come_and_go() {
     unpack("process 600 lkvm\nargs lkvm run --name b\nfd 3 /dev/kvm\nfd 7 anon_inode:kvm-vm\n");
     assert_eq!(scanner.scan().unwrap().vms.len(), 2);
 }
+
+#[test]
+fn a_vm_whose_parent_has_not_taken_note_of_its_end_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "process 500 lkvm\nargs lkvm run --name a\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+                thread 501 kvm-vcpu-0 run=4\n";
+    let fixture = Fixture::parse(text).unwrap();
+    fixture.unpack(folder.path()).unwrap();
+    let mut scanner = Scanner::new(Root::at(folder.path()));
+    assert_eq!(scanner.scan().unwrap().vms.len(), 1);
+    let proc = folder.path().join("proc/500");
+    std::fs::remove_dir_all(proc.join("task/501")).unwrap();
+    std::fs::remove_dir_all(proc.join("fd")).unwrap();
+    let stat = std::fs::read_to_string(proc.join("stat")).unwrap();
+    let ended = stat.replacen(") S ", ") Z ", 1);
+    assert_ne!(stat, ended);
+    std::fs::write(proc.join("stat"), ended).unwrap();
+    let seen = scanner.scan().unwrap();
+    assert_eq!(seen.vms.len(), 0);
+    // Whoever looks now for the first time sees none either, and nothing that is hidden.
+    let seen = Scanner::new(Root::at(folder.path())).scan().unwrap();
+    assert_eq!((seen.vms.len(), seen.blind.files), (0, 0));
+}

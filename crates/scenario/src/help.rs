@@ -178,6 +178,11 @@ fn metrics_page() -> String {
         } else {
             format!("{name}.{{{}}}", stats.join(","))
         };
+        // A long name has a line of its own.
+        let name = match name.len() {
+            0..=50 => name,
+            _ => format!("{name}\n  {:<50}", ""),
+        };
         out.push_str(&format!("  {name:<50} {unit:<4} {says}\n"));
     }
     for (name, says) in metrics::OF_POLICY {

@@ -94,9 +94,14 @@ static __always_inline u64 limited_until(struct task_struct *p, struct entity *e
 {
 	u64 sum = p->se.sum_exec_runtime, ns = sum - e->used_ns;
 
-	if (!berth_groups_limited || !e->member.group)
+	if (!berth_groups_limited)
 		return 0;
 	e->used_ns = sum;
+	/* What it ran before there were limits counts against none. */
+	if (!e->metered || !e->member.group) {
+		e->metered = true;
+		return 0;
+	}
 	return berth_member_use(&e->member, ns, scx_bpf_now());
 }
 
@@ -567,6 +572,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init_task, struct task_struct *p,
 	e->weight = 1ULL << UNIT;
 	e->fresh = args->fork;
 	e->used_ns = p->se.sum_exec_runtime;
+	e->metered = berth_groups_limited;
 	e->member.group = berth_group_slot(args->cgroup->kn->id);
 	return 0;
 }

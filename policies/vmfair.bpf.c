@@ -607,8 +607,10 @@ void BPF_STRUCT_OPS(vmfair_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &id);
 	struct group *g = group_at(vm ? vm->slot : HOST);
 
-	if (vm && g)
-		set_weight(g, weight);
+	if (!vm || !g)
+		return;
+	set_weight(g, weight);
+	vm->weight = weight; /* the next thread to be labelled brings it along */
 }
 
 /* Present so that the kernel does not end the policy when CPUs come and go. */

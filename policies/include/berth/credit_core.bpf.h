@@ -369,8 +369,10 @@ static __always_inline void core_set_weight(struct cgroup *cgrp, u32 weight)
 	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &id);
 	struct domain *d = domain_at(vm ? vm->slot : HOST);
 
-	if (vm && d && weight)
-		d->weight = weight;
+	if (!vm || !d || !weight)
+		return;
+	d->weight = weight;
+	vm->weight = weight; /* the next thread to be labelled brings it along */
 }
 
 static __always_inline void core_set_online(s32 cpu, bool online)

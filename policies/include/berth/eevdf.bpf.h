@@ -42,6 +42,7 @@ struct entity {
 	bool relative;
 	bool fresh;		    /* has never run */
 	u64 used_ns;		    /* of p->se.sum_exec_runtime, counted against limits */
+	bool metered;		    /* used_ns has been followed since there are limits */
 	struct berth_member member; /* of its cgroup */
 };
 

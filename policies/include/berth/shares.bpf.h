@@ -241,9 +241,28 @@ static __always_inline void berth_group_limit(u64 cgroup_id, u64 period_us, u64 
 static __always_inline void berth_group_weight(u64 cgroup_id, u32 weight)
 {
 	struct berth_group *g = berth_group_at(berth_group_slot(cgroup_id));
+	u64 now = scx_bpf_now(), new = (u64)weight *BERTH_NICE_0 / 100, old = 0;
+	u32 parent;
 
-	if (g && weight)
-		g->weight = (u64)weight * BERTH_NICE_0 / 100;
+	if (!g || !weight)
+		return;
+	bpf_spin_lock(&g->lock);
+	g->weight = new;
+	if (g->runnable) {
+		berth_load_update(&g->in_parent, now);
+		old = g->in_parent.now;
+		g->in_parent.now = new;
+	}
+	parent = g->parent;
+	bpf_spin_unlock(&g->lock);
+	/* While members are runnable it is part of what its parent's weight is divided by. */
+	g = old ? berth_group_at(parent) : NULL;
+	if (!g)
+		return;
+	bpf_spin_lock(&g->lock);
+	berth_load_update(&g->load, now);
+	g->load.now = g->load.now - (old < g->load.now ? old : g->load.now) + new;
+	bpf_spin_unlock(&g->lock);
 }
 
 /* From ops.cgroup_init. */

@@ -17,8 +17,10 @@ pub struct Group {
     pub level: u32,
     /// cpu.weight, 1..=10000.
     pub weight: u32,
-    /// cpu.max: quota in a period of 100 ms, µs; none = no limit.
-    pub quota_us: Option<u64>,
+    /// cpu.max and cpu.max.burst.
+    pub bandwidth: Bandwidth,
+    /// cpu.idle.
+    pub idle: bool,
     /// ops.cgroup_init has been called.
     pub inited: bool,
     /// pid of the VM's first thread (its thread group).
@@ -35,8 +37,28 @@ struct Objects {
     set: CssSet,
 }
 
-/// Period of cpu.max, µs.
+/// Period of cpu.max if nothing else is said, µs.
 pub const PERIOD_US: u64 = 100_000;
+
+/// How much CPU time a group may use, as in `cpu.max` and `cpu.max.burst`; all in µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    pub period_us: u64,
+    /// Per period; none = no limit.
+    pub quota_us: Option<u64>,
+    /// What unused quota may add up to.
+    pub burst_us: u64,
+}
+
+impl Default for Bandwidth {
+    fn default() -> Self {
+        Bandwidth {
+            period_us: PERIOD_US,
+            quota_us: None,
+            burst_us: 0,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub struct CgroupTable {
@@ -88,7 +110,11 @@ impl CgroupTable {
             parent,
             level,
             weight,
-            quota_us,
+            bandwidth: Bandwidth {
+                quota_us,
+                ..Bandwidth::default()
+            },
+            idle: false,
             inited: false,
             leader: None,
             objects: leak(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A task's nice level, affinity or class changes (rows 32, 34). The task is taken off its queue, changed,
+//! A task's nice level, affinity, class or cgroup changes (rows 32, 34). The task is taken off its queue, changed,
 //! and put back; the running one is not enqueued again.
 use super::consts::*;
 use super::kernel::Handle;
@@ -70,6 +70,20 @@ impl Handle {
     pub fn leave_autogroup(self, task: TaskId) {
         let c = self.begin_change(task, DEQ_SAVE | DEQ_MOVE | DEQ_NOCLOCK);
         self.end_change(c);
+    }
+
+    /// The task goes to another cgroup: `join` says so to everybody while the task is off its queue. The running task
+    /// may have to make way for others afterwards.
+    pub fn move_group(self, task: TaskId, join: impl FnOnce(Handle)) {
+        let c = self.begin_change(task, DEQ_SAVE | DEQ_MOVE | DEQ_NOCLOCK);
+        join(self);
+        let (queued, running) = (c.queued, c.running);
+        self.end_change(c);
+        let hot = &self.tasks.hot[task as usize];
+        let (cpu, class) = (hot.cpu, hot.class);
+        if running || queued && self.class_on(cpu) < Some(class) {
+            self.resched(cpu);
+        }
     }
 
     /// setpriority

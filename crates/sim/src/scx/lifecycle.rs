@@ -8,7 +8,7 @@ use crate::machine::task::Life;
 use crate::trace::Kind;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
-use berth_policy::kview::{ScxCgroupInitArgs, ScxExitInfo};
+use berth_policy::kview::ScxExitInfo;
 use berth_scenario::model::Hz;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,31 +133,6 @@ impl Handle {
             let hot = &self.tasks.hot[*t as usize];
             hot.life != Life::Free && hot.class != SchedClass::Stop
         })
-    }
-
-    /// ops.cgroup_init for a group.
-    pub fn cgroup_init(mut self, index: u32) {
-        if self.cgroups.groups[index as usize].inited {
-            return;
-        }
-        self.cgroups.groups[index as usize].inited = true;
-        if !self.policy.has(Op::CgroupInit) {
-            return;
-        }
-        let g = &self.cgroups.groups[index as usize];
-        let args = std::cell::UnsafeCell::new(ScxCgroupInitArgs {
-            weight: g.weight,
-            bw_period_us: crate::machine::cgroup::PERIOD_US,
-            bw_quota_us: g.quota_us.unwrap_or(u64::MAX),
-            bw_burst_us: 0,
-        });
-        let cgrp = self.cgroups.ptr(index) as u64;
-        let ret = self.with_args(args.get() as u64, size_of::<ScxCgroupInitArgs>(), |k| {
-            k.op_unlocked(Op::CgroupInit, [cgrp, args.get() as u64])
-        }) as i32;
-        if ret != 0 {
-            self.scx_error(format!("ops.cgroup_init() failed ({ret})"));
-        }
     }
 
     /// Row 36: has a task been runnable for too long without running?
@@ -288,12 +263,7 @@ impl Handle {
             self.call_exit(&claim);
         }
         self.enter_bypass();
-        for g in self.cgroups.indices().rev() {
-            let ptr = self.cgroups.ptr(g) as u64;
-            if std::mem::take(&mut self.cgroups.groups[g as usize].inited) {
-                self.op_unlocked(Op::CgroupExit, [ptr]);
-            }
-        }
+        self.cgroups_exit();
         let tasks: Vec<TaskId> = self.task_ids().collect();
         for task in tasks {
             if self.tasks.hot[task as usize].class == SchedClass::Ext {

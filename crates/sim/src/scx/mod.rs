@@ -15,6 +15,7 @@
 //! tick       ticks, charging of slices
 //! higher     the classes above sched_ext
 //! dsq, ordered        the queues themselves
+//! cgroup     what a policy hears of cgroups
 //! lifecycle  enable, bypass, watchdog, exit
 //! kfunc      the functions a policy may call
 //! mutation   deliberately wrong variants, which the conformance tests must reject
@@ -24,6 +25,7 @@
 //! (remote) wake-ups, core scheduling, sub-schedulers, tickless CPUs, the deadline server for sched_ext,
 //! cpu.max throttling (the kernel's part of it: a policy is told the quota, as in the kernel), node distances
 //! beyond "here" and "elsewhere". Older kernel lines differ in some rows; the conformance page lists them.
+pub mod cgroup;
 pub mod change;
 pub mod consts;
 pub mod dispatch;

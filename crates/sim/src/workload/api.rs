@@ -11,6 +11,7 @@
 //! calls in the same order for the same seed; a task returns [`Action::Block`] only if nothing is there for
 //! it, checked in the same call of `next` (there are no lost wake-ups because nothing runs in between).
 use crate::machine::MaskId;
+pub use crate::machine::cgroup::Bandwidth;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
 use std::collections::BTreeMap;
@@ -184,6 +185,23 @@ pub trait Workload {
         let _ = now;
         None
     }
+}
+
+/// Why a cgroup stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CgroupError {
+    #[error("VM number {0} does not exist on this machine: give one of the VMs it was made with")]
+    NoSuchVm(VmId),
+    #[error("weight {0}: a cgroup's weight is 1 to 10000")]
+    Weight(u32),
+    #[error(
+        "VM number {0} is marked idle (cpu.idle): its weight cannot be set; clear the mark first"
+    )]
+    Idle(VmId),
+    #[error("{0:?}: period 1 ms to 1 s, quota at least 1 ms, burst not above the quota")]
+    Bandwidth(Bandwidth),
+    #[error("the policy refuses to let task {task} move (cgroup_prep_move returned {errno})")]
+    Refused { task: TaskId, errno: i32 },
 }
 
 /// The machine as the workload may use it.
@@ -371,6 +389,31 @@ impl Ctx {
     /// Change another task's CPUs, whatever it is doing, as `sched_setaffinity` does.
     pub fn set_affinity(&mut self, task: TaskId, mask: MaskId) {
         self.k.set_affinity(task, mask);
+    }
+
+    /// Write to `cpu.weight` of a VM's cgroup: 1..=10000. The policy is told (`ops.cgroup_set_weight`) if it is another
+    /// weight than before. Errors: as in the kernel, nothing is changed then.
+    pub fn set_vm_weight(&mut self, vm: VmId, weight: u32) -> Result<(), CgroupError> {
+        self.k.set_vm_weight(vm, weight)
+    }
+
+    /// Write to `cpu.max` and `cpu.max.burst` of a VM's cgroup. The policy is told (`ops.cgroup_set_bandwidth`) if
+    /// something is different; no throttling but the policy's own follows. Errors: as in the kernel.
+    pub fn set_vm_bandwidth(&mut self, vm: VmId, to: Bandwidth) -> Result<(), CgroupError> {
+        self.k.set_vm_bandwidth(vm, to)
+    }
+
+    /// Write to `cpu.idle` of a VM's cgroup. The policy is told (`ops.cgroup_set_idle`), changed or not.
+    pub fn set_vm_idle(&mut self, vm: VmId, idle: bool) -> Result<(), CgroupError> {
+        self.k.set_vm_idle(vm, idle)
+    }
+
+    /// Move tasks, whatever they are doing, to the cgroup of a VM (`None`: the root) in one go, as writing to
+    /// `cgroup.procs` does. What the policy hears: `cgroup_prep_move` of all, then `cgroup_move` of each while it is
+    /// off its queue. Tasks that are there already or are exiting are passed over. Each task once. Statistics go on
+    /// counting a task with the VM it was born in. Errors: no such VM, or the policy refused: nobody moves then.
+    pub fn move_to_vm(&mut self, tasks: &[TaskId], vm: Option<VmId>) -> Result<(), CgroupError> {
+        self.k.move_to_vm(tasks, vm)
     }
 
     /// The mask of these CPUs (interned: equal lists give the equal number). Empty = all CPUs. CPUs beyond the

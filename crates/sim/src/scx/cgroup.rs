@@ -369,7 +369,7 @@ mod tests {
     fn a_refusal_must_be_an_error_number() {
         let (mut m, _) = machine(Some((0, 7)));
         m.with(0, |cast, ctx| {
-            let got = ctx.move_to_vm(&cast.ids[..1].to_vec(), Some(1));
+            let got = ctx.move_to_vm(&cast.ids[..1], Some(1));
             assert!(matches!(got, Err(CgroupError::Refused { errno: 7, .. })));
         });
         let e = m.run_until(10_000_000).unwrap_err().to_string();

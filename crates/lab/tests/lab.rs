@@ -10,7 +10,8 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 5] = [
+const HANDLERS: [(&str, Handler); 6] = [
+    ("agent", cases::agent_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),

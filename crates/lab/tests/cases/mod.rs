@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
+mod agent;
 mod micro;
 mod waits;
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 10] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
@@ -31,6 +32,10 @@ const CASES: [(&str, Case); 9] = [
         "micro-VMs run under nested KVM, twice the same",
         micro::micro_vms,
     ),
+    (
+        "the agent beside micro-VMs: found, switched, killed",
+        agent::acting,
+    ),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 
@@ -41,6 +46,8 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
 ];
 
 static NEVER: AtomicBool = AtomicBool::new(false);
+pub use agent::inside as agent_inside;
+
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// All cases, or (`BERTH_LAB_CASES`) those whose name has this text.

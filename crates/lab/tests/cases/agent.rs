@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent beside real micro-VMs: it finds them, policies are switched while they run, one VM ends, the agent is killed,
+//! another scheduler is there first. One boot.
+use super::{NEVER, OBJECT, check, host, options, read_scenario};
+use berth_agent::agent::{Agent, Policy, Started};
+use berth_agent::keeper::no_classes;
+use berth_agent::rules::{Rule, Rules};
+use berth_agent::tripwire::LIMIT;
+use berth_host::root::Root;
+use berth_lab::Vcpus;
+use berth_lab::assets::Assets;
+use berth_lab::job::Work;
+use berth_lab::run::{LabOptions, Single, single};
+use berth_scenario::model::Scenario;
+use berth_scx::{LoadOptions, Loaded, State};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// One VM ends early.
+const VMS: &str = r#"
+[vm.web]
+class = "latency"
+tasks = ["tick"]
+[vm.hog]
+vcpus = 2
+tasks = ["burn"]
+[vm.brief]
+vcpus = 2
+stop = "15s"
+tasks = ["burn"]
+[task.tick]
+loop = ["sleep 5ms", "compute 20us"]
+[task.burn]
+model = "busy"
+[compare]
+policies = ["linux"]
+"#;
+/// All of it, of the VM's time.
+const SECONDS: u64 = 25;
+
+pub fn acting(assets: &Assets) -> Result<String, String> {
+    let mut scenario = read_scenario("cores = 2", VMS)?;
+    scenario.run.warmup_ns = 0;
+    scenario.run.measure_ns = SECONDS * 1_000_000_000;
+    let what = Single {
+        host: host(1, 1, 1, 2, 1),
+        policy: None,
+        work: Work::Custom {
+            name: "agent".to_string(),
+            input: json!({ "scenario": scenario, "foreign": OBJECT.get() }),
+        },
+    };
+    let with_kvm = LabOptions {
+        vcpus: Vcpus::Kvm,
+        ..options()
+    };
+    let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
+    if let Some(e) = &boot.answer.error {
+        return Err(format!("{e}\n{}", boot.console));
+    }
+    check(
+        boot.answer.notes.is_empty(),
+        format!("the kernel's log: {:?}", boot.answer.notes),
+    )?;
+    Ok(boot.answer.result["said"]
+        .as_str()
+        .unwrap_or("")
+        .to_string())
+}
+
+fn policy(name: &str) -> Result<Policy, String> {
+    let builtin = berth_builtin::find(name).ok_or("no such policy")?;
+    Ok(Policy {
+        name: name.into(),
+        hash: name.into(),
+        parameters: BTreeMap::new(),
+        options: LoadOptions::default(),
+        object: builtin.object.to_vec(),
+    })
+}
+
+fn state() -> Result<(State, Option<String>), String> {
+    let status = berth_scx::status().map_err(|e| e.to_string())?;
+    let running = status.running().map(String::from);
+    Ok((status.state, running))
+}
+
+/// Looks until something is so, for a while.
+fn until(what: &str, holds: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), String> {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds()? {
+        check(Instant::now() < end, format!("never came true: {what}"))?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
+    let scenario: Scenario =
+        serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
+    let foreign: Vec<u8> =
+        serde_json::from_value(input["foreign"].clone()).map_err(|e| e.to_string())?;
+    killed()?;
+    another_is_there(&foreign)?;
+    let load = std::thread::spawn(move || {
+        let mut how = berth_loadgen::Options {
+            cgroup_root: Some("/sys/fs/cgroup/berth".into()),
+            warmup_ns: 0,
+            measure_ns: scenario.run.measure_ns,
+            vcpus: Vcpus::Kvm,
+            ..berth_loadgen::Options::default()
+        };
+        berth_loadgen::run(&scenario, 1, &mut how).map_err(|e| e.to_string())
+    });
+    let said = beside_vms();
+    let outcome = load.join().map_err(|_| "the load panicked")??;
+    let said = said?;
+    check(
+        outcome.metrics["web.wakeup.p50"] > 0.0,
+        "the latency VM stood still",
+    )?;
+    check(state()?.0 == State::Disabled, "a policy is left loaded")?;
+    Ok(json!({ "said": said }))
+}
+
+fn rules() -> Rules {
+    Rules {
+        only: Vec::new(),
+        vms: vec![Rule {
+            name: "web*".into(),
+            class: Some("latency".into()),
+            io_vcpus: 0,
+        }],
+    }
+}
+
+/// Follows the VMs through policies that come and go.
+fn beside_vms() -> Result<String, String> {
+    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    let seen = |agent: &mut Agent, vms: usize| {
+        until(&format!("{vms} VMs are known"), &mut || {
+            let events = agent.tick(&no_classes).map_err(|e| e.to_string())?;
+            check(events.is_empty(), format!("{events:?}"))?;
+            Ok(agent.status().vms.len() == vms)
+        })
+    };
+    seen(&mut agent, 3)?;
+    let start = |agent: &mut Agent, name: &str| -> Result<Started, String> {
+        let started = agent
+            .start(policy(name)?, &no_classes)
+            .map_err(|e| e.to_string())?;
+        check(
+            state()?.1.as_deref() == Some(name),
+            format!("{name} runs: {:?}", state()?),
+        )?;
+        Ok(started)
+    };
+    check(start(&mut agent, "vmfair")? == Started::Loaded, "loaded")?;
+    let status = agent.status();
+    let web = status
+        .vms
+        .iter()
+        .find(|vm| vm.name == "web")
+        .ok_or("web is not found")?;
+    check(web.class == "latency" && web.vcpus == 1, format!("{web:?}"))?;
+    // The vCPU, the first thread of the process, and those of KVM.
+    check(web.threads >= 2, format!("{web:?}"))?;
+    check(
+        start(&mut agent, "credit")? == Started::Switched,
+        "switched",
+    )?;
+    check(
+        start(&mut agent, "vmfair")? == Started::Switched,
+        "switched back",
+    )?;
+    // One the kernel refuses: what runs stays.
+    let broken = Policy {
+        object: b"no object".to_vec(),
+        hash: "x".into(),
+        ..policy("credit")?
+    };
+    let refused = agent
+        .start(broken, &no_classes)
+        .err()
+        .ok_or("nonsense was loaded")?;
+    check(
+        state()?.1.as_deref() == Some("vmfair"),
+        format!("after {refused}: {:?}", state()?),
+    )?;
+    // A VM ends.
+    seen(&mut agent, 2)?;
+    let preempted = agent
+        .status()
+        .policy
+        .and_then(|p| p.counters.get("preempted").copied());
+    check(
+        preempted > Some(0),
+        format!("it knew the latency VM: {preempted:?}"),
+    )?;
+    agent.stop().map_err(|e| e.to_string())?;
+    check(state()?.0 == State::Disabled, "stopped")?;
+    Ok(format!(
+        "3 VMs found, policies switched, one VM ended; {} preemptions",
+        preempted.unwrap_or(0)
+    ))
+}
+
+/// An agent that is killed leaves the kernel's own scheduler.
+fn killed() -> Result<(), String> {
+    // SAFETY: the copy loads a policy and sleeps until it is killed; this process waits for it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut agent = Agent::new(Root::live(), rules(), None);
+        let loaded = policy("vmfair").map(|p| agent.start(p, &no_classes).is_ok());
+        while loaded == Ok(true) {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        // SAFETY: ends the copy without anything of the first process.
+        unsafe { libc::_exit(1) };
+    }
+    let loaded = until("the copy's policy runs", &mut || {
+        Ok(state()?.1.as_deref() == Some("vmfair"))
+    });
+    // SAFETY: our own child, which has not been waited for.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    loaded?;
+    until("the kernel's own scheduler is back", &mut || {
+        Ok(state()?.0 == State::Disabled)
+    })
+}
+
+/// Another scheduler is named and left alone.
+fn another_is_there(object: &[u8]) -> Result<(), String> {
+    let foreign = Loaded::load(object, &LoadOptions::default()).map_err(|e| e.to_string())?;
+    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    let refused = agent
+        .start(policy("vmfair")?, &no_classes)
+        .err()
+        .map(|e| e.to_string());
+    let refused = refused.ok_or("loaded over another scheduler")?;
+    check(
+        refused.contains("`fifo`"),
+        format!("it is named: {refused}"),
+    )?;
+    check(state()?.1.as_deref() == Some("fifo"), "it is left alone")?;
+    foreign.unload().map_err(|e| e.to_string())?;
+    Ok(())
+}

@@ -358,6 +358,15 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), enq_flags);
 		return;
 	}
+	/* The kernel asks for no CPU where there is only one to choose (pinned, or a small
+	 * machine). */
+	if (t->shielded && preempt && p->nr_cpus_allowed == 1 && c->preemptible) {
+		c->preemptible = false;
+		t->run = RUN_DIRECT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), enq_flags | SCX_ENQ_PREEMPT);
+		berth_count(preempted);
+		return;
+	}
 	t->run = RUN_TURN;
 	t->queued_at = scx_bpf_now();
 	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(t), t->vtime, enq_flags);

@@ -112,6 +112,22 @@ fn a_vm_with_many_threads_gets_no_more_than_its_weight() {
     assert_near(m["many.cpu"], 2.0, 0.06, "thirty-two threads");
 }
 
+/// On one CPU, and for a vCPU pinned to one, the kernel asks no policy which CPU a waking thread should have: it is the
+/// enqueue operation that has to preempt.
+#[test]
+fn a_latency_vm_with_one_cpu_to_choose_preempts_too() {
+    let lat = vm("lat", 1, 100, "latency", "timer");
+    let timer = "[task.timer]\nloop = [\"sleep uniform(1500us, 3500us)\", \"compute 10us\"]\n";
+    let hogs = |vcpus| vm("hog", vcpus, 100, "batch", "hog");
+    let one = format!("[host]\ncores = 1\n{HOG}{timer}{lat}{}", hogs(3));
+    let pinned = format!("[host]\ncores = 2\n{HOG}{timer}{lat}affinity = [1]\n{}", hogs(6));
+    for text in [one, pinned] {
+        let m = run(&text, 1);
+        let p99_us = m["lat.wakeup.p99"] / 1e3;
+        assert!(p99_us < 50.0, "p99 {p99_us:.0} us\n{text}");
+    }
+}
+
 /// Sixty-four threads that take turns sleeping share one VM clock: they cannot collect a credit each.
 #[test]
 fn sleep_is_credited_once_per_vm() {

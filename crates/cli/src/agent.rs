@@ -314,7 +314,7 @@ pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
     }
     Ok(Policy {
         name: choice.policy.clone(),
-        hash: blake3::hash(&object).to_hex().to_string(),
+        hash: berth_policy::identity::hash(&object),
         parameters: choice.set.clone(),
         options,
         object,

@@ -271,7 +271,7 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                 None
             } else {
                 let object = policies::object(&arm.policy)?;
-                planned.hash = Some(blake3::hash(&object).to_hex().to_string());
+                planned.hash = Some(berth_policy::identity::hash(&object));
                 let mut options = berth_scx::LoadOptions::default();
                 for (name, value) in policies::values(arm, &object)? {
                     let value = match value {

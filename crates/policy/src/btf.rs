@@ -363,6 +363,19 @@ impl Btf {
             .collect()
     }
 
+    /// All declaration tags, each as "what it is on, the tag".
+    pub fn tags(&self) -> Vec<String> {
+        self.types
+            .iter()
+            .filter_map(|t| match t {
+                Type::DeclTag { tag, ty, component } => {
+                    Some(format!("{} {component} {tag}", self.name(*ty)))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
     /// Prototype of function `name`: number of parameters, and whether it returns anything.
     pub fn function(&self, wanted: &str) -> Option<(&Vec<TypeId>, TypeId)> {
         self.types.iter().find_map(|t| match t {

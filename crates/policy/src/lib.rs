@@ -29,6 +29,7 @@ pub mod error;
 pub mod headers;
 mod helper_names;
 pub mod host_map;
+pub mod identity;
 pub mod instance;
 pub mod interp;
 pub mod ir;

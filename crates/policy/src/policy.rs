@@ -127,7 +127,7 @@ impl Policy {
     ) -> Result<Policy> {
         let params = crate::params::declared(&program)?;
         let presets = crate::presets::declared(&program, &params)?;
-        let hash = blake3::hash(bytes).to_hex().to_string();
+        let hash = crate::identity::hash(bytes);
         Ok(Policy::from_parts(
             program,
             native,
@@ -167,7 +167,7 @@ impl Policy {
         &self.inner.kernel
     }
 
-    /// BLAKE3 of the object, hexadecimal: the same bytes that a kernel would load.
+    /// See [`crate::identity`].
     pub fn hash(&self) -> &str {
         &self.inner.hash
     }

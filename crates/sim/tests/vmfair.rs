@@ -120,7 +120,10 @@ fn a_latency_vm_with_one_cpu_to_choose_preempts_too() {
     let timer = "[task.timer]\nloop = [\"sleep uniform(1500us, 3500us)\", \"compute 10us\"]\n";
     let hogs = |vcpus| vm("hog", vcpus, 100, "batch", "hog");
     let one = format!("[host]\ncores = 1\n{HOG}{timer}{lat}{}", hogs(3));
-    let pinned = format!("[host]\ncores = 2\n{HOG}{timer}{lat}affinity = [1]\n{}", hogs(6));
+    let pinned = format!(
+        "[host]\ncores = 2\n{HOG}{timer}{lat}affinity = [1]\n{}",
+        hogs(6)
+    );
     for text in [one, pinned] {
         let m = run(&text, 1);
         let p99_us = m["lat.wakeup.p99"] / 1e3;

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every `policies/*.bpf.c` and `policies/study/*.bpf.c`: compiled to a BPF object, translated to C, compiled
 //! to native code, and listed in the generated `builtin.rs`.
+use berth_policy::build_script;
 use berth_policy::cc::Compiler;
-use berth_policy::compile::{self, CompileOptions};
+use berth_policy::compile;
 use berth_policy::profile::KernelProfile;
-use berth_policy::{emit, headers, object};
+use berth_policy::{emit, object};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    if let Err(e) = build() {
-        // The message says what to do; a backtrace would hide it.
-        for line in e.to_string().lines() {
-            println!("cargo::error={line}");
-        }
-        std::process::exit(1);
-    }
+    build_script::run(build);
 }
 
 struct Source {
@@ -26,22 +21,10 @@ struct Source {
 }
 
 fn build() -> Result<(), Box<dyn Error>> {
-    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let out = build_script::out()?;
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../policies");
-    println!("cargo::rerun-if-changed={}", root.display());
-    for variable in ["BERTH_CLANG", "BERTH_CC", "PATH"] {
-        println!("cargo::rerun-if-env-changed={variable}");
-    }
-    let header_dir = out.join("headers");
-    if header_dir.exists() {
-        std::fs::remove_dir_all(&header_dir)?;
-    }
-    std::fs::create_dir_all(&header_dir)?;
-    headers::unpack(&header_dir)?;
-    let options = CompileOptions {
-        headers: Some(header_dir),
-        ..CompileOptions::default()
-    };
+    build_script::depends_on(&root);
+    let options = build_script::bpf_options()?;
     let compiler = Compiler::find()?;
     let mut archive = cc::Build::new();
     let mut declarations = String::new();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Compiles the guest of micro-VMs, `src/kvm/guest.c`, to plain machine code: no data, no relocations.
+use berth_policy::build_script;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-const FLAGS: [&str; 18] = [
+const FLAGS: [&str; 16] = [
     "--target=x86_64-unknown-none-elf",
-    "-c",
     "-O2",
     "-std=gnu11",
     "-Wall",
@@ -24,36 +23,18 @@ const FLAGS: [&str; 18] = [
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
     "-fcf-protection=none",
-    "-o",
 ];
 
 fn main() {
     // Other machines' stand-in for micro-VMs, compiled here too (tools/lint).
     println!("cargo::rustc-check-cfg=cfg(berth_no_micro_vms)");
-    if let Err(e) = build() {
-        for line in e.to_string().lines() {
-            println!("cargo::error={line}");
-        }
-        std::process::exit(1);
-    }
+    build_script::run(build);
 }
 
 fn build() -> Result<(), Box<dyn Error>> {
-    let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    let source = Path::new("src/kvm/guest.c");
-    println!("cargo::rerun-if-changed={}", source.display());
-    for variable in ["BERTH_CLANG", "PATH"] {
-        println!("cargo::rerun-if-env-changed={variable}");
-    }
+    let out = build_script::out()?;
     let compiled = out.join("guest.o");
-    let done = Command::new(berth_policy::compile::clang()?)
-        .args(FLAGS)
-        .arg(&compiled)
-        .arg(source)
-        .output()?;
-    if !done.status.success() {
-        return Err(String::from_utf8_lossy(&done.stderr).into());
-    }
+    build_script::c_object(Path::new("src/kvm/guest.c"), &FLAGS, &compiled)?;
     let bytes = std::fs::read(&compiled)?;
     let object = object::File::parse(&bytes[..])?;
     let text = object

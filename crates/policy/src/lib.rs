@@ -16,6 +16,7 @@ pub mod abi;
 pub mod arena;
 pub mod blocks;
 mod btf;
+pub mod build_script;
 pub mod cache;
 pub mod callback;
 pub mod cc;

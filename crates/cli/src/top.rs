@@ -3,8 +3,9 @@
 use crate::exit::{Done, Failure};
 use crate::ls::{seconds, unreadable};
 use crate::{interrupt, output, tracer};
+use berth_host::dir::files_allowed;
 use berth_host::root::Root;
-use berth_host::view::{View, Watcher};
+use berth_host::view::{Bounds, View, Watcher};
 use berth_report::Style;
 use berth_report::host::top::{Screen, ordered, top};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -33,21 +34,18 @@ pub struct Args {
     root: Option<PathBuf>,
 }
 
-/// CPU time for one reading of counters: beyond it, figures of the rest get older instead.
-const BUDGET: Duration = Duration::from_millis(20);
 /// Between two looks at whether somebody asked for the end.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub fn run(args: &Args) -> Done {
     let root = args.root.as_deref().map_or_else(Root::live, Root::at);
     let mut watcher = Watcher::new(root.clone());
-    // Of the 1,024 files that a process usually may open.
-    watcher.keep_files(700);
+    watcher.bound(Bounds::light(files_allowed()));
     if let Some(tracer) = tracer::start(&root) {
         watcher.set_tracer(tracer);
     }
     let refresh = |watcher: &mut Watcher| {
-        let done = watcher.refresh(Some(BUDGET));
+        let done = watcher.refresh();
         done.map_err(|e| unreadable(&root, &e))
     };
     // Rates take two readings.
@@ -197,8 +195,9 @@ fn draw(view: &View, screen: &mut Screen) -> io::Result<()> {
         colour,
         width: usize::from(width),
     };
+    let lines = top(view, screen, &style);
     let mut out = io::stdout().lock();
-    for (y, line) in (0..height).zip(top(view, screen, &style)) {
+    for (y, line) in (0..height).zip(&lines) {
         queue!(
             out,
             cursor::MoveTo(0, y),
@@ -206,7 +205,7 @@ fn draw(view: &View, screen: &mut Screen) -> io::Result<()> {
             terminal::Clear(terminal::ClearType::UntilNewLine)
         )?;
     }
-    let shown = u16::try_from(top(view, screen, &style).len()).unwrap_or(height);
+    let shown = u16::try_from(lines.len()).unwrap_or(height);
     if shown < height {
         queue!(
             out,

@@ -5,11 +5,13 @@
 //! Files in memory are cheaper than those of /proc, which the kernel writes anew for every reader: the last lines measure
 //! by how much, on this machine's own /proc, and scale.
 use berth_host::counters::Sampler;
+use berth_host::dir::{Short, files_allowed};
 use berth_host::discover::Scanner;
 use berth_host::fixture::{Fixture, TaskText};
+use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_host::view::{Bounds, Watcher};
 use std::path::Path;
-use std::time::Duration;
 
 /// Threads of each VM: a main thread, 4 vCPUs, vhost, an iothread, a helper.
 const THREADS: i32 = 8;
@@ -139,12 +141,13 @@ fn main() -> std::io::Result<()> {
     let again = least(40, || {
         scanner.scan().expect("the tree is there");
     });
+    let bare_scan = least(10, || bare_scan(&root, &snapshot));
     let mut sampler = Sampler::new(root.clone());
     let all = least(5, || {
         sampler.refresh(&snapshot, None).expect("the tree is there");
     });
     let mut keeping = Sampler::new(root.clone());
-    keeping.keep(files_allowed());
+    keeping.keep(files_allowed().saturating_sub(100));
     keeping.refresh(&snapshot, None)?;
     keeping.refresh(&snapshot, None)?;
     let kept = least(5, || {
@@ -152,29 +155,23 @@ fn main() -> std::io::Result<()> {
     });
     drop(keeping);
     let bare = least(5, || bare(&root, &snapshot));
-    let budget = Duration::from_millis(5);
-    let mut done = Default::default();
-    let bounded = least(20, || {
-        done = sampler
-            .refresh(&snapshot, Some(budget))
-            .expect("the tree is there");
-    });
+    let bare_kept = bare_kept(&root, &snapshot)?;
     println!("CPU time, least of several, in ms:");
     println!("  first scan, all from nothing           {first:8.1}");
-    println!("  scan of a host that is known           {again:8.1}");
-    println!("  counters of all threads                {all:8.1}");
     println!(
-        "  the same, files held open              {kept:8.1}   {} files",
-        files_allowed().min(threads)
+        "  scan of a host that is known           {again:8.1}   a bare loop over the same folders {bare_scan:.1}: ours {:.2} times",
+        again / bare_scan
     );
     println!(
-        "  a bare loop: open, read, close         {bare:8.1}   ours: {:.2} times",
+        "  counters of all threads                {all:8.1}   a bare loop {bare:.1}: ours {:.2} times",
         all / bare
     );
     println!(
-        "  counters, budget of 5 ms               {bounded:8.1}   {} threads",
-        done.read
+        "  the same, {:5} files held open         {kept:8.1}   a bare loop {bare_kept:.1}: ours {:.2} times",
+        files_allowed().min(threads),
+        kept / bare_kept
     );
+    refreshes(&root, &snapshot, folder.path())?;
     println!(
         "memory: {:.1} MiB resident, {:.1} before",
         resident_mib(),
@@ -184,26 +181,83 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// As many files as a process may open here, after asking for as many as it may ask for.
-fn files_allowed() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills the structure, then reads it.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit.rlim_cur = limit.rlim_max.min(20_000);
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+/// Refreshes as `berth top` makes them, once a second: everything together, on a host where every thread ran meanwhile, and on
+/// one where a tenth of them did.
+fn refreshes(root: &Root, snapshot: &Snapshot, folder: &Path) -> std::io::Result<()> {
+    const TIMES: u32 = 20;
+    println!(
+        "A refresh of berth top, mean of {TIMES} in ms (10 ms: 1 % of a CPU at one a second):"
+    );
+    let mut run_ns = 1_000_000u64;
+    for (what, every) in [("all threads ran", 1), ("a tenth of them ran", 10)] {
+        let mut watcher = Watcher::new(root.clone());
+        watcher.bound(Bounds::light(files_allowed()));
+        // Past the scans in which new processes are looked at every time.
+        for _ in 0..25 {
+            watcher.refresh()?;
+        }
+        let (mut spent, mut read, mut most) = (0.0, 0, 0.0f64);
+        for _ in 0..TIMES {
+            run_ns += 1_000_000;
+            for vm in &snapshot.vms {
+                for thread in vm.threads.iter().filter(|t| t.id.tid % every == 0) {
+                    let id = thread.id;
+                    let path = format!("proc/{}/task/{}/schedstat", id.pid, id.tid);
+                    std::fs::write(folder.join(path), format!("{run_ns} 0 9\n"))?;
+                }
+            }
+            let before = cpu();
+            read += watcher.refresh()?.read;
+            let took = (cpu() - before) * 1e3;
+            (spent, most) = (spent + took, most.max(took));
+        }
+        let mean = spent / f64::from(TIMES);
+        println!(
+            "  {what:<38} {mean:8.1}   at most {most:.1}; {} threads read",
+            read / TIMES as usize
+        );
+        let view = least(5, || drop(watcher.view()));
+        println!("  and the view of it                     {view:8.1}");
     }
-    usize::try_from(limit.rlim_cur)
-        .unwrap_or(0)
-        .saturating_sub(100)
+    Ok(())
+}
+
+/// The least that finding out takes whether a known host has changed.
+fn bare_scan(root: &Root, snapshot: &Snapshot) {
+    let proc = root.proc().expect("the tree is there");
+    let mut n = 0u64;
+    proc.list(|_, inode| n += inode & 1).expect("a folder");
+    for vm in &snapshot.vms {
+        let path = Short::of(format_args!("{}/task", vm.pid));
+        n += proc.links(&path).expect("the tree is there");
+    }
+    std::hint::black_box(n);
+}
+
+/// The least that reading files takes that are open.
+fn bare_kept(root: &Root, snapshot: &Snapshot) -> std::io::Result<f64> {
+    let proc = root.proc()?;
+    let mut files = Vec::new();
+    for id in snapshot
+        .vms
+        .iter()
+        .flat_map(|vm| vm.threads.iter().map(|t| t.id))
+    {
+        if files.len() + 100 < files_allowed() {
+            let path = format!("{}/task/{}/schedstat", id.pid, id.tid);
+            files.push(proc.record(&path)?);
+        }
+    }
+    let mut buf = [0; 64];
+    Ok(least(5, || {
+        for file in &files {
+            let _ = file.read(&mut buf);
+        }
+    }))
 }
 
 /// The least that reading these files takes: no identity, no parsing, no memory of the last reading.
-fn bare(root: &Root, snapshot: &berth_host::model::Snapshot) {
+fn bare(root: &Root, snapshot: &Snapshot) {
     let proc = root.proc().expect("the tree is there");
     let mut buf = [0; 4096];
     for vm in &snapshot.vms {

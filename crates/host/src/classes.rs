@@ -3,12 +3,14 @@
 //! state machine of [`crate::class`].
 use crate::class::{Bursts, Class, Classifier, OCTAVES, Rules, VcpuSample, Verdict, VmSample};
 use crate::counters::Sampler;
+use crate::dir::{Dir, Short};
 use crate::model::{Role, Snapshot, TaskId, Vm};
 use crate::procfile::{self, Counters};
 use crate::root::Root;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Which VM: a process by number and start.
 pub type VmId = (i32, u64);
@@ -22,15 +24,23 @@ pub struct Classes {
     root: Root,
     rules: Rules,
     vms: BTreeMap<VmId, Watched>,
+    /// Files that one feed may read.
+    limit: usize,
+    /// The VM that the next feed begins with.
+    next: usize,
 }
 
 #[derive(Debug)]
 struct Watched {
     classifier: Classifier,
     at: Instant,
-    threads: BTreeMap<TaskId, Last>,
+    /// By thread.
+    threads: Vec<(TaskId, Last)>,
     halts: Option<u64>,
 }
+
+/// Counters that were read longer ago are read again.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// What a thread's counters were.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +63,15 @@ impl Classes {
             root,
             rules,
             vms: BTreeMap::new(),
+            limit: usize::MAX,
+            next: 0,
         }
+    }
+
+    /// Reads at most about so many files of /proc and debugfs at a feed: those whose turn it is not get a longer sample
+    /// later. What a tracer told costs nothing.
+    pub fn limit(&mut self, files: usize) {
+        self.limit = files;
     }
 
     /// Feeds what happened since the last call. `halts` gives the guest halts of a process's VMs since their start.
@@ -68,55 +86,65 @@ impl Classes {
         bursts: Option<SeenBursts<'_>>,
     ) -> io::Result<Vec<Change>> {
         let proc = self.root.proc()?;
-        let ids: BTreeSet<VmId> = snapshot.vms.iter().map(|vm| (vm.pid, vm.start)).collect();
-        self.vms.retain(|id, _| ids.contains(id));
+        let there: BTreeSet<VmId> = snapshot.vms.iter().map(|vm| (vm.pid, vm.start)).collect();
+        self.vms.retain(|id, _| there.contains(id));
         let mut changes = Vec::new();
-        let mut buf = [0; 4096];
-        for vm in &snapshot.vms {
-            let id = (vm.pid, vm.start);
-            let mut now = BTreeMap::new();
-            for thread in &vm.threads {
-                if !matches!(thread.role, Role::Vcpu(_) | Role::Vhost) {
-                    continue;
-                }
-                let task = thread.id;
-                let path = format!("{}/task/{}/status", task.pid, task.tid);
-                let wakeups = proc.read_record(&path, &mut buf).ok();
-                let wakeups = wakeups.and_then(procfile::switches).map(|s| s.0);
-                let Some(counters) = sampler.counters(&task) else {
-                    continue;
-                };
-                let last = Last {
-                    counters,
-                    // Without them, stays: as many or more.
-                    wakeups: wakeups.unwrap_or(counters.stays),
-                    bursts: bursts.and_then(|b| b(&task)),
-                };
-                now.insert(task, last);
-            }
-            let at = Instant::now();
-            let halts = halts(vm.pid);
-            let Some(watched) = self.vms.get_mut(&id) else {
-                let watched = Watched {
-                    classifier: Classifier::new(self.rules),
-                    at,
-                    threads: now,
-                    halts,
-                };
-                self.vms.insert(id, watched);
+        let mut left = self.limit;
+        let all = snapshot.vms.len();
+        let first = self.next;
+        for place in (0..all).map(|i| (first + i) % all) {
+            let Some(vm) = snapshot.vms.get(place) else {
                 continue;
             };
-            let sample = VmSample {
-                seconds: (at - watched.at).as_secs_f64(),
-                halts: since(watched.halts, halts),
-                ..sample(vm, &watched.threads, &now)
+            if left == 0 {
+                self.next = place;
+                break;
+            }
+            let mut files = Files {
+                proc: &proc,
+                read: 0,
             };
-            (watched.at, watched.threads, watched.halts) = (at, now, halts);
-            if let Some(class) = watched.classifier.feed(&sample) {
-                changes.push(Change { vm: id, class });
+            let now = files.threads(vm, sampler, bursts);
+            let at = now.1;
+            let halts = halts(vm.pid);
+            left = left.saturating_sub(files.read + usize::from(halts.is_some()));
+            if let Some(class) = self.sample(vm, at, now.0, halts) {
+                let vm = (vm.pid, vm.start);
+                changes.push(Change { vm, class });
             }
         }
         Ok(changes)
+    }
+
+    /// Takes what one VM's threads and halts were at a time.
+    fn sample(
+        &mut self,
+        vm: &Vm,
+        at: Instant,
+        threads: Vec<(TaskId, Last)>,
+        halts: Option<u64>,
+    ) -> Option<Class> {
+        match self.vms.entry((vm.pid, vm.start)) {
+            Entry::Vacant(place) => {
+                place.insert(Watched {
+                    classifier: Classifier::new(self.rules),
+                    at,
+                    threads,
+                    halts,
+                });
+                None
+            }
+            Entry::Occupied(mut place) => {
+                let watched = place.get_mut();
+                let sample = VmSample {
+                    seconds: at.saturating_duration_since(watched.at).as_secs_f64(),
+                    halts: since(watched.halts, halts),
+                    ..sample(vm, &watched.threads, &threads)
+                };
+                (watched.at, watched.threads, watched.halts) = (at, threads, halts);
+                watched.classifier.feed(&sample)
+            }
+        }
     }
 
     /// What is thought of a VM.
@@ -139,12 +167,86 @@ fn since(last: Option<u64>, now: Option<u64>) -> Option<u64> {
     now?.checked_sub(last?)
 }
 
+/// What was read for one VM.
+struct Files<'a> {
+    proc: &'a Dir,
+    read: usize,
+}
+
+impl Files<'_> {
+    /// Counters of the vCPUs and vhost threads of a VM, by thread, and when that was.
+    fn threads(
+        &mut self,
+        vm: &Vm,
+        sampler: &Sampler,
+        bursts: Option<SeenBursts<'_>>,
+    ) -> (Vec<(TaskId, Last)>, Instant) {
+        let now = Instant::now();
+        let mut at = None;
+        let mut found = Vec::with_capacity(vm.threads.len());
+        for thread in &vm.threads {
+            if !matches!(thread.role, Role::Vcpu(_) | Role::Vhost) {
+                continue;
+            }
+            let task = thread.id;
+            let last = sampler.reading(&task);
+            let last = last.filter(|last| now.saturating_duration_since(last.0) < FRESH);
+            let (counters, wakeups) = match last {
+                Some((read_at, counters, Some(wakeups))) => {
+                    at = at.max(Some(read_at));
+                    (counters, wakeups)
+                }
+                last => {
+                    at = at.max(Some(now));
+                    let counters = last.map(|last| last.1).or_else(|| self.counters(&task));
+                    let Some(counters) = counters else { continue };
+                    // Without them, stays: as many or more.
+                    let wakeups = self.wakeups(&task).unwrap_or(counters.stays);
+                    (counters, wakeups)
+                }
+            };
+            let last = Last {
+                counters,
+                wakeups,
+                bursts: bursts.and_then(|b| b(&task)),
+            };
+            found.push((task, last));
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        (found, at.unwrap_or(now))
+    }
+
+    fn counters(&mut self, task: &TaskId) -> Option<Counters> {
+        self.file(task, "schedstat", procfile::schedstat)
+    }
+
+    fn wakeups(&mut self, task: &TaskId) -> Option<u64> {
+        self.file(task, "status", procfile::switches).map(|s| s.0)
+    }
+
+    fn file<T>(
+        &mut self,
+        task: &TaskId,
+        name: &str,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        self.read += 1;
+        let mut buf = [0; 4096];
+        let path = Short::of(format_args!("{}/task/{}/{name}", task.pid, task.tid));
+        parse(self.proc.read_record(&path, &mut buf).ok()?)
+    }
+}
+
 /// What happened between two readings. A vCPU of several threads (two guesses of one index) counts as one.
-fn sample(vm: &Vm, last: &BTreeMap<TaskId, Last>, now: &BTreeMap<TaskId, Last>) -> VmSample {
+fn sample(vm: &Vm, last: &[(TaskId, Last)], now: &[(TaskId, Last)]) -> VmSample {
+    let find = |in_: &[(TaskId, Last)], id: &TaskId| {
+        let place = in_.binary_search_by_key(id, |t| t.0).ok()?;
+        Some(in_.get(place)?.1)
+    };
     let mut vcpus: BTreeMap<u32, VcpuSample> = BTreeMap::new();
     let mut packets = None;
     for thread in &vm.threads {
-        let (Some(last), Some(now)) = (last.get(&thread.id), now.get(&thread.id)) else {
+        let (Some(last), Some(now)) = (find(last, &thread.id), find(now, &thread.id)) else {
             continue;
         };
         let wakeups = now.wakeups.saturating_sub(last.wakeups);
@@ -178,7 +280,6 @@ mod tests {
     use super::*;
     use crate::discover::Scanner;
     use crate::fixture::Fixture;
-    use std::time::Duration;
 
     const HOST: &str = "process 5 lkvm\nargs lkvm run --name v\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
                         thread 6 kvm-vcpu-0 run=4 sched=1000,0,1\n";

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Counters of the threads of VMs, and what happened between two readings of them.
-use crate::dir::{Dir, Record};
+use crate::dir::{Dir, Record, Short};
 use crate::model::{Role, Snapshot, TaskId, Vm};
 use crate::procfile::{self, Counters};
 use crate::root::Root;
+use crate::trace::Tracer;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Bytes of a `schedstat` file at most: three numbers of 64 bits.
+const SCHEDSTAT: usize = 64;
 
 /// What happened in a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -46,21 +50,49 @@ struct Reading {
     counters: Counters,
 }
 
+/// One thread that is followed.
+#[derive(Debug)]
+struct Followed {
+    id: TaskId,
+    /// Its file, held open.
+    file: Option<Record>,
+    last: Option<Reading>,
+    /// What happened between the last reading and the one before.
+    rates: Option<Rates>,
+    /// Voluntary context switches, if a tracer told them at the last reading.
+    wakeups: Option<u64>,
+    /// Readings without a change, one after the other.
+    idle: u8,
+    /// Refreshes that leave it out, from now on.
+    rests: u8,
+}
+
+/// A thread that has not run for long is left out of so many refreshes at most, where time is short.
+const RESTS: u8 = 7;
+
 /// Reads counters, again and again, within a budget of CPU time.
 ///
 /// A refresh goes on where the last one stopped when its budget was used up: on a host with very many threads figures get
-/// older, the cost does not get higher. Rates are over the time between the readings of each thread.
+/// older, the cost does not get higher; those of threads that do not run anyway get older first. Rates are over the time
+/// between the readings of each thread.
 #[derive(Debug)]
 pub struct Sampler {
     root: Root,
-    /// Last reading, and what happened between it and the one before.
-    threads: BTreeMap<TaskId, (Reading, Option<Rates>)>,
-    /// The thread behind the last one read.
-    next: Option<TaskId>,
+    /// By thread.
+    threads: Vec<Followed>,
+    /// The VMs whose threads these are.
+    vms: Vec<Arc<Vm>>,
+    /// Where the next refresh begins.
+    next: usize,
+    /// When a tracer told counters that no refresh has followed yet.
+    told: Option<Instant>,
+    /// The last refresh did not come to the end.
+    short: bool,
     blind: bool,
-    /// Files that are held open, at most so many: a reading then costs no opening and closing.
-    files: BTreeMap<TaskId, Record>,
+    /// Files are held open for at most so many threads: a reading then costs no opening and closing.
     keep: usize,
+    kept: usize,
+    lost: Vec<i32>,
 }
 
 /// What a refresh did.
@@ -75,21 +107,24 @@ impl Sampler {
     pub fn new(root: Root) -> Sampler {
         Sampler {
             root,
-            threads: BTreeMap::new(),
-            next: None,
+            threads: Vec::new(),
+            vms: Vec::new(),
+            next: 0,
+            told: None,
+            short: false,
             blind: false,
-            files: BTreeMap::new(),
             keep: 0,
+            kept: 0,
+            lost: Vec::new(),
         }
     }
 
-    /// Holds the files of up to so many threads open between readings. Each costs the kernel a
-    /// file and, once read, a page.
+    /// Holds the files of up to so many threads open between readings. Each costs the kernel some 6 KiB.
     pub fn keep(&mut self, files: usize) {
         self.keep = files;
     }
 
-    /// Reads the counters of the VMs' threads, at most for `budget` of time.
+    /// Reads the counters of the VMs' threads, at most for `budget` of CPU time.
     ///
     /// # Errors
     /// /proc cannot be opened. Threads that have ended are no error.
@@ -98,90 +133,133 @@ impl Sampler {
         snapshot: &Snapshot,
         budget: Option<Duration>,
     ) -> io::Result<Refreshed> {
+        self.follow(snapshot);
         let proc = self.root.proc()?;
-        let mut ids: Vec<TaskId> = snapshot
-            .vms
-            .iter()
-            .flat_map(|vm| vm.threads.iter().map(|t| t.id))
-            .collect();
-        ids.sort_unstable();
-        self.threads.retain(|id, _| ids.binary_search(id).is_ok());
-        self.files.retain(|id, _| ids.binary_search(id).is_ok());
-        let first = self
-            .next
-            .map_or(0, |next| ids.partition_point(|id| *id < next));
-        if first < ids.len() {
-            ids.rotate_left(first);
-        }
-        let started = Instant::now();
+        let started = cpu_time();
+        let mut at = Instant::now();
         let mut done = Refreshed::default();
         let mut folder: Option<(i32, Dir)> = None;
-        self.next = None;
-        for (i, id) in ids.iter().enumerate() {
-            // The clock costs a hundredth of a reading.
-            let at = Instant::now();
-            if budget.is_some_and(|b| at - started >= b) {
-                self.next = Some(*id);
-                done.left = ids.len() - i;
-                break;
+        let all = self.threads.len();
+        let first = std::mem::take(&mut self.next);
+        let told = self.told.take();
+        let short = std::mem::take(&mut self.short) && budget.is_some();
+        for i in 0..all {
+            let place = (first + i) % all;
+            // The clocks cost as much as a reading from an open file.
+            if i % 8 == 0 {
+                at = Instant::now();
+                if budget.is_some_and(|b| cpu_time().saturating_sub(started) >= b) {
+                    self.next = place;
+                    self.short = true;
+                    done.left = all - i;
+                    break;
+                }
             }
-            let kept = self.files.contains_key(id);
-            if !kept && folder.as_ref().is_none_or(|(pid, _)| *pid != id.pid) {
-                folder = proc
-                    .dir(&format!("{}/task", id.pid))
-                    .ok()
-                    .map(|d| (id.pid, d));
+            let thread = &mut self.threads[place];
+            if told.is_some() && thread.last.map(|last| last.at) == told {
+                continue;
             }
-            let task = folder.as_ref().filter(|f| f.0 == id.pid).map(|f| &f.1);
-            if kept || task.is_some() {
-                self.read(task, *id, at);
-                done.read += 1;
-            } else {
-                // Its process has ended.
-                self.threads.remove(id);
+            if short && thread.rests > 0 {
+                thread.rests -= 1;
+                continue;
+            }
+            let pid = thread.id.pid;
+            if thread.file.is_none() && folder.as_ref().is_none_or(|f| f.0 != pid) {
+                let task = proc.dir(&Short::of(format_args!("{pid}/task")));
+                folder = task.ok().map(|dir| (pid, dir));
+            }
+            let task = folder.as_ref().filter(|f| f.0 == pid).map(|f| &f.1);
+            let keeps = self.kept < self.keep;
+            match thread.read(task, keeps) {
+                Some(counters) => {
+                    self.kept += usize::from(keeps && thread.file.is_some());
+                    // A kernel without scheduler statistics says 0 0 0 for threads that have run.
+                    self.blind |= counters == Counters::default() && thread.id.tid == pid;
+                    thread.take(at, counters, None);
+                    done.read += 1;
+                }
+                None => {
+                    // It has ended, or its process has.
+                    self.kept -= usize::from(thread.file.is_some());
+                    thread.forget();
+                    self.lost.push(pid);
+                }
             }
         }
         Ok(done)
     }
 
-    fn read(&mut self, task: Option<&Dir>, id: TaskId, at: Instant) {
-        let mut buf = [0; 4096];
-        // One that is read for the second time is worth keeping.
-        if let Some(task) = task
-            && self.files.len() < self.keep
-            && self.threads.contains_key(&id)
-            && let Ok(file) = task.record(&format!("{}/schedstat", id.tid))
-        {
-            self.files.insert(id, file);
-        }
-        let text = match (self.files.get(&id), task) {
-            (Some(file), _) => file.read(&mut buf),
-            (None, Some(task)) => task.read_record(&format!("{}/schedstat", id.tid), &mut buf),
-            (None, None) => return,
-        };
-        let Some(counters) = text.ok().and_then(procfile::schedstat) else {
-            self.threads.remove(&id);
-            self.files.remove(&id);
+    /// Takes counters that a tracer told; threads that it did not are left to [`Sampler::refresh`].
+    ///
+    /// # Errors
+    /// Those of the tracer.
+    pub fn ask(&mut self, snapshot: &Snapshot, tracer: &mut dyn Tracer) -> io::Result<Refreshed> {
+        self.follow(snapshot);
+        let at = Instant::now();
+        let mut done = Refreshed::default();
+        tracer.counters(&mut |id, counters, wakeups| {
+            if let Ok(place) = self.threads.binary_search_by_key(id, |t| t.id) {
+                self.threads[place].take(at, counters, Some(wakeups));
+                done.read += 1;
+            }
+        })?;
+        self.told = Some(at);
+        done.left = self.threads.len().saturating_sub(done.read);
+        Ok(done)
+    }
+
+    /// Brings the list of threads up to date.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        let (old, new) = (&self.vms, &snapshot.vms);
+        if old.len() == new.len() && old.iter().zip(new).all(|(a, b)| Arc::ptr_eq(a, b)) {
             return;
-        };
-        // A kernel without scheduler statistics says 0 0 0 for threads that have run.
-        self.blind |= counters == Counters::default() && id.tid == id.pid;
-        let now = Reading { at, counters };
-        let rates = self
-            .threads
-            .get(&id)
-            .and_then(|(last, _)| between(last, &now));
-        self.threads.insert(id, (now, rates));
+        }
+        self.vms.clone_from(new);
+        let mut ids: Vec<TaskId> = new
+            .iter()
+            .flat_map(|vm| vm.threads.iter().map(|t| t.id))
+            .collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let next = self.threads.get(self.next).map(|t| t.id);
+        let mut old = std::mem::take(&mut self.threads).into_iter().peekable();
+        self.threads.reserve(ids.len());
+        for id in ids {
+            while old.next_if(|t| t.id < id).is_some() {}
+            let known = old.next_if(|t| t.id == id);
+            self.threads
+                .push(known.unwrap_or_else(|| Followed::new(id)));
+        }
+        drop(old);
+        self.kept = self.threads.iter().filter(|t| t.file.is_some()).count();
+        self.next = next.map_or(0, |next| self.threads.partition_point(|t| t.id < next));
+    }
+
+    /// Processes of whom a thread could not be read since the last call: who they are should be looked at again.
+    pub fn take_lost(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.lost)
+    }
+
+    fn find(&self, id: &TaskId) -> Option<&Followed> {
+        let place = self.threads.binary_search_by_key(id, |t| t.id).ok()?;
+        self.threads.get(place)
     }
 
     /// What a thread did between its last two readings.
     pub fn thread(&self, id: &TaskId) -> Option<Rates> {
-        self.threads.get(id)?.1
+        self.find(id)?.rates
     }
 
     /// Counters of a thread at its last reading.
     pub fn counters(&self, id: &TaskId) -> Option<Counters> {
-        Some(self.threads.get(id)?.0.counters)
+        Some(self.find(id)?.last?.counters)
+    }
+
+    /// When a thread was read last, and what was read: counters and, if a tracer told them, voluntary context switches.
+    pub fn reading(&self, id: &TaskId) -> Option<(Instant, Counters, Option<u64>)> {
+        let thread = self.find(id)?;
+        let last = thread.last?;
+        Some((last.at, last.counters, thread.wakeups))
     }
 
     /// What a VM did, its vCPUs or all its threads; `None` as long as nothing was read twice.
@@ -201,6 +279,64 @@ impl Sampler {
     pub fn zeros_seen(&self) -> bool {
         self.blind
     }
+}
+
+impl Followed {
+    fn new(id: TaskId) -> Followed {
+        Followed {
+            id,
+            file: None,
+            last: None,
+            rates: None,
+            wakeups: None,
+            idle: 0,
+            rests: 0,
+        }
+    }
+
+    /// Reads its counters, by its file or by the folder of its process's threads. The file is kept, if it may be, from the
+    /// second reading on.
+    fn read(&mut self, task: Option<&Dir>, keep: bool) -> Option<Counters> {
+        let mut buf = [0; SCHEDSTAT];
+        if let Some(file) = &self.file {
+            return procfile::schedstat(file.read(&mut buf).ok()?);
+        }
+        let name = Short::of(format_args!("{}/schedstat", self.id.tid));
+        let file = task?.record(&name).ok()?;
+        let counters = procfile::schedstat(file.read(&mut buf).ok()?)?;
+        if keep && self.last.is_some() {
+            self.file = Some(file);
+        }
+        Some(counters)
+    }
+
+    fn take(&mut self, at: Instant, counters: Counters, wakeups: Option<u64>) {
+        let now = Reading { at, counters };
+        let changed = self.last.is_none_or(|last| last.counters != counters);
+        self.rates = self.last.as_ref().and_then(|last| between(last, &now));
+        self.last = Some(now);
+        self.wakeups = wakeups;
+        self.idle = if changed { 0 } else { (self.idle + 1).min(3) };
+        self.rests = (1u8 << self.idle).saturating_sub(1).min(RESTS);
+    }
+
+    fn forget(&mut self) {
+        *self = Followed::new(self.id);
+    }
+}
+
+/// What this thread has used of a CPU.
+fn cpu_time() -> Duration {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    Duration::new(
+        u64::try_from(t.tv_sec).unwrap_or(0),
+        u32::try_from(t.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// Rates between two readings; `None` if the counters ran backwards (another thread) or no time passed.
@@ -300,11 +436,11 @@ mod tests {
         let none = sampler.refresh(&snapshot, Some(Duration::ZERO)).unwrap();
         assert_eq!((none.read, none.left), (0, 60));
         let mut rounds = 0;
-        while sampler.threads.len() < 60 {
+        while sampler.threads.iter().any(|t| t.last.is_none()) {
             let done = sampler
                 .refresh(&snapshot, Some(Duration::from_micros(200)))
                 .unwrap();
-            assert_eq!(done.read + done.left, 60);
+            assert!(done.read + done.left <= 60);
             rounds += 1;
             assert!(rounds < 10_000);
         }
@@ -346,7 +482,7 @@ mod tests {
         for _ in 0..4 {
             sampler.refresh(&snapshot, None).unwrap();
         }
-        assert_eq!(sampler.files.len(), 1);
+        assert_eq!(sampler.kept, 1);
         assert!(
             sampler.counters(&first).unwrap().stays > 0
                 && sampler.counters(&second).unwrap().stays > 0
@@ -356,7 +492,7 @@ mod tests {
             child.wait().unwrap();
         }
         sampler.refresh(&snapshot, None).unwrap();
-        assert!(sampler.files.is_empty());
+        assert_eq!(sampler.kept, 0);
         assert_eq!(
             (sampler.counters(&first), sampler.counters(&second)),
             (None, None)

@@ -33,7 +33,8 @@ impl Table {
         if listed.is_err() {
             return Table::default();
         }
-        process_of.retain(|name, _| names.iter().any(|(n, _)| n == name));
+        names.sort_unstable();
+        process_of.retain(|name, _| names.binary_search_by(|(n, _)| n.cmp(name)).is_ok());
         let mut by_process: BTreeMap<i32, Vec<String>> = BTreeMap::new();
         for (name, tid) in names {
             let known = process_of.get(&name).copied();

@@ -53,6 +53,42 @@ fn read_once(fd: &OwnedFd, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+/// A short path, written without allocating. What does not fit is cut off: the paths are made of numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Short {
+    bytes: [u8; 60],
+    used: usize,
+}
+
+impl Short {
+    pub fn of(text: std::fmt::Arguments<'_>) -> Short {
+        let mut short = Short {
+            bytes: [0; 60],
+            used: 0,
+        };
+        // Only a path that is too long fails, and a path that is cut off names nothing.
+        let _ = std::fmt::Write::write_fmt(&mut short, text);
+        short
+    }
+}
+
+impl std::fmt::Write for Short {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let place = self.bytes.get_mut(self.used..self.used + s.len());
+        place.ok_or(std::fmt::Error)?.copy_from_slice(s.as_bytes());
+        self.used += s.len();
+        Ok(())
+    }
+}
+
+impl std::ops::Deref for Short {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.used]).unwrap_or("")
+    }
+}
+
 /// A file of one record that is held open and read again and again.
 #[derive(Debug)]
 pub struct Record(OwnedFd);
@@ -62,7 +98,7 @@ impl Record {
     ///
     /// # Errors
     /// Those of `pread`; `ESRCH` when the process has ended.
-    pub fn read<'b>(&self, buf: &'b mut [u8; 4096]) -> io::Result<&'b [u8]> {
+    pub fn read<'b>(&self, buf: &'b mut [u8]) -> io::Result<&'b [u8]> {
         // SAFETY: the kernel writes at most `buf.len()` bytes into `buf`.
         let n = unsafe { libc::pread(self.0.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), 0) };
         let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
@@ -99,6 +135,26 @@ impl Dir {
     pub fn dir(&self, name: &str) -> io::Result<Dir> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         open_at(self.0.as_raw_fd(), name.as_bytes(), flags).map(Dir)
+    }
+
+    /// Links of a directory below this one: 2 and one for each directory in it, so in /proc one for each thread of a `task`
+    /// folder. Some file systems do not count and say 1.
+    ///
+    /// # Errors
+    /// Those of `fstatat`.
+    #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
+    pub fn links(&self, name: &str) -> io::Result<u64> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        let done = with_c(name.as_bytes(), |name| {
+            let (fd, at) = (self.0.as_raw_fd(), stat.as_mut_ptr());
+            // SAFETY: `name` is a C string; the kernel fills the structure.
+            Ok(unsafe { libc::fstatat(fd, name.as_ptr(), at, 0) })
+        })?;
+        match done {
+            // SAFETY: all-zero is a valid value, and the kernel has filled it.
+            0 => Ok(u64::from(unsafe { stat.assume_init() }.st_nlink)),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Its inode number: of a cgroup's folder, the cgroup's id.
@@ -213,6 +269,22 @@ impl Dir {
             }
         }
     }
+}
+
+/// As many files as this process may open, after asking for as many as it may ask for, up to 20,000.
+pub fn files_allowed() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure, then reads it.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max.min(20_000).max(limit.rlim_cur);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+    }
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -2,25 +2,33 @@
 //! Finds the VMs of a host, of any VMM, without configuration; scan after scan, cheaply.
 //!
 //! A scan reads all of a process once. Later scans only list numbers and inodes, and read again what is new, what is another
-//! process or thread now, and what was not certain yet. A process that is no VM is looked at again while it is young, while
+//! process or thread now, and what was not certain yet. The threads of a VM are listed when their number has changed (the
+//! links of its folder `task`), when something is in doubt ([`Scanner::doubt`]), and otherwise every [`LIST_AGAIN`]th scan: a
+//! thread that ends while another begins is noticed late, and never mistaken for it, since it is known by its start too. A process that is no VM is looked at again while it is young, while
 //! it holds `/dev/kvm`, when debugfs names it, and otherwise every [`LOOK_AGAIN`]th scan.
 use crate::debugfs::Table;
-use crate::dir::Dir;
+use crate::dir::{Dir, Short};
 use crate::files::{self, KvmFiles};
 use crate::model::{Blind, Evidence, Proof, Role, Snapshot, TaskId, Thread, Vm, Vmm};
 use crate::name::{self, Identity};
 use crate::procfile::{self, PF_KTHREAD, number};
+use crate::qmp::{self, Answer, Asker, Question};
 use crate::roles::{self, Facts, Whole};
 use crate::root::Root;
-use crate::threads::{self, Seen};
+use crate::threads::{self, Seen, Threads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 /// Scans between two looks at a process that never looked like a VM.
 pub const LOOK_AGAIN: u64 = 32;
+/// Scans between two listings of the threads of a process that has as many of them as before.
+pub const LIST_AGAIN: u64 = 16;
 /// Scans during which a new process, or a VM with something uncertain, is looked at every time.
 const YOUNG: u64 = 20;
+/// Scans after a change of its threads at which a VM's monitor is asked, until it answers: one that is just starting does not
+/// listen yet.
+const TRIES: [u64; 4] = [0, 2, 6, 14];
 /// Parents that are followed to find the VM a helper belongs to.
 const GENERATIONS: usize = 8;
 
@@ -34,6 +42,26 @@ pub struct Scanner {
     /// As of the last scan.
     debugfs: Table,
     scans: u64,
+    /// Processes whose threads are listed at the next scan.
+    doubts: BTreeSet<i32>,
+    /// Processes came, went or changed since the last snapshot was made.
+    dirty: bool,
+    /// The last snapshot.
+    last: Snapshot,
+    /// Who started before this is not young, in clock ticks since boot.
+    old: u64,
+    /// Numbers and inodes in /proc, to be used again.
+    numbers: Vec<(i32, u64)>,
+    /// Asks QEMU's monitors; there once there was somebody to ask.
+    asker: Option<Asker>,
+}
+
+/// When a process is looked at.
+#[derive(Clone, Copy, Debug)]
+struct When {
+    scans: u64,
+    /// Its threads are to be listed, even if they are as many as before.
+    list: bool,
 }
 
 /// A process.
@@ -42,7 +70,8 @@ struct Known {
     inode: u64,
     start: u64,
     ppid: i32,
-    since: u64,
+    /// Until this scan it is looked at every time.
+    young: u64,
     kind: Kind,
 }
 
@@ -68,8 +97,12 @@ struct Machine {
     proof: Proof,
     cgroup: String,
     files: Option<KvmFiles>,
-    threads: Vec<Seen>,
+    threads: Threads,
     helpers: BTreeMap<i32, Helper>,
+    /// Sockets of QEMU's monitor, to be asked while roles are uncertain.
+    monitors: Vec<String>,
+    /// The monitor has answered since threads came or went.
+    told: bool,
     /// Scan of the last change.
     changed: u64,
     /// Roles rest on hints.
@@ -82,7 +115,7 @@ struct Machine {
 struct Helper {
     inode: u64,
     evidence: Evidence,
-    threads: Vec<Seen>,
+    threads: Threads,
 }
 
 impl Scanner {
@@ -93,7 +126,18 @@ impl Scanner {
             makers: BTreeMap::new(),
             debugfs: Table::default(),
             scans: 0,
+            doubts: BTreeSet::new(),
+            dirty: true,
+            last: Snapshot::default(),
+            old: 0,
+            numbers: Vec::new(),
+            asker: None,
         }
+    }
+
+    /// The threads of this process are listed at the next scan, even if they are as many as before.
+    pub fn doubt(&mut self, pid: i32) {
+        self.doubts.insert(pid);
     }
 
     /// Looks at the host once.
@@ -102,7 +146,8 @@ impl Scanner {
     /// /proc cannot be listed. Processes that end meanwhile, or that cannot be read, are no error.
     pub fn scan(&mut self) -> io::Result<Snapshot> {
         let proc = self.root.proc()?;
-        let mut now = Vec::with_capacity(self.known.len());
+        let mut now = std::mem::take(&mut self.numbers);
+        now.clear();
         proc.list(|name, inode| {
             if let Some(pid) = number(name).and_then(|n| i32::try_from(n).ok()) {
                 now.push((pid, inode));
@@ -110,15 +155,35 @@ impl Scanner {
         })?;
         now.sort_unstable();
         let alive = |pid: &i32| now.binary_search_by_key(pid, |n| n.0).is_ok();
+        let before = self.known.len();
         self.known.retain(|pid, _| alive(pid));
+        self.dirty |= self.known.len() != before;
         let debugfs = Table::read(&self.root, &proc, &mut self.makers);
         self.scans += 1;
-        for (pid, inode) in now {
-            self.look(&proc, &debugfs, pid, inode);
+        if self.root.is_live() {
+            self.old = old();
         }
+        let answers: Vec<Answer> = self.asker.iter().flat_map(Asker::answers).collect();
+        for answer in answers {
+            self.hear(answer);
+        }
+        let doubts = std::mem::take(&mut self.doubts);
+        for (pid, inode) in &now {
+            let when = When {
+                scans: self.scans,
+                list: doubts.contains(pid)
+                    || (self.scans + u64::from(pid.unsigned_abs())).is_multiple_of(LIST_AGAIN),
+            };
+            self.look(&proc, &debugfs, (*pid, *inode), when);
+        }
+        self.numbers = now;
         self.debugfs = debugfs;
+        self.ask_monitors();
         self.find_helpers(&proc);
-        Ok(self.snapshot())
+        if std::mem::take(&mut self.dirty) {
+            self.last = self.snapshot();
+        }
+        Ok(self.last.clone())
     }
 
     /// A counter of KVM (`halt_exits`) of a process's VMs since their start; `None` without debugfs.
@@ -127,8 +192,8 @@ impl Scanner {
     }
 
     /// Brings one process up to date.
-    fn look(&mut self, proc: &Dir, debugfs: &Table, pid: i32, inode: u64) {
-        let scans = self.scans;
+    fn look(&mut self, proc: &Dir, debugfs: &Table, (pid, inode): (i32, u64), when: When) {
+        let scans = when.scans;
         if let Some(known) = self.known.get_mut(&pid)
             && known.inode == inode
         {
@@ -136,31 +201,83 @@ impl Scanner {
                 Kind::Kernel { .. } => true,
                 Kind::Plain { device, .. } => {
                     let due = (scans + u64::from(pid.unsigned_abs())).is_multiple_of(LOOK_AGAIN);
-                    let young = scans - known.since < YOUNG;
+                    let young = scans < known.young;
                     !(due || young || *device || debugfs.names(pid))
                 }
                 // Gone while it was looked at: forgotten below.
-                Kind::Vm(machine) => machine.follow(proc, debugfs, pid, scans).is_ok(),
+                Kind::Vm(machine) => match machine.follow(proc, debugfs, pid, when) {
+                    Ok(rebuilt) => {
+                        self.dirty |= rebuilt;
+                        true
+                    }
+                    Err(_) => false,
+                },
             };
             if fresh {
                 return;
             }
         }
-        let since = self.known.get(&pid).filter(|k| k.inode == inode);
-        let since = since.map_or(scans, |k| k.since);
+        let young = self.known.get(&pid).filter(|k| k.inode == inode);
+        let young = young.map(|k| k.young);
         match self.inspect(proc, debugfs, pid) {
             Some((start, ppid, kind)) => {
+                let until = match start < self.old {
+                    true => scans,
+                    false => scans + YOUNG,
+                };
                 let known = Known {
                     inode,
                     start,
                     ppid,
-                    since,
+                    young: young.unwrap_or(until),
                     kind,
                 };
+                let before = self.known.get(&pid);
+                self.dirty |= before.is_none_or(|before| !before.looks_like(&known));
                 self.known.insert(pid, known);
             }
-            None => {
-                self.known.remove(&pid);
+            None => self.dirty |= self.known.remove(&pid).is_some(),
+        }
+    }
+
+    /// Takes what a monitor said.
+    fn hear(&mut self, answer: Answer) {
+        if let Some(known) = self.known.get_mut(&answer.pid)
+            && known.start == answer.start
+            && let Kind::Vm(machine) = &mut known.kind
+            && let Some(vcpus) = answer.vcpus
+        {
+            // Kept with the threads as they are now: one that ends takes it along, whoever gets its number.
+            for seen in &mut machine.threads.seen {
+                seen.facts.qmp = vcpus.get(&seen.facts.tid).copied();
+            }
+            machine.told = true;
+            machine.changed = self.scans;
+        }
+    }
+
+    /// Has the monitors of VMs asked of whose vCPUs nothing certain is known. Not those of a recorded tree.
+    fn ask_monitors(&mut self) {
+        if !self.root.is_live() {
+            return;
+        }
+        for (pid, known) in &mut self.known {
+            if let Kind::Vm(machine) = &mut known.kind
+                && machine.uncertain
+                && !machine.told
+                && !machine.monitors.is_empty()
+                && TRIES.contains(&(self.scans - machine.changed))
+            {
+                if self.asker.is_none() {
+                    self.asker = Asker::start().ok();
+                }
+                if let Some(asker) = &self.asker {
+                    asker.ask(Question {
+                        pid: *pid,
+                        start: known.start,
+                        monitors: machine.monitors.clone(),
+                    });
+                }
             }
         }
     }
@@ -216,9 +333,9 @@ impl Scanner {
         // Without a command line the process's name has to do.
         let _ = process.read("cmdline", &mut line);
         let args = procfile::arguments(&line);
-        let mut threads = Vec::new();
-        threads::follow(&process.dir("task").ok()?, &mut threads).ok()?;
-        let proof = proof.or_else(|| looks_like_a_vm(&args, &comm, &threads, hidden));
+        let mut threads = Threads::default();
+        threads.follow(&process, "task", true).ok()?;
+        let proof = proof.or_else(|| looks_like_a_vm(&args, &comm, &threads.seen, hidden));
         let Some(proof) = proof else {
             return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
         };
@@ -229,6 +346,11 @@ impl Scanner {
             files,
             threads,
             helpers: BTreeMap::new(),
+            monitors: match identity.vmm {
+                Vmm::Qemu => qmp::monitors(&args),
+                _ => Vec::new(),
+            },
+            told: false,
             changed: self.scans,
             uncertain: true,
             vm: Arc::new(empty_vm(pid, start, &identity, proof)),
@@ -264,8 +386,29 @@ impl Scanner {
         !vcpus.is_empty() && vcpus.keys().all(|tid| task.dir(&tid.to_string()).is_ok())
     }
 
-    /// Finds the processes and kernel threads that work for a VM.
+    /// Follows the processes and kernel threads that work for a VM.
     fn find_helpers(&mut self, proc: &Dir) {
+        let mut found = self.dirty.then(|| self.helpers());
+        let scans = self.scans;
+        let mut dirty = false;
+        for (pid, known) in &mut self.known {
+            let Kind::Vm(machine) = &mut known.kind else {
+                continue;
+            };
+            let mut changed = false;
+            if let Some(found) = &mut found {
+                changed = machine.meet_helpers(&found.remove(pid).unwrap_or_default());
+            }
+            if machine.follow_helpers(proc, scans) || changed {
+                machine.changed = scans;
+                dirty |= machine.rebuild(*pid);
+            }
+        }
+        self.dirty |= dirty;
+    }
+
+    /// Who works for whom: by the process of the VM, number, inode and evidence of each.
+    fn helpers(&self) -> BTreeMap<i32, Vec<(i32, u64, Evidence)>> {
         let mut scopes: BTreeMap<&str, i32> = BTreeMap::new();
         let mut shared = BTreeSet::new();
         for (pid, known) in &self.known {
@@ -292,16 +435,7 @@ impl Scanner {
                 found.entry(vm).or_default().push(helper);
             }
         }
-        let scans = self.scans;
-        for (pid, known) in &mut self.known {
-            if let Kind::Vm(machine) = &mut known.kind {
-                let helpers = found.remove(pid).unwrap_or_default();
-                if machine.follow_helpers(proc, &helpers) {
-                    machine.changed = scans;
-                    machine.rebuild(*pid);
-                }
-            }
-        }
+        found
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -335,78 +469,109 @@ impl Scanner {
     }
 }
 
+impl Known {
+    /// True if nothing that others see tells them apart: neither is a VM, and both work for the same.
+    fn looks_like(&self, other: &Known) -> bool {
+        let kinds = match (&self.kind, &other.kind) {
+            (
+                Kind::Plain { hidden, scope, .. },
+                Kind::Plain {
+                    hidden: h,
+                    scope: s,
+                    ..
+                },
+            ) => hidden == h && scope == s,
+            _ => false,
+        };
+        kinds && self.inode == other.inode && self.ppid == other.ppid
+    }
+}
+
 impl Machine {
-    /// Brings a VM up to date.
+    /// Brings a VM up to date; gives true if others see it differently now.
     ///
     /// # Errors
     /// The process has ended.
-    fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, scans: u64) -> io::Result<()> {
-        let task = proc.dir(&format!("{pid}/task"))?;
+    fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, when: When) -> io::Result<bool> {
         let first = self.first_thread(pid);
-        let changed = threads::follow(&task, &mut self.threads)?;
-        if self.threads.len() <= 1 && has_ended(proc, pid) {
+        let task = Short::of(format_args!("{pid}/task"));
+        let changed = self.threads.follow(proc, &task, when.list)?;
+        if self.threads.seen.len() <= 1 && has_ended(proc, pid) {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
+        let turn = when.scans + u64::from(pid.unsigned_abs());
         if changed {
             // Its first thread is another: so is the process.
             if self.first_thread(pid) != first {
                 return Err(io::Error::from(io::ErrorKind::NotFound));
             }
-            self.changed = scans;
+            self.changed = when.scans;
+            // A vCPU may have come.
+            self.told = false;
         } else if !self.uncertain
-            || (scans - self.changed >= YOUNG && !scans.is_multiple_of(LOOK_AGAIN))
+            || (when.scans - self.changed >= YOUNG && !turn.is_multiple_of(LOOK_AGAIN))
         {
-            return Ok(());
+            return Ok(false);
         }
         let process = proc.dir(&pid.to_string())?;
         // A vCPU that was added has a file too.
         if self.files.is_some() {
             self.files = files::of(&process).ok().or(self.files.take());
         }
-        self.settle(&process, debugfs, pid, false);
-        Ok(())
+        Ok(self.settle(&process, debugfs, pid, false))
     }
 
     /// Inode and start of the thread that has the number of the process.
     fn first_thread(&self, pid: i32) -> Option<(u64, u64)> {
-        let first = self.threads.iter().find(|t| t.facts.tid == pid)?;
+        let first = self.threads.seen.iter().find(|t| t.facts.tid == pid)?;
         Some((first.inode, first.facts.start))
     }
 
-    /// Gives every thread its role.
-    fn settle(&mut self, process: &Dir, debugfs: &Table, pid: i32, just_read: bool) {
+    /// Gives every thread its role; gives true if others see the VM differently now.
+    fn settle(&mut self, process: &Dir, debugfs: &Table, pid: i32, just_read: bool) -> bool {
         let vcpus = debugfs.vcpus(pid);
-        for seen in &mut self.threads {
+        for seen in &mut self.threads.seen {
             seen.facts.debugfs = vcpus.get(&seen.facts.tid).copied();
         }
         let none = BTreeMap::new();
         let fds = self.files.as_ref().map_or(&none, |f| &f.vcpus);
         let libvirt = self.cgroup.ends_with("/emulator");
-        threads::look_closer(process, &mut self.threads, fds, libvirt, just_read);
-        self.rebuild(pid);
+        threads::look_closer(process, &mut self.threads.seen, fds, libvirt, just_read);
+        self.rebuild(pid)
     }
 
-    /// Lists the threads of the helpers; true if anything changed.
-    fn follow_helpers(&mut self, proc: &Dir, now: &[(i32, u64, Evidence)]) -> bool {
+    /// Forgets helpers that are no more, and meets new ones; true if anything changed.
+    fn meet_helpers(&mut self, now: &[(i32, u64, Evidence)]) -> bool {
         let before = self.helpers.len();
         self.helpers
             .retain(|pid, h| now.iter().any(|n| (n.0, n.1) == (*pid, h.inode)));
         let mut changed = self.helpers.len() != before;
         for (pid, inode, evidence) in now {
-            let helper = self.helpers.entry(*pid).or_insert_with(|| Helper {
-                inode: *inode,
-                evidence: *evidence,
-                threads: Vec::new(),
+            self.helpers.entry(*pid).or_insert_with(|| {
+                changed = true;
+                Helper {
+                    inode: *inode,
+                    evidence: *evidence,
+                    threads: Threads::default(),
+                }
             });
-            let task = proc.dir(&format!("{pid}/task"));
-            changed |=
-                task.is_ok_and(|t| threads::follow(&t, &mut helper.threads).unwrap_or(false));
         }
         changed
     }
 
-    /// Makes the description others see.
-    fn rebuild(&mut self, pid: i32) {
+    /// Brings the threads of the helpers up to date; true if anything changed.
+    fn follow_helpers(&mut self, proc: &Dir, scans: u64) -> bool {
+        let mut changed = false;
+        for (pid, helper) in &mut self.helpers {
+            let task = Short::of(format_args!("{pid}/task"));
+            let list = (scans + u64::from(pid.unsigned_abs())).is_multiple_of(LIST_AGAIN);
+            changed |= helper.threads.follow(proc, &task, list).unwrap_or(false);
+        }
+        changed
+    }
+
+    /// Makes the description others see; true if it is another than before.
+    fn rebuild(&mut self, pid: i32) -> bool {
         let files = self.files.as_ref();
         let held = files.map(|f| f.vcpus.values().copied().collect::<BTreeSet<u32>>());
         let whole = Whole {
@@ -414,11 +579,10 @@ impl Machine {
             // Of a VM that does not use KVM nothing is known by its files.
             vcpus: held.filter(|_| self.proof == Proof::Kvm),
         };
-        let facts: Vec<Facts> = self.threads.iter().map(|t| t.facts.clone()).collect();
+        let facts: Vec<Facts> = self.threads.seen.iter().map(|t| t.facts.clone()).collect();
         let roles = roles::assign(&whole, &facts);
         self.uncertain = whole.vcpus.as_ref().is_some_and(|indexes| {
-            let sure =
-                |r: &&(Role, Evidence)| matches!(r.0, Role::Vcpu(_)) && r.1 <= Evidence::KvmRun;
+            let sure = |r: &&(Role, Evidence)| matches!(r.0, Role::Vcpu(_)) && r.1 <= Evidence::Qmp;
             roles.iter().filter(sure).count() < indexes.len()
         }) || whole.vcpus.as_ref().is_none_or(BTreeSet::is_empty);
         let mut all: Vec<Thread> = facts
@@ -427,7 +591,7 @@ impl Machine {
             .map(|(f, (role, evidence))| thread(pid, f, role, evidence))
             .collect();
         for (pid, helper) in &self.helpers {
-            for seen in &helper.threads {
+            for seen in &helper.threads.seen {
                 let role = match helper.evidence {
                     Evidence::KernelThread if seen.facts.comm.starts_with(b"vhost-") => Role::Vhost,
                     Evidence::KernelThread => Role::Other,
@@ -442,14 +606,19 @@ impl Machine {
             .filter(|t| matches!(t.role, Role::Vcpu(_)))
             .count();
         let vcpus = whole.vcpus.map_or(known, |held| held.len().max(known));
-        let base = (*self.vm).clone();
-        self.vm = Arc::new(Vm {
+        let vm = Vm {
             vcpus: u32::try_from(vcpus).unwrap_or(u32::MAX),
             threads: all,
             cgroup: procfile::printable(self.cgroup.as_bytes()),
             name: self.identity.name.clone(),
-            ..base
-        });
+            manager_id: self.vm.manager_id.clone(),
+            ..*self.vm
+        };
+        let changed = *self.vm != vm;
+        if changed {
+            self.vm = Arc::new(vm);
+        }
+        changed
     }
 }
 
@@ -480,6 +649,17 @@ fn thread(pid: i32, facts: &Facts, role: Role, evidence: Evidence) -> Thread {
         role,
         evidence,
     }
+}
+
+/// A minute ago, in clock ticks since boot.
+fn old() -> u64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut t) };
+    u64::try_from(t.tv_sec).unwrap_or(0).saturating_sub(60) * 100
 }
 
 /// True if a process is gone, or only waits for its parent to take note.

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod model;
 pub mod name;
 pub mod procfile;
+pub mod qmp;
 pub mod record;
 pub mod roles;
 pub mod root;

@@ -49,6 +49,8 @@ pub enum Evidence {
     Debugfs,
     /// It was seen in `ioctl(KVM_RUN)` on the file descriptor of this vCPU.
     KvmRun,
+    /// QEMU's monitor says so (`query-cpus-fast`).
+    Qmp,
     /// The kernel's own flag for a thread that it made (`PF_KTHREAD`, `PF_USER_WORKER`, `PF_IO_WORKER`).
     KernelThread,
     /// The kernel charged it time in guest mode, so it is a vCPU; which one, says its cgroup, its name or its age.
@@ -73,6 +75,7 @@ impl Evidence {
         match self {
             Evidence::Debugfs => "KVM says so in debugfs",
             Evidence::KvmRun => "seen in KVM_RUN on the vCPU's file",
+            Evidence::Qmp => "QEMU's monitor says so",
             Evidence::KernelThread => "made by the kernel",
             Evidence::GuestTime => "charged with guest time",
             Evidence::Cgroup => "libvirt's cgroup",

@@ -23,6 +23,8 @@ pub struct Facts {
     pub debugfs: Option<u32>,
     /// It was seen in `KVM_RUN` on the file of this vCPU.
     pub kvm_run: Option<u32>,
+    /// QEMU's monitor says it is this vCPU.
+    pub qmp: Option<u32>,
     /// Last part of its own cgroup, where libvirt made one per role.
     pub cgroup: Option<String>,
 }
@@ -60,6 +62,9 @@ fn first_guess(whole: &Whole, t: &Facts) -> (Role, Evidence) {
     }
     if let Some(index) = t.kvm_run {
         return (Role::Vcpu(index), Evidence::KvmRun);
+    }
+    if let Some(index) = t.qmp {
+        return (Role::Vcpu(index), Evidence::Qmp);
     }
     let cgroup = t.cgroup.as_deref().and_then(libvirt_role);
     let exists = |index: &u32| whole.vcpus.as_ref().is_none_or(|v| v.contains(index));
@@ -360,15 +365,16 @@ mod tests {
         #[test]
         fn every_vcpu_has_at_most_one_thread(
             raw in proptest::collection::vec(
-                (0i32..40, 0u64..5, 0usize..8, 0u64..4, any::<bool>(), proptest::option::of(0u32..4), proptest::option::of(0u32..4)),
+                (0i32..40, 0u64..5, 0usize..8, 0u64..4, any::<bool>(), proptest::option::of(0u32..4),
+                 (proptest::option::of(0u32..4), proptest::option::of(0u32..4))),
                 0..20,
             ),
             seen in proptest::option::of(0u32..5),
         ) {
             let names = ["CPU 0/KVM", "CPU 1/KVM", "vcpu2", "x", "vhost-10", "IO a", "iou-wrk-3", ""];
             let flags = [0, PF_USER_WORKER, PF_IO_WORKER, PF_VCPU];
-            let threads: Vec<Facts> = raw.into_iter().map(|(tid, start, name, flag, guest, debugfs, kvm_run)| Facts {
-                tid, start, comm: names[name].into(), flags: flags[flag as usize], guest, debugfs, kvm_run, cgroup: None,
+            let threads: Vec<Facts> = raw.into_iter().map(|(tid, start, name, flag, guest, debugfs, (kvm_run, qmp))| Facts {
+                tid, start, comm: names[name].into(), flags: flags[flag as usize], guest, debugfs, kvm_run, qmp, cgroup: None,
             }).collect();
             let whole = Whole { pid: 10, vcpus: seen.map(|n| (0..n).collect()) };
             let roles = assign(&whole, &threads);

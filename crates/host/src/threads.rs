@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The threads of one process, followed from scan to scan.
-use crate::dir::Dir;
+use crate::dir::{Dir, Short};
 use crate::procfile::{self, PF_IO_WORKER, PF_USER_WORKER, PF_VCPU, main_cgroup, number};
 use crate::roles::Facts;
 use std::collections::BTreeMap;
@@ -13,11 +13,38 @@ pub struct Seen {
     pub facts: Facts,
 }
 
+/// The threads of a process.
+#[derive(Debug, Default)]
+pub struct Threads {
+    /// By number.
+    pub seen: Vec<Seen>,
+    /// Of the folder `task` before it was listed last ([`Dir::links`]).
+    links: u64,
+}
+
+impl Threads {
+    /// Brings the list up to date by the folder `task`, which is `path` below `at`; gives true if anything changed. Unless
+    /// `list` asks for it, nothing is listed as long as there are as many threads as before.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn follow(&mut self, at: &Dir, path: &str, list: bool) -> io::Result<bool> {
+        let links = at.links(path)?;
+        // 1: this file system does not count.
+        if !list && links > 2 && links == self.links {
+            return Ok(false);
+        }
+        let changed = follow(&at.dir(path)?, &mut self.seen)?;
+        self.links = links;
+        Ok(changed)
+    }
+}
+
 /// Brings the list of a process's threads up to date, by its folder `task`; gives true if any came, went, or is another now.
 ///
 /// # Errors
 /// The process has ended.
-pub fn follow(task: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
+fn follow(task: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
     let mut now = Vec::with_capacity(seen.len());
     task.list(|name, inode| {
         if let Some(tid) = number(name).and_then(|n| i32::try_from(n).ok()) {
@@ -29,11 +56,12 @@ pub fn follow(task: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
     if now.len() == seen.len() && seen.iter().zip(&now).all(|(s, n)| same(s, n)) {
         return Ok(false);
     }
+    let mut buf = [0; 4096];
     let mut old: BTreeMap<i32, Seen> = seen.drain(..).map(|s| (s.facts.tid, s)).collect();
     for (tid, inode) in now {
         if let Some(known) = old.remove(&tid).filter(|s| s.inode == inode) {
             seen.push(known);
-        } else if let Some(facts) = first_look(task, tid) {
+        } else if let Some(facts) = first_look(task, tid, &mut buf) {
             seen.push(Seen { inode, facts });
         }
     }
@@ -41,9 +69,9 @@ pub fn follow(task: &Dir, seen: &mut Vec<Seen>) -> io::Result<bool> {
 }
 
 /// What a thread's `stat` says.
-fn first_look(task: &Dir, tid: i32) -> Option<Facts> {
-    let mut buf = [0; 4096];
-    let text = task.read_record(&format!("{tid}/stat"), &mut buf).ok()?;
+fn first_look(task: &Dir, tid: i32, buf: &mut [u8; 4096]) -> Option<Facts> {
+    let path = Short::of(format_args!("{tid}/stat"));
+    let text = task.read_record(&path, buf).ok()?;
     let stat = procfile::stat(text)?;
     Some(Facts {
         tid,
@@ -65,13 +93,19 @@ pub fn look_closer(
     just_read: bool,
 ) {
     let mut buf = [0; 4096];
+    let Ok(task) = process.dir("task") else {
+        return;
+    };
+    // Threads are made in the order of their numbers, vCPUs early: what comes behind the last one need not be asked.
+    let known = seen.iter().filter(|s| s.facts.kvm_run.is_some()).count();
+    let mut missing = vcpu_fds.len().saturating_sub(known);
     for Seen { facts, .. } in seen {
         if facts.debugfs.is_some() || facts.flags & (PF_IO_WORKER | PF_USER_WORKER) != 0 {
             continue;
         }
         let tid = facts.tid;
         if !just_read
-            && let Ok(text) = process.read_record(&format!("task/{tid}/stat"), &mut buf)
+            && let Ok(text) = task.read_record(&Short::of(format_args!("{tid}/stat")), &mut buf)
             && let Some(stat) = procfile::stat(text)
             && stat.start == facts.start
         {
@@ -81,15 +115,16 @@ pub fn look_closer(
             }
         }
         if facts.kvm_run.is_none()
-            && !vcpu_fds.is_empty()
-            && let Ok(text) = process.read_record(&format!("task/{tid}/syscall"), &mut buf)
+            && missing > 0
+            && let Ok(text) = task.read_record(&Short::of(format_args!("{tid}/syscall")), &mut buf)
         {
             let fd = procfile::kvm_run_fd(text);
             facts.kvm_run = fd.and_then(|fd| vcpu_fds.get(&fd).copied());
+            missing -= usize::from(facts.kvm_run.is_some());
         }
         if cgroups
             && facts.kvm_run.is_none()
-            && let Ok(text) = process.read_record(&format!("task/{tid}/cgroup"), &mut buf)
+            && let Ok(text) = task.read_record(&Short::of(format_args!("{tid}/cgroup")), &mut buf)
         {
             facts.cgroup = main_cgroup(text).rsplit('/').next().map(String::from);
         }

@@ -4,6 +4,7 @@
 use crate::class::Bursts;
 use crate::classes::VmId;
 use crate::model::{Snapshot, TaskId};
+use crate::procfile::Counters;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -92,6 +93,12 @@ pub trait Tracer {
     /// # Errors
     /// The kernel refuses.
     fn read(&mut self) -> io::Result<BTreeMap<VmId, Waits>>;
+
+    /// Tells the counters that /proc would tell, and the voluntary context switches, of every thread it watches.
+    ///
+    /// # Errors
+    /// The kernel refuses, or it cannot.
+    fn counters(&mut self, each: &mut dyn FnMut(&TaskId, Counters, u64)) -> io::Result<()>;
 
     /// Bursts of a thread, as of the last [`Tracer::read`].
     fn bursts(&self, thread: &TaskId) -> Option<Bursts>;

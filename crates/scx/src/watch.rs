@@ -4,7 +4,10 @@ use crate::ScxError;
 use crate::load::rejected;
 use crate::log::Capture;
 use crate::prepare::{list, map_error, map_names, open};
-use libbpf_rs::{Link, MapCore, MapFlags, Object};
+use crate::shared::Shared;
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
+use std::io::Read;
+use std::os::fd::AsFd;
 
 /// Elements read with one system call.
 const BATCH: u32 = 4096;
@@ -14,7 +17,8 @@ pub type Element = (Vec<u8>, Vec<u8>);
 
 /// Tracing programs that run; dropping it detaches them.
 pub struct Watcher {
-    links: Vec<Link>,
+    /// By program.
+    links: Vec<(String, Link)>,
     object: Object,
 }
 
@@ -30,7 +34,8 @@ impl Watcher {
             .map_err(|e| rejected(&e, &capture))?;
         let mut links = Vec::new();
         for program in object.progs_mut() {
-            links.push(program.attach().map_err(|e| rejected(&e, &capture))?);
+            let link = program.attach().map_err(|e| rejected(&e, &capture))?;
+            links.push((program.name().to_string_lossy().into_owned(), link));
         }
         Ok(Watcher { links, object })
     }
@@ -38,6 +43,35 @@ impl Watcher {
     /// No program runs from now on; the maps stay.
     pub fn detach(&mut self) {
         self.links.clear();
+    }
+
+    /// Runs an iterator (a program of a section `iter/...`) once; gives all that it wrote. Linux 5.8.
+    ///
+    /// # Errors
+    /// No such program, or the kernel refuses.
+    pub fn iterate(&self, program: &str, out: &mut Vec<u8>) -> Result<(), ScxError> {
+        let failed = |reason: String| ScxError::Run {
+            name: program.to_string(),
+            reason,
+        };
+        let link = self.links.iter().find(|(name, _)| name == program);
+        let (_, link) = link.ok_or_else(|| failed("it is not attached".into()))?;
+        out.clear();
+        let mut iter = Iter::new(link).map_err(|e| failed(e.to_string()))?;
+        iter.read_to_end(out).map_err(|e| failed(e.to_string()))?;
+        Ok(())
+    }
+
+    /// Shares the memory of an array map (one of `BPF_F_MMAPABLE`) with this process: to read it takes no system call.
+    /// Linux 5.5.
+    ///
+    /// # Errors
+    /// No such map, one of another kind, or the kernel refuses.
+    pub fn share(&self, map: &str) -> Result<Shared, ScxError> {
+        let m = self.map(map)?;
+        let words = (m.value_size() as usize).div_ceil(8);
+        Shared::new(m.as_fd(), words, m.max_entries() as usize)
+            .map_err(|e| map_error(map, &libbpf_rs::Error::from(e)))
     }
 
     /// Writes one element of a map.
@@ -83,6 +117,10 @@ impl Watcher {
     /// No such map, or the kernel refuses.
     pub fn all(&self, map: &str) -> Result<Vec<Element>, ScxError> {
         let m = self.map(map)?;
+        // Many with one system call, Linux 5.6.
+        if let Ok(found) = m.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY) {
+            return Ok(found.collect());
+        }
         let found = m.keys().filter_map(|key| {
             // Removed meanwhile: nothing to tell.
             let value = m.lookup(&key, MapFlags::ANY).ok().flatten()?;

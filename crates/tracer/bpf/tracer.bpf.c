@@ -80,6 +80,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* read without a system call */
 	__uint(max_entries, MAX_THREADS);
 	__type(key, u32);
 	__type(value, struct traced);
@@ -87,6 +88,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, MAX_VMS);
 	__type(key, u32);
 	__type(value, struct guest);
@@ -264,6 +266,40 @@ SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
 	woken(p);
+	return 0;
+}
+
+/* What /proc would tell of a thread, in one reading of all. As in crates/tracer/src/lib.rs. */
+struct told {
+	u32 pid;
+	u32 tid;
+	u64 start; /* nanoseconds since boot */
+	u64 run;
+	u64 wait;
+	u64 stays;
+	u64 wakeups;
+};
+
+SEC("iter/task")
+int tell(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct told t = {};
+	u32 tid;
+
+	if (!p)
+		return 0;
+	tid = p->pid;
+	if (!bpf_map_lookup_elem(&members, &tid))
+		return 0;
+	t.pid = p->tgid;
+	t.tid = tid;
+	t.start = p->start_boottime;
+	t.run = p->se.sum_exec_runtime;
+	t.wait = p->sched_info.run_delay;
+	t.stays = p->sched_info.pcount;
+	t.wakeups = p->nvcsw;
+	bpf_seq_write(ctx->meta->seq, &t, sizeof(t));
 	return 0;
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Watches by BPF how long the threads of VMs wait for a CPU, for whom, and how long they run before they sleep: the
 //! [`berth_host::trace::Tracer`] of a kernel with BTF, for root. `bpf/tracer.bpf.c` keeps the sums, this reads them.
-use berth_host::class::{Bursts, OCTAVES};
+use berth_host::class::Bursts;
 use berth_host::classes::VmId;
 use berth_host::model::{Role, Snapshot, TaskId};
+use berth_host::procfile::Counters;
 use berth_host::trace::{BUCKETS, Cause, Tracer, Waits};
-use berth_scx::{ScxError, Watcher};
+use berth_scx::{ScxError, Shared, Watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::Ordering;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracer.bpf.o"));
 // As in the object.
@@ -15,9 +17,14 @@ const MAX_THREADS: u32 = 32_768;
 const MAX_VMS: u32 = 4096;
 const HOST: u32 = 0xffff_fffe;
 const IDLE: u32 = 0xffff_fffd;
-/// `struct traced`: since, burst, state, unused, bursts.
-const THREAD_BYTES: usize = 8 + 8 + 8 + 8 * OCTAVES;
-const VM_BYTES: usize = 8 * BUCKETS + 8;
+/// Word of `struct traced` at which `bursts` begins: since, burst, state with a gap.
+const THREAD_BURSTS: usize = 3;
+/// Word of `struct guest` that is `worst`, behind the buckets.
+const VM_WORST: usize = BUCKETS;
+/// `struct told`.
+const TOLD_BYTES: usize = 48;
+/// Nanoseconds of a clock tick as /proc counts them (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
 
 /// Numbers that are given out and come back.
 #[derive(Debug)]
@@ -51,6 +58,12 @@ impl Numbers {
 /// The tracer at work; dropping it ends it.
 pub struct BpfTracer {
     watcher: Watcher,
+    /// `struct traced` of each thread, by slot.
+    traced: Shared,
+    /// `struct guest` of each VM, by number.
+    guests: Shared,
+    /// What the iterator wrote, to be used again.
+    told: Vec<u8>,
     slots: Numbers,
     numbers: Numbers,
     /// Place in `threads`, and the VM, of each thread.
@@ -69,8 +82,12 @@ impl BpfTracer {
     /// # Errors
     /// No right to load BPF programs (root, or CAP_BPF and CAP_PERFMON), a kernel without BTF.
     pub fn start() -> Result<BpfTracer, ScxError> {
+        let watcher = Watcher::load(OBJECT)?;
         Ok(BpfTracer {
-            watcher: Watcher::load(OBJECT)?,
+            traced: watcher.share("threads")?,
+            guests: watcher.share("vms")?,
+            told: Vec::new(),
+            watcher,
             slots: Numbers::new(MAX_THREADS),
             numbers: Numbers::new(MAX_VMS),
             threads: BTreeMap::new(),
@@ -133,8 +150,7 @@ impl BpfTracer {
                     let Some(number) = self.numbers.take() else {
                         continue;
                     };
-                    self.watcher
-                        .set("vms", &number.to_ne_bytes(), &[0; VM_BYTES])?;
+                    self.guests.clear(number as usize);
                     self.vms.insert(id, number);
                     number
                 }
@@ -146,8 +162,7 @@ impl BpfTracer {
                 let Some(slot) = self.slots.take() else {
                     continue;
                 };
-                self.watcher
-                    .set("threads", &slot.to_ne_bytes(), &[0; THREAD_BYTES])?;
+                self.traced.clear(slot as usize);
                 let vcpu = u32::from(matches!(thread.role, Role::Vcpu(_)));
                 let member = [slot, number, vcpu].map(u32::to_ne_bytes).concat();
                 self.watcher
@@ -159,35 +174,26 @@ impl BpfTracer {
     }
 
     fn sums(&mut self) -> Result<BTreeMap<VmId, Waits>, ScxError> {
-        let threads = self.watcher.first("threads", self.slots.next as usize)?;
         for (id, (slot, _)) in &self.threads {
-            let Some(bytes) = threads.get(*slot as usize) else {
-                continue;
-            };
+            let words = self.traced.element(*slot as usize);
             let mut bursts = Bursts::default();
-            for (i, ns) in bursts.ns.iter_mut().enumerate() {
-                *ns = word(bytes, 24 + 8 * i);
+            let from = words.iter().skip(THREAD_BURSTS);
+            for (ns, word) in bursts.ns.iter_mut().zip(from) {
+                *ns = word.load(Ordering::Relaxed);
             }
             self.bursts.insert(*id, bursts);
         }
-        let vms = self.watcher.first("vms", self.numbers.next as usize)?;
         let names: BTreeMap<u32, VmId> = self.vms.iter().map(|(id, n)| (*n, *id)).collect();
         let mut out: BTreeMap<VmId, Waits> = BTreeMap::new();
         for (number, id) in &names {
-            let Some(bytes) = vms.get(*number as usize) else {
-                continue;
-            };
+            let words = self.guests.element(*number as usize);
             let mut waits = Waits::default();
-            for (i, n) in waits.wakeups.iter_mut().enumerate() {
-                *n = word(bytes, 8 * i);
+            for (n, word) in waits.wakeups.iter_mut().zip(words) {
+                *n = word.load(Ordering::Relaxed);
             }
-            waits.worst_ns = word(bytes, 8 * BUCKETS);
-            if waits.worst_ns > 0 {
-                // The next reading tells the worst since this one. A wait in between may be lost, sums are not.
-                let mut rest = bytes.clone();
-                rest.truncate(VM_BYTES);
-                rest[8 * BUCKETS..].fill(0);
-                self.watcher.set("vms", &number.to_ne_bytes(), &rest)?;
+            // The next reading tells the worst since this one. A wait in between may be lost, sums are not.
+            if let Some(worst) = words.get(VM_WORST) {
+                waits.worst_ns = worst.swap(0, Ordering::Relaxed);
             }
             out.insert(*id, waits);
         }
@@ -216,6 +222,26 @@ impl Tracer for BpfTracer {
 
     fn read(&mut self) -> io::Result<BTreeMap<VmId, Waits>> {
         self.sums().map_err(io_error)
+    }
+
+    fn counters(&mut self, each: &mut dyn FnMut(&TaskId, Counters, u64)) -> io::Result<()> {
+        self.watcher
+            .iterate("tell", &mut self.told)
+            .map_err(io_error)?;
+        for record in self.told.chunks_exact(TOLD_BYTES) {
+            let (pid, tid) = pair(record);
+            let numbers = (i32::try_from(pid), i32::try_from(tid));
+            if let (Ok(pid), Ok(tid)) = numbers {
+                let start = word(record, 8) / TICK_NS;
+                let counters = Counters {
+                    run_ns: word(record, 16),
+                    wait_ns: word(record, 24),
+                    stays: word(record, 32),
+                };
+                each(&TaskId { pid, tid, start }, counters, word(record, 40));
+            }
+        }
+        Ok(())
     }
 
     fn bursts(&self, thread: &TaskId) -> Option<Bursts> {

@@ -106,6 +106,7 @@ fn who_waits_for_whom_and_how_long_bursts_are() {
     tracer.follow(&snapshot).unwrap();
     std::thread::sleep(Duration::from_millis(1500));
     let waits = tracer.read().unwrap();
+    counters_are_those_of_proc(&mut tracer, &vms);
     stop.store(true, Ordering::Relaxed);
     hog.join().unwrap();
     let rounds = sleeper.join().unwrap();
@@ -135,4 +136,34 @@ fn who_waits_for_whom_and_how_long_bursts_are() {
     // The threads have ended: their numbers mean nobody, and places are given out again.
     tracer.follow(&Snapshot::default()).unwrap();
     assert!(tracer.read().unwrap().is_empty());
+}
+
+/// The threads belong to this process, not to the VMs made up for them: number and start tell them.
+fn counters_are_those_of_proc(tracer: &mut BpfTracer, vms: &[Arc<Vm>]) {
+    let mut told = Vec::new();
+    tracer
+        .counters(&mut |id, counters, wakeups| told.push((*id, counters, wakeups)))
+        .unwrap();
+    assert_eq!(told.len(), vms.len(), "{told:?}");
+    for vm in vms {
+        let id = vm.threads[0].id;
+        let (_, early, woken) = told
+            .iter()
+            .find(|(t, ..)| (t.tid, t.start) == (id.tid, id.start))
+            .unwrap();
+        assert_eq!(i64::from(told[0].0.pid), i64::from(std::process::id()));
+        let file =
+            |name: &str| std::fs::read(format!("/proc/self/task/{}/{name}", id.tid)).unwrap();
+        let late = berth_host::procfile::schedstat(&file("schedstat")).unwrap();
+        let (switches, _) = berth_host::procfile::switches(&file("status")).unwrap();
+        assert!(early.run_ns > 0 && early.run_ns <= late.run_ns);
+        assert!(early.wait_ns > 0 && early.wait_ns <= late.wait_ns);
+        assert!(early.stays > 0 && early.stays <= late.stays);
+        // A second between the two readings at most, and 500 rounds a second.
+        assert!(
+            *woken <= switches && switches - woken < 500,
+            "{woken} {switches}"
+        );
+        assert!(late.run_ns - early.run_ns < 1_000_000_000);
+    }
 }

@@ -103,7 +103,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
     if vms.is_empty() {
         lines.push("  No virtual machine is running.".into());
         lines.extend(view.notes.iter().flat_map(|n| fold(n, style)));
-        lines.extend(screen.live.then(|| keys(screen)));
+        lines.extend(screen.live.then(|| cut(&keys(screen), style.width)));
         return fitted(lines, screen);
     }
     let head = HEADS.iter().enumerate().map(|(i, h)| {
@@ -154,7 +154,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
         })
         .collect();
     let below = match screen.live {
-        true => vec![String::new(), keys(screen)],
+        true => vec![String::new(), cut(&keys(screen), style.width)],
         false => footnotes(view, style),
     };
     // What does not fit is left out of the table's end, never its head; the chosen line stays in sight.

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What watching costs on this kernel's own /proc: `cargo run --release -p berth-tracer --example real_cost [VMS]`.
+//!
+//! Starts so many processes (500 if nothing is said) that each hold a VM of this machine's KVM with 4 vCPUs, and have 8
+//! threads that sleep; then watches them as `berth top` does, by /proc and by BPF. Without `/dev/kvm` nothing is measured.
+use berth_host::discover::Scanner;
+use berth_host::model::Snapshot;
+use berth_host::root::Root;
+use berth_host::trace::Tracer;
+use berth_host::view::{Bounds, Watcher};
+use berth_tracer::BpfTracer;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+const VCPUS: usize = 4;
+/// The first thread, the vCPUs, three others.
+const THREADS: usize = 8;
+const TIMES: u32 = 20;
+const KVM_CREATE_VM: libc::c_ulong = 0xae01;
+const KVM_CREATE_VCPU: libc::c_ulong = 0xae41;
+
+/// CPU time of this process, in milliseconds.
+fn cpu() -> f64 {
+    let mut t = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut t) };
+    t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
+}
+
+fn make(of: &impl AsRawFd, what: libc::c_ulong, argument: libc::c_ulong) -> io::Result<OwnedFd> {
+    // SAFETY: both requests take a number and give a file.
+    let fd = unsafe { libc::ioctl(of.as_raw_fd(), what, argument) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The VM's process: sleeps until its standard input is closed.
+fn vm() -> io::Result<()> {
+    let vm = make(
+        &File::options().read(true).write(true).open("/dev/kvm")?,
+        KVM_CREATE_VM,
+        0,
+    )?;
+    let vcpus: Vec<OwnedFd> = (0..VCPUS)
+        .map(|i| make(&vm, KVM_CREATE_VCPU, i as libc::c_ulong))
+        .collect::<io::Result<_>>()?;
+    for i in 1..THREADS {
+        let name = match i {
+            1..=VCPUS => format!("CPU {}/KVM", i - 1),
+            _ => format!("worker{i}"),
+        };
+        std::thread::Builder::new()
+            .name(name)
+            .stack_size(32 << 10)
+            .spawn(std::thread::park)?;
+    }
+    println!("ready");
+    io::stdin().read_to_end(&mut Vec::new())?;
+    drop(vcpus);
+    Ok(())
+}
+
+struct Vms(Vec<Child>);
+
+impl Drop for Vms {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(vms: usize) -> io::Result<Vms> {
+    let program = std::env::current_exe()?;
+    let mut all = Vms(Vec::new());
+    for i in 0..vms {
+        let child = Command::new(&program)
+            .arg("vm")
+            .arg(format!("--name=v{i}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        all.0.push(child);
+    }
+    for child in &mut all.0 {
+        let mut said = [0; 6];
+        if let Some(out) = &mut child.stdout {
+            out.read_exact(&mut said)?;
+        }
+    }
+    Ok(all)
+}
+
+/// Mean CPU time of a call, in milliseconds, of several after two that warm up.
+fn mean(times: u32, mut f: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    f()?;
+    f()?;
+    let before = cpu();
+    for _ in 0..times {
+        f()?;
+    }
+    Ok((cpu() - before) / f64::from(times))
+}
+
+/// What reading these counters takes at least: files that are open, read one after the other.
+fn bare(snapshot: &Snapshot) -> io::Result<f64> {
+    let proc = Root::live().proc()?;
+    let mut files = Vec::new();
+    for id in snapshot
+        .vms
+        .iter()
+        .flat_map(|vm| vm.threads.iter().map(|t| t.id))
+    {
+        files.push(proc.record(&format!("{}/task/{}/schedstat", id.pid, id.tid))?);
+    }
+    let mut buf = [0; 64];
+    mean(5, || {
+        for file in &files {
+            file.read(&mut buf)?;
+        }
+        Ok(())
+    })
+}
+
+fn main() -> io::Result<()> {
+    let first = std::env::args().nth(1);
+    if first.as_deref() == Some("vm") {
+        return vm();
+    }
+    let vms = first.and_then(|n| n.parse().ok()).unwrap_or(500);
+    if let Err(e) = File::options().read(true).write(true).open("/dev/kvm") {
+        println!("/dev/kvm: {e}; nothing is measured.");
+        return Ok(());
+    }
+    let files = berth_host::dir::files_allowed();
+    let _running = start(vms)?;
+    let root = Root::live();
+    let before = cpu();
+    let mut scanner = Scanner::new(root.clone());
+    let snapshot = scanner.scan()?;
+    let from_nothing = cpu() - before;
+    let threads: usize = snapshot.vms.iter().map(|vm| vm.threads.len()).sum();
+    println!(
+        "{} VMs, {threads} threads on this kernel's /proc; mean CPU time in ms:",
+        snapshot.vms.len()
+    );
+    println!("  first scan, all from nothing        {from_nothing:8.2}");
+    // Past the scans in which new processes are looked at every time.
+    for _ in 0..25 {
+        scanner.scan()?;
+    }
+    let again = mean(TIMES, || scanner.scan().map(drop))?;
+    println!("  scan of a host that is known        {again:8.2}");
+    let least = bare(&snapshot)?;
+    println!("  a bare loop over open schedstats    {least:8.2}");
+    let mut light = Watcher::new(root.clone());
+    light.bound(Bounds::light(files));
+    for _ in 0..25 {
+        light.refresh()?;
+    }
+    let mut read = 0;
+    let by_proc = mean(TIMES, || {
+        read = light.refresh()?.read;
+        Ok(())
+    })?;
+    println!("  a refresh of top by /proc           {by_proc:8.2}   {read} threads read");
+    drop(light);
+    let mut tracer = match BpfTracer::start() {
+        Ok(tracer) => tracer,
+        Err(e) => {
+            println!("  by BPF: {e}");
+            return Ok(());
+        }
+    };
+    tracer.follow(&snapshot)?;
+    let asked = mean(TIMES, || tracer.counters(&mut |_, _, _| {}))?;
+    let sums = mean(TIMES, || tracer.read().map(drop))?;
+    println!(
+        "  counters of all by BPF              {asked:8.2}   {:.2} times the bare loop",
+        asked / least
+    );
+    println!("  who waited for whom by BPF          {sums:8.2}");
+    let mut traced = Watcher::new(root);
+    traced.bound(Bounds::light(files));
+    traced.set_tracer(Box::new(tracer));
+    for _ in 0..25 {
+        traced.refresh()?;
+    }
+    let by_bpf = mean(TIMES, || {
+        read = traced.refresh()?.read;
+        Ok(())
+    })?;
+    println!("  a refresh of top by BPF             {by_bpf:8.2}   {read} threads read");
+    Ok(())
+}

@@ -17,6 +17,7 @@ const COLOURS: usize = 64;
 #[derive(Debug)]
 pub struct Arena {
     first: Block,
+    start: usize,
     at: usize,
     end: usize,
     /// What did not fit.
@@ -34,10 +35,18 @@ impl Arena {
         };
         Some(Arena {
             first: Block::zeroed(start + bytes)?,
+            start,
             at: start,
             end: start + bytes,
             more: Vec::new(),
         })
+    }
+
+    /// Its beginning, and how much of it there is in one piece.
+    pub fn front(&self) -> (*const u8, usize) {
+        let start = self.start;
+        // SAFETY: inside the block.
+        (unsafe { self.first.base().add(start) }, self.end - start)
     }
 
     /// `bytes` of zeros at a multiple of `align`, a power of two up to a cache line.

@@ -165,6 +165,8 @@ impl Regions for Instance {
 
 const OPS: usize = Op::ALL.len();
 const NO_FUNC: u16 = u16::MAX;
+/// An arena of so many bytes is asked for as a whole.
+const SMALL: usize = 1024;
 
 /// See the module's words. What every call reads comes first, in as few cache lines as it takes.
 #[repr(C, align(64))]
@@ -180,8 +182,8 @@ pub struct Instance {
     /// What `Inst::map` points to.
     map_table: *mut Map,
     maps: Vec<UnsafeCell<MapSlot>>,
-    /// What all of these lie in; last, so that it outlives them.
-    _arena: Arena,
+    /// What all of these lie in; after them, so that it outlives them.
+    arena: Arena,
     state: UnsafeCell<State>,
     nr_cpus: u32,
 }
@@ -307,7 +309,7 @@ impl Instance {
             mode: config.mode,
             budget: config.budget_insns,
             nr_cpus: config.nr_cpus,
-            _arena: arena,
+            arena,
         });
         Ok(instance)
     }
@@ -657,9 +659,23 @@ impl Instance {
         }
     }
 
+    /// Is it so small that [`Instance::near`] tells of all of it, whatever the task?
+    #[inline]
+    pub fn is_small(&self) -> bool {
+        self.arena.front().1 <= SMALL
+    }
+
+    /// Bytes of the part that most calls touch, from the start.
+    pub const HEAD: usize = std::mem::offset_of!(Instance, state);
+
     /// Tells `to` where this instance keeps what most callbacks about a task touch (address and length in bytes), for a
     /// hint to the processor. Reads only what does not depend on the task.
     pub fn near(&self, index: u32, mut to: impl FnMut(*const u8, usize)) {
+        // Sections, maps, and what they hold of the first tasks.
+        let (front, bytes) = self.arena.front();
+        if bytes <= SMALL {
+            return to(front, bytes);
+        }
         for base in self.sections.iter().filter_map(SectionData::place) {
             to(base, 64);
         }

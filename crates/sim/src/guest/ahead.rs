@@ -11,6 +11,7 @@ use crate::scx::Handle;
 use crate::scx::dsq::DsqIx;
 use crate::scx::kernel::{Kernel, Source};
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, TaskId};
+use berth_policy::instance::Instance;
 
 /// Worlds of fewer machines fit into the caches.
 const MANY: usize = 100;
@@ -79,7 +80,7 @@ impl Handle {
         }
         if self.id != HOST {
             if let Some(i) = self.policy.instance() {
-                ask(i, size_of_val(i));
+                ask(i, Instance::HEAD);
             }
             // Its own queues are the last ones.
             if let Some(q) = self.dsqs.queues.last() {
@@ -124,7 +125,10 @@ impl Handle {
             && let Some(task) = q.ordered().near_front(0)
         {
             self.ask_task(task);
-            self.ask_policy(task);
+            // What is small has been asked for with the running task's.
+            if self.policy.instance().is_some_and(|i| !i.is_small()) {
+                self.ask_policy(task);
+            }
         }
     }
 

@@ -11,64 +11,81 @@ impl MaskId {
     pub const ALL: MaskId = MaskId(0);
 }
 
-/// A set of CPUs; the words never move, so policies may hold pointers to them.
+/// A set of CPUs. Policies may hold pointers to its words, so one that they can reach is not moved any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuMask {
-    words: Box<[u64]>,
+    words: Words,
+}
+
+/// One word, which is enough for most machines, lies in the mask itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Words {
+    One(u64),
+    Many(Box<[u64]>),
 }
 
 impl CpuMask {
     /// The empty set on a machine of this many CPUs.
     pub fn new(nr_cpus: u32) -> Self {
         CpuMask {
-            words: vec![0; nr_cpus.div_ceil(64).max(1) as usize].into(),
+            words: match nr_cpus.div_ceil(64) {
+                0 | 1 => Words::One(0),
+                n => Words::Many(vec![0; n as usize].into()),
+            },
         }
     }
 
     #[inline]
     pub fn words(&self) -> &[u64] {
-        &self.words
+        match &self.words {
+            Words::One(word) => std::slice::from_ref(word),
+            Words::Many(words) => words,
+        }
     }
 
+    #[inline]
     pub fn words_mut(&mut self) -> &mut [u64] {
-        &mut self.words
+        match &mut self.words {
+            Words::One(word) => std::slice::from_mut(word),
+            Words::Many(words) => words,
+        }
     }
 
     #[inline]
     pub fn has(&self, cpu: u32) -> bool {
-        self.words[cpu as usize / 64] >> (cpu % 64) & 1 != 0
+        self.words()[cpu as usize / 64] >> (cpu % 64) & 1 != 0
     }
 
     #[inline]
     pub fn set(&mut self, cpu: u32) {
-        self.words[cpu as usize / 64] |= 1 << (cpu % 64);
+        self.words_mut()[cpu as usize / 64] |= 1 << (cpu % 64);
     }
 
     #[inline]
     pub fn clear(&mut self, cpu: u32) {
-        self.words[cpu as usize / 64] &= !(1 << (cpu % 64));
+        self.words_mut()[cpu as usize / 64] &= !(1 << (cpu % 64));
     }
 
     pub fn clear_all(&mut self) {
-        self.words.fill(0);
+        self.words_mut().fill(0);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|w| *w == 0)
+        self.words().iter().all(|w| *w == 0)
     }
 
     pub fn count(&self) -> u32 {
-        self.words.iter().map(|w| w.count_ones()).sum()
+        self.words().iter().map(|w| w.count_ones()).sum()
     }
 
     pub fn first(&self) -> Option<u32> {
-        let i = self.words.iter().position(|w| *w != 0)?;
-        Some(i as u32 * 64 + self.words[i].trailing_zeros())
+        let i = self.words().iter().position(|w| *w != 0)?;
+        Some(i as u32 * 64 + self.words()[i].trailing_zeros())
     }
 
     /// CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(i, w)| {
+        self.words().iter().enumerate().flat_map(|(i, w)| {
             let mut rest = *w;
             std::iter::from_fn(move || {
                 let bit = rest.checked_ilog2().map(|_| rest.trailing_zeros())?;
@@ -79,28 +96,28 @@ impl CpuMask {
     }
 
     pub fn is_subset_of(&self, other: &[u64]) -> bool {
-        self.words.iter().zip(other).all(|(a, b)| a & !b == 0)
+        self.words().iter().zip(other).all(|(a, b)| a & !b == 0)
     }
 
     pub fn intersects(&self, other: &[u64]) -> bool {
-        self.words.iter().zip(other).any(|(a, b)| a & b != 0)
+        self.words().iter().zip(other).any(|(a, b)| a & b != 0)
     }
 
     pub fn insert_all(&mut self, other: &CpuMask) {
-        for (a, b) in self.words.iter_mut().zip(&other.words) {
+        for (a, b) in self.words_mut().iter_mut().zip(other.words()) {
             *a |= b;
         }
     }
 
     pub fn remove_all(&mut self, other: &CpuMask) {
-        for (a, b) in self.words.iter_mut().zip(&other.words) {
+        for (a, b) in self.words_mut().iter_mut().zip(other.words()) {
             *a &= !b;
         }
     }
 
     /// As the kernel's type. Only the machine's own number of bits exists.
     pub fn as_kernel(&self) -> *const Cpumask {
-        self.words.as_ptr().cast()
+        self.words().as_ptr().cast()
     }
 }
 
@@ -156,7 +173,9 @@ pub fn next_in_all(a: &[u64], sets: [&[u64]; 3], from: u32) -> Option<u32> {
 /// The masks of one machine, by number. Entry 0 is every CPU.
 #[derive(Debug)]
 pub struct MaskTable {
-    masks: Vec<CpuMask>,
+    /// Boxed: they never move.
+    #[allow(clippy::vec_box)]
+    masks: Vec<Box<CpuMask>>,
     counts: Vec<u32>,
 }
 
@@ -165,7 +184,7 @@ impl MaskTable {
         let mut all = CpuMask::new(nr_cpus);
         (0..nr_cpus).for_each(|c| all.set(c));
         MaskTable {
-            masks: vec![all],
+            masks: vec![Box::new(all)],
             counts: vec![nr_cpus],
         }
     }
@@ -180,11 +199,11 @@ impl MaskTable {
         if mask.is_empty() {
             return MaskId::ALL;
         }
-        if let Some(i) = self.masks.iter().position(|m| *m == mask) {
+        if let Some(i) = self.masks.iter().position(|m| **m == mask) {
             return MaskId(i as u32);
         }
         self.counts.push(mask.count());
-        self.masks.push(mask);
+        self.masks.push(Box::new(mask));
         MaskId(self.masks.len() as u32 - 1)
     }
 

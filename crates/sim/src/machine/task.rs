@@ -142,6 +142,7 @@ impl TaskTable {
     /// Room for this many tasks in one piece (more are added in further pieces).
     pub fn new(expected: usize) -> Self {
         let mut table = TaskTable::default();
+        table.chunks.reserve_exact(1);
         table.ptrs.reserve_exact(expected.max(4));
         table.hot.reserve_exact(expected.max(4));
         table.grow(expected.max(4));

@@ -100,7 +100,8 @@ impl DsqTable {
             dense: Vec::new(),
             sparse: BTreeMap::new(),
             free: Vec::new(),
-            views: Vec::new(),
+            // Most policies make one queue.
+            views: Vec::with_capacity(2),
         };
         let views = table.more_views((2 * nr_cpus + nr_nodes) as usize);
         // Most policies have one more.

@@ -4,27 +4,31 @@
 //! A sorted list cut into chunks of less than `CHUNK` entries, with a directory of the chunks' first
 //! entries: insert and remove touch one chunk (a few cache lines) whatever the length, walking is in
 //! order both ways, and a position is an entry's own key, so it survives every change of the queue.
-//! Keys lie apart from what they belong to.
+//! Keys lie apart from what they belong to. A few entries lie in the queue itself, which is all that most queues of
+//! most guests ever hold; the first time there are more, all move into chunks, for good.
 //! Nothing is allocated once the queue has had its largest size.
 
 /// A chunk that has grown to this many entries is cut in two.
 const CHUNK: usize = 64;
 /// Places in a chunk: the front moves on as entries are taken, and returns to the beginning now and then.
 const ROOM: usize = 2 * CHUNK;
-/// Places the first chunk begins with: most queues of most guests never hold more.
+/// Places the first chunk begins with.
 const SMALL: usize = 16;
+/// Places in the queue itself: a cache line of keys, another one of tags.
+const FEW: usize = 8;
 
 /// As many keys are counted, not searched.
 const COUNTED: usize = 16;
 
 /// Entries in order, in `start..end`.
 #[derive(Debug)]
-struct Chunk {
-    keys: Box<[u64]>,
-    /// `seq << 32 | task` of each key.
-    tags: Box<[u64]>,
+#[repr(C)]
+struct Chunk<W = Box<[u64]>> {
     start: usize,
     end: usize,
+    keys: W,
+    /// `seq << 32 | task` of each key.
+    tags: W,
 }
 
 /// 1 if key `a` comes before key `b`: the sign of their difference.
@@ -33,49 +37,52 @@ fn earlier(a: u64, b: u64) -> u64 {
     a.wrapping_sub(b) >> 63
 }
 
-impl Chunk {
-    fn with_room(room: usize) -> Self {
-        Chunk {
-            keys: vec![0; room].into(),
-            tags: vec![0; room].into(),
-            start: 0,
-            end: 0,
-        }
-    }
-
-    /// The back is reached: entries move to the front, of larger arrays if these are not full-sized.
-    #[cold]
-    fn make_room(&mut self) {
-        let live = self.start..self.end;
-        let room = self.keys.len();
-        if room < ROOM && self.len() > room / 2 {
-            let mut larger = Chunk::with_room(2 * room);
-            larger.keys[..live.len()].copy_from_slice(&self.keys[live.clone()]);
-            larger.tags[..live.len()].copy_from_slice(&self.tags[live.clone()]);
-            (self.keys, self.tags) = (larger.keys, larger.tags);
-        } else {
-            self.keys.copy_within(live.clone(), 0);
-            self.tags.copy_within(live.clone(), 0);
-        }
-        (self.start, self.end) = (0, live.len());
-    }
-
+impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
     #[inline]
     fn len(&self) -> usize {
         self.end - self.start
     }
 
+    #[inline]
+    fn room(&self) -> usize {
+        self.keys.as_ref().len()
+    }
+
     /// The entry at this place of the arrays.
     #[inline]
     fn entry(&self, place: usize) -> Entry {
-        Entry::new(self.keys[place], self.tags[place])
+        Entry::new(self.keys.as_ref()[place], self.tags.as_ref()[place])
+    }
+
+    /// Entries in order.
+    fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
+        (self.start..self.end).map(|place| self.entry(place))
+    }
+
+    /// The entry this many places after the first one.
+    #[inline]
+    fn nth(&self, n: usize) -> Option<Entry> {
+        let place = self.start + n;
+        (place < self.end).then(|| self.entry(place))
+    }
+
+    #[inline]
+    fn last(&self) -> Option<Entry> {
+        (self.start < self.end).then(|| self.entry(self.end - 1))
+    }
+
+    /// Place of an entry by its tag, wherever it is.
+    #[inline]
+    fn search(&self, e: &Entry) -> Option<usize> {
+        let tags = self.tags.as_ref();
+        (self.start..self.end).find(|place| tags[*place] == e.tag())
     }
 
     /// Place after all keys that come before `vtime`: they are halved without a jump until they are few, and then
     /// counted, which takes no jump a processor could mispredict either, and compiles to vector instructions.
     #[inline]
     fn after_all_before(&self, vtime: u64) -> usize {
-        let mut live = &self.keys[self.start..self.end];
+        let mut live = &self.keys.as_ref()[self.start..self.end];
         let mut place = self.start;
         while live.len() > COUNTED {
             let half = live.len() / 2;
@@ -95,18 +102,36 @@ impl Chunk {
         place
     }
 
-    /// Puts in an entry younger than all others.
+    /// The entry after this one, and the one before it, as far as they are here.
+    fn after(&self, e: &Entry) -> Option<Entry> {
+        let place = self.place_of(e);
+        let here = place < self.end && self.entry(place) == *e;
+        self.nth(place + usize::from(here) - self.start)
+    }
+
+    fn before(&self, e: &Entry) -> Option<Entry> {
+        let place = self.place_of(e);
+        (place > self.start).then(|| self.entry(place - 1))
+    }
+
+    /// Entries move to the front of the arrays.
+    fn move_up(&mut self) {
+        let live = self.start..self.end;
+        (self.start, self.end) = (0, live.len());
+        self.keys.as_mut().copy_within(live.clone(), 0);
+        self.tags.as_mut().copy_within(live, 0);
+    }
+
+    /// Puts in an entry younger than all others; there is a place at the end.
     #[inline]
-    fn insert(&mut self, e: Entry) {
-        if self.end == self.keys.len() {
-            self.make_room();
-        }
+    fn put(&mut self, e: Entry) {
         // After its equals.
         let place = self.after_all_before(e.vtime.wrapping_add(1));
-        self.keys.copy_within(place..self.end, place + 1);
-        self.tags.copy_within(place..self.end, place + 1);
-        self.keys[place] = e.vtime;
-        self.tags[place] = e.tag();
+        let live = place..self.end;
+        self.keys.as_mut().copy_within(live.clone(), place + 1);
+        self.tags.as_mut().copy_within(live, place + 1);
+        self.keys.as_mut()[place] = e.vtime;
+        self.tags.as_mut()[place] = e.tag();
         self.end += 1;
     }
 
@@ -115,10 +140,46 @@ impl Chunk {
         if place == self.start {
             self.start += 1;
         } else {
-            self.keys.copy_within(place + 1..self.end, place);
-            self.tags.copy_within(place + 1..self.end, place);
+            self.keys.as_mut().copy_within(place + 1..self.end, place);
+            self.tags.as_mut().copy_within(place + 1..self.end, place);
             self.end -= 1;
         }
+    }
+}
+
+impl Chunk {
+    fn with_room(room: usize) -> Self {
+        Chunk {
+            keys: vec![0; room].into(),
+            tags: vec![0; room].into(),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// The back is reached: entries move to the front, of larger arrays if these are not full-sized.
+    #[cold]
+    fn make_room(&mut self) {
+        let live = self.start..self.end;
+        let room = self.room();
+        if room < ROOM && self.len() > room / 2 {
+            let mut larger = Chunk::with_room(2 * room);
+            larger.keys[..live.len()].copy_from_slice(&self.keys[live.clone()]);
+            larger.tags[..live.len()].copy_from_slice(&self.tags[live.clone()]);
+            (larger.start, larger.end) = (0, live.len());
+            *self = larger;
+        } else {
+            self.move_up();
+        }
+    }
+
+    /// Puts in an entry younger than all others.
+    #[inline]
+    fn insert(&mut self, e: Entry) {
+        if self.end == self.room() {
+            self.make_room();
+        }
+        self.put(e);
     }
 
     /// Moves the upper half into another chunk, whatever was there.
@@ -166,9 +227,137 @@ impl Entry {
 }
 
 /// See the module's comment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[repr(C)]
 pub struct Ordered {
-    /// In order. Only the first chunk may be empty, and only if it is alone.
+    /// All entries, once there have been more than a few.
+    many: Option<Box<Chunks>>,
+    few: Chunk<[u64; FEW]>,
+}
+
+impl Default for Ordered {
+    fn default() -> Self {
+        Ordered::empty()
+    }
+}
+
+impl Ordered {
+    pub const fn empty() -> Ordered {
+        Ordered {
+            many: None,
+            few: Chunk {
+                start: 0,
+                end: 0,
+                keys: [0; FEW],
+                tags: [0; FEW],
+            },
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.many.as_ref().map_or(self.few.len(), |many| many.len)
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Task that comes `n` places after the first one, if it is in the first chunk.
+    #[inline]
+    pub fn near_front(&self, n: usize) -> Option<u32> {
+        let entry = match &self.many {
+            None => self.few.nth(n),
+            Some(many) => many.chunks[0].nth(n),
+        };
+        entry.map(|e| e.task)
+    }
+
+    /// Tells `to` where the first entries are (address and length in bytes), unless they are in the queue itself.
+    #[inline]
+    pub fn ask_front(&self, to: impl Fn(*const u64, usize)) {
+        if let Some(chunk) = self.many.as_ref().map(|many| &many.chunks[0]) {
+            to(chunk.keys.as_ptr().wrapping_add(chunk.start), 64);
+            to(chunk.tags.as_ptr().wrapping_add(chunk.start), 64);
+        }
+    }
+
+    /// Puts in an entry whose sequence number follows all others'.
+    #[inline]
+    pub fn insert(&mut self, e: Entry) {
+        if let Some(many) = &mut self.many {
+            return many.insert(e);
+        }
+        if self.few.end == FEW {
+            if self.few.len() == FEW {
+                return self.grow(e);
+            }
+            self.few.move_up();
+        }
+        self.few.put(e);
+    }
+
+    /// The first entry that has no place here.
+    #[cold]
+    fn grow(&mut self, e: Entry) {
+        let mut many = Box::new(Chunks::new());
+        self.few.entries().for_each(|e| many.insert(e));
+        many.insert(e);
+        self.many = Some(many);
+    }
+
+    /// Take an entry out; `false` if it is not here.
+    #[inline]
+    pub fn remove(&mut self, e: &Entry) -> bool {
+        if let Some(many) = &mut self.many {
+            return many.remove(e);
+        }
+        let Some(place) = self.few.search(e) else {
+            return false;
+        };
+        self.few.remove(place);
+        if self.few.len() == 0 {
+            (self.few.start, self.few.end) = (0, 0);
+        }
+        true
+    }
+
+    #[inline]
+    pub fn first(&self) -> Option<Entry> {
+        match &self.many {
+            None => self.few.nth(0),
+            Some(many) => many.chunks[0].nth(0),
+        }
+    }
+
+    pub fn last(&self) -> Option<Entry> {
+        match &self.many {
+            None => self.few.last(),
+            Some(many) => many.chunks.last()?.last(),
+        }
+    }
+
+    /// The entry after this one (which need not be in the queue any more).
+    pub fn after(&self, e: &Entry) -> Option<Entry> {
+        match &self.many {
+            None => self.few.after(e),
+            Some(many) => many.after(e),
+        }
+    }
+
+    /// The entry before this one (which need not be in the queue any more).
+    pub fn before(&self, e: &Entry) -> Option<Entry> {
+        match &self.many {
+            None => self.few.before(e),
+            Some(many) => many.before(e),
+        }
+    }
+}
+
+/// Many entries: chunks and their directory.
+#[derive(Debug)]
+struct Chunks {
+    /// In order; there is at least one. Only the first one may be empty, and only if it is alone.
     chunks: Vec<Chunk>,
     /// First entry of each chunk; of the first chunk nobody asks, and it is not kept up to date.
     firsts: Vec<Entry>,
@@ -176,39 +365,13 @@ pub struct Ordered {
     len: usize,
 }
 
-impl Ordered {
-    pub const fn empty() -> Ordered {
-        Ordered {
-            chunks: Vec::new(),
-            firsts: Vec::new(),
+impl Chunks {
+    fn new() -> Chunks {
+        Chunks {
+            chunks: vec![Chunk::with_room(SMALL)],
+            firsts: vec![Entry::new(0, 0)],
             spare: Vec::new(),
             len: 0,
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Task that comes `n` places after the first one, if it is in the first chunk.
-    #[inline]
-    pub fn near_front(&self, n: usize) -> Option<u32> {
-        let chunk = self.chunks.first()?;
-        let place = chunk.start + n;
-        (place < chunk.end).then(|| chunk.tags[place] as u32)
-    }
-
-    /// Tells `to` where the first entries are (address and length in bytes).
-    #[inline]
-    pub fn ask_front(&self, to: impl Fn(*const u64, usize)) {
-        if let Some(chunk) = self.chunks.first() {
-            to(chunk.keys.as_ptr().wrapping_add(chunk.start), 64);
-            to(chunk.tags.as_ptr().wrapping_add(chunk.start), 64);
         }
     }
 
@@ -221,16 +384,8 @@ impl Ordered {
         self.firsts[1..].partition_point(|f| !e.before(f))
     }
 
-    /// Puts in an entry whose sequence number follows all others'.
     #[inline]
-    pub fn insert(&mut self, e: Entry) {
-        if self.chunks.is_empty() {
-            // Most never have another one.
-            self.chunks.reserve_exact(1);
-            self.firsts.reserve_exact(1);
-            self.chunks.push(Chunk::with_room(SMALL));
-            self.firsts.push(e);
-        }
+    fn insert(&mut self, e: Entry) {
         let c = self.chunk_of(&e);
         let chunk = &mut self.chunks[c];
         chunk.insert(e);
@@ -252,9 +407,8 @@ impl Ordered {
         self.chunks.insert(c + 1, upper);
     }
 
-    /// Take an entry out; `false` if it is not here.
     #[inline]
-    pub fn remove(&mut self, e: &Entry) -> bool {
+    fn remove(&mut self, e: &Entry) -> bool {
         if self.len == 0 {
             return false;
         }
@@ -306,59 +460,22 @@ impl Ordered {
         if place < self.chunks[c].end && self.chunks[c].tags[place] == e.tag() {
             return Some((c, place));
         }
-        self.chunks.iter().enumerate().find_map(|(c, chunk)| {
-            let place = (chunk.start..chunk.end).find(|i| chunk.tags[*i] == e.tag())?;
-            Some((c, place))
-        })
-    }
-
-    #[inline]
-    pub fn first(&self) -> Option<Entry> {
-        if self.len == 0 {
-            return None;
-        }
-        let chunk = &self.chunks[0];
-        Some(chunk.entry(chunk.start))
-    }
-
-    pub fn last(&self) -> Option<Entry> {
-        if self.len == 0 {
-            return None;
-        }
-        self.chunks.last().map(|c| c.entry(c.end - 1))
-    }
-
-    /// The entry after this one (which need not be in the queue any more).
-    pub fn after(&self, e: &Entry) -> Option<Entry> {
-        if self.len == 0 {
-            return None;
-        }
-        let c = self.chunk_of(e);
-        let chunk = &self.chunks[c];
-        let mut place = chunk.place_of(e);
-        if place < chunk.end && chunk.entry(place) == *e {
-            place += 1;
-        }
-        if place < chunk.end {
-            return Some(chunk.entry(place));
-        }
-        self.chunks.get(c + 1).map(|n| n.entry(n.start))
-    }
-
-    /// The entry before this one (which need not be in the queue any more).
-    pub fn before(&self, e: &Entry) -> Option<Entry> {
-        if self.len == 0 {
-            return None;
-        }
-        let c = self.chunk_of(e);
-        let chunk = &self.chunks[c];
-        let place = chunk.place_of(e);
-        if place > chunk.start {
-            return Some(chunk.entry(place - 1));
-        }
         self.chunks
-            .get(c.checked_sub(1)?)
-            .map(|p| p.entry(p.end - 1))
+            .iter()
+            .enumerate()
+            .find_map(|(c, chunk)| Some((c, chunk.search(e)?)))
+    }
+
+    fn after(&self, e: &Entry) -> Option<Entry> {
+        let c = self.chunk_of(e);
+        let here = self.chunks[c].after(e);
+        here.or_else(|| self.chunks.get(c + 1)?.nth(0))
+    }
+
+    fn before(&self, e: &Entry) -> Option<Entry> {
+        let c = self.chunk_of(e);
+        let here = self.chunks[c].before(e);
+        here.or_else(|| self.chunks.get(c.checked_sub(1)?)?.last())
     }
 }
 

@@ -10,6 +10,7 @@ use crate::elf::{Elf, Relocation};
 use crate::error::{LoadError, Result};
 use crate::ir::{Func, FuncId, Insn, Operation, Section};
 use crate::map_defs::Definition;
+use crate::needs::Needs;
 use crate::profile::KernelProfile;
 use crate::table::{self, KernelFunc};
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub struct Linker<'a> {
     symbols: Vec<usize>,
     entries: Vec<bool>,
     files: Vec<String>,
+    needs: Needs,
 }
 
 /// A place in the object, for messages.
@@ -72,6 +74,7 @@ impl<'a> Linker<'a> {
             symbols: Vec::new(),
             entries: Vec::new(),
             files: Vec::new(),
+            needs: Needs::default(),
         }
     }
 
@@ -93,15 +96,15 @@ impl<'a> Linker<'a> {
         id
     }
 
-    /// All functions reached from the entries, and the source files they name.
-    pub fn finish(mut self) -> Result<(Vec<Func>, Vec<String>)> {
+    /// All functions reached from the entries, the source files they name, and what they need.
+    pub fn finish(mut self) -> Result<(Vec<Func>, Vec<String>, Needs)> {
         let mut funcs = Vec::new();
         // Decoding finds further functions.
         while funcs.len() < self.symbols.len() {
             funcs.push(self.decode_function(funcs.len())?);
         }
         no_recursion(&funcs)?;
-        Ok((funcs, self.files))
+        Ok((funcs, self.files, self.needs))
     }
 
     fn file(&mut self, name: &str) -> u32 {
@@ -171,6 +174,10 @@ impl<'a> Linker<'a> {
                 line,
             };
             let op = self.operation(section, at, raw, target, info, &here)?;
+            if let Operation::CallKernel { id } = &op {
+                let function = &table::FUNCS[*id as usize];
+                self.needs = self.needs.and(Needs::of_function(function.name));
+            }
             insns.push(Insn { op, file, line });
         }
         if !matches!(
@@ -229,8 +236,11 @@ impl<'a> Linker<'a> {
         if let Ok(i) = info.core.binary_search_by_key(&(at as u32), |c| c.offset) {
             match core_reloc::answer(self.btf, &info.core[i], self.profile) {
                 Answer::Missing(what) => return Ok(Operation::Unresolved { what }),
-                Answer::Value { value, size } => patch(&mut raw, value, size)
-                    .map_err(|e| LoadError::Unsupported(format!("{e} ({})", here.text())))?,
+                Answer::Value { value, size } => {
+                    self.needs = self.needs.and(core_reloc::needs(self.btf, &info.core[i]));
+                    patch(&mut raw, value, size)
+                        .map_err(|e| LoadError::Unsupported(format!("{e} ({})", here.text())))?;
+                }
             }
         }
         decode::decode(&raw, target)

@@ -3,6 +3,7 @@
 use crate::btf::{Btf, CoreRecord, Type, TypeId, essential};
 use crate::kview::{self, Field, StructDesc, Ty};
 use crate::kview_consts;
+use crate::needs::Needs;
 use crate::profile::KernelProfile;
 
 /// Answer to one record.
@@ -49,6 +50,27 @@ pub fn answer(btf: &Btf, record: &CoreRecord, profile: &KernelProfile) -> Answer
         }
         kind::FIELD_OFFSET..=kind::FIELD_RSHIFT => field_question(btf, record, profile),
         other => Answer::Missing(format!("CO-RE record of unknown kind {other}")),
+    }
+}
+
+/// What the answer to `record` lets a policy reach.
+pub fn needs(btf: &Btf, record: &CoreRecord) -> Needs {
+    match record.kind {
+        kind::FIELD_OFFSET => {
+            let Some((path, _)) = path(btf, record) else {
+                return Needs::ALL;
+            };
+            let field = match path.steps.first() {
+                Some(Step::Name(name)) if path.first_index == 0 => Some(name.as_str()),
+                _ => None,
+            };
+            Needs::of_field(&path.root, field)
+        }
+        kind::TYPE_SIZE => {
+            let name = btf.name(btf.resolve(record.ty));
+            Needs::of_field(essential(name), None)
+        }
+        _ => Needs::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! A policy after loading: functions of decoded BPF instructions whose relocations are resolved to
 //! sections, maps, functions and kernel functions. Translator and interpreter both run exactly this.
 use crate::abi::Op;
+use crate::needs::Needs;
 
 pub type FuncId = usize;
 pub type MapId = usize;
@@ -18,6 +19,8 @@ pub struct Program {
     pub syscalls: Vec<(String, FuncId)>,
     /// Source files named by line information.
     pub files: Vec<String>,
+    /// What its code can reach of the kernel's objects.
+    pub needs: Needs,
 }
 
 #[derive(Clone, Debug)]

@@ -32,6 +32,9 @@ pub struct Field {
 pub struct StructDesc {
     pub name: &'static str,
     pub size: u32,
+    /// Bytes that are always there, from its start: the rest only where a policy can reach it
+    /// ([`crate::needs::Needs`]).
+    pub front: u32,
     pub fields: &'static [Field],
 }
 
@@ -62,7 +65,10 @@ impl<T: Described, const N: usize> Described for [T; N] {
 }
 
 macro_rules! kview {
-    ($( $(#[$m:meta])* $kname:literal => $rname:ident { $( $(#[$fm:meta])* $f:ident : $t:ty ),* $(,)? } )*) => {
+    ($(
+        $(#[$m:meta])* $kname:literal => $rname:ident { $( $(#[$fm:meta])* $f:ident : $t:ty ),* $(,)? }
+        $( then $rest:ident { $( $g:ident : $u:ty ),* $(,)? } )?
+    )*) => {
         $(
             $(#[$m])*
             #[repr(C)]
@@ -78,17 +84,37 @@ macro_rules! kview {
                     unsafe { std::mem::zeroed() }
                 }
             }
+            $(
+                #[doc = concat!("What follows [`", stringify!($rname), "`] where a policy can reach it.")]
+                #[repr(C)]
+                pub struct $rest { $( pub $g: $u ),* }
+                impl Default for $rest {
+                    fn default() -> Self {
+                        // SAFETY: as above.
+                        unsafe { std::mem::zeroed() }
+                    }
+                }
+            )?
         )*
         /// All structures of the view.
         pub static STRUCTS: &[StructDesc] = &[$(StructDesc {
             name: $kname,
-            size: std::mem::size_of::<$rname>() as u32,
-            fields: &[$(Field {
-                name: field_name(stringify!($f)),
-                offset: std::mem::offset_of!($rname, $f) as u32,
-                size: std::mem::size_of::<$t>() as u32,
-                ty: <$t as Described>::TY,
-            }),*],
+            size: (std::mem::size_of::<$rname>() $( + std::mem::size_of::<$rest>() )?) as u32,
+            front: std::mem::size_of::<$rname>() as u32,
+            fields: &[
+                $(Field {
+                    name: field_name(stringify!($f)),
+                    offset: std::mem::offset_of!($rname, $f) as u32,
+                    size: std::mem::size_of::<$t>() as u32,
+                    ty: <$t as Described>::TY,
+                },)*
+                $($(Field {
+                    name: stringify!($g),
+                    offset: (std::mem::size_of::<$rname>() + std::mem::offset_of!($rest, $g)) as u32,
+                    size: std::mem::size_of::<$u>() as u32,
+                    ty: <$u as Described>::TY,
+                },)*)?
+            ],
         }),*];
     };
 }
@@ -136,10 +162,10 @@ kview! {
     "task_group" => TaskGroup { css: CgroupSubsysState, idle: i32 }
     "signal_struct" => SignalStruct { nr_threads: i32, oom_score_adj: i16 }
     /// The order of the fields (and of those of `scx` and `se`) is the simulator's: what wake-ups and switches
-    /// touch is in the first three cache lines. Policies find fields by relocation.
+    /// touch is in the first three cache lines, and the rest is there only where the policy has a relocation for
+    /// one of its fields. Policies find fields by relocation.
     #[repr(align(64))]
     "task_struct" => TaskStruct {
-        utime: u64, nvcsw: u64, nivcsw: u64,
         thread_info: ThreadInfo,
         __state: u32, flags: u32,
         on_cpu: i32, on_rq: i32, wake_cpu: i32, nr_cpus_allowed: i32,
@@ -149,17 +175,18 @@ kview! {
         scx: SchedExtEntity,
         se: SchedEntity,
         migration_disabled: u16,
-        recent_used_cpu: i32,
-        prio: i32, static_prio: i32, normal_prio: i32, policy: u32,
-        exit_state: i32,
-        pid: i32, tgid: i32,
+        static_prio: i32, policy: u32, pid: i32,
+        comm: [u8; 16],
+    }
+    then TaskRest {
+        utime: u64, nvcsw: u64, nivcsw: u64,
+        prio: i32, normal_prio: i32, tgid: i32, recent_used_cpu: i32, exit_state: i32,
         sched_task_group: *mut TaskGroup,
         mm: *mut MmStruct,
         real_parent: *mut TaskStruct, parent: *mut TaskStruct, group_leader: *mut TaskStruct,
         signal: *mut SignalStruct,
         cgroups: *mut CssSet,
         stime: u64, start_time: u64, start_boottime: u64,
-        comm: [u8; 16],
     }
     "rq" => Rq { curr: *mut TaskStruct, idle: *mut TaskStruct, nr_running: u32, cpu: i32, clock: u64, clock_task: u64 }
 
@@ -180,6 +207,8 @@ kview! {
         SCX_EV_BYPASS_DURATION: i64, SCX_EV_BYPASS_DISPATCH: i64, SCX_EV_BYPASS_ACTIVATE: i64,
     }
 }
+
+const _: () = assert!(size_of::<TaskStruct>() == 192 && size_of::<TaskRest>() == 128);
 
 /// Look a structure up by its kernel name.
 pub fn find(name: &str) -> Option<&'static StructDesc> {

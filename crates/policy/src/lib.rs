@@ -39,6 +39,7 @@ mod kview_consts;
 mod map_defs;
 pub mod maps;
 pub mod native;
+pub mod needs;
 pub mod object;
 mod ops_vars;
 pub mod params;

@@ -65,7 +65,7 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         .into_iter()
         .map(|(name, symbol)| Ok((name, linker.entry(symbol)?)))
         .collect::<Result<Vec<_>>>()?;
-    let (funcs, files) = linker.finish()?;
+    let (funcs, files, needs) = linker.finish()?;
     Ok(Program {
         funcs,
         maps: maps.into_iter().map(|m| m.def).collect(),
@@ -73,6 +73,7 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         structs,
         syscalls,
         files,
+        needs,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::error::{LoadError, Result};
 use crate::interp::Prepared;
 use crate::ir::{OpsVar, Program};
 use crate::native::NativeTable;
+use crate::needs::Needs;
 use crate::params::Param;
 use crate::presets::Preset;
 use crate::profile::KernelProfile;
@@ -140,6 +141,11 @@ impl Policy {
 
     pub fn program(&self) -> &Program {
         &self.inner.program
+    }
+
+    /// What it can reach of the kernel's objects.
+    pub fn needs(&self) -> Needs {
+        self.inner.program.needs
     }
 
     pub fn native(&self) -> &NativeTable {

@@ -17,17 +17,19 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 pub enum SectionData {
     Own(*mut u8, usize),
     Shared(Arc<[u64]>, usize),
-    /// Zeros that only `ops.exit` reaches (its message is 1 KiB and more): made when that is called, or asked for.
-    Late(OnceCell<NonNull<[u64]>>, usize),
+    /// What only `ops.exit` reaches (its message is 1 KiB and more): made when that is called, or asked for, from the
+    /// content, which is one block for all instances.
+    Late(OnceCell<NonNull<u64>>, Arc<[u64]>, u32),
 }
 
 impl Drop for SectionData {
     fn drop(&mut self) {
-        if let SectionData::Late(words, _) = self
+        if let SectionData::Late(words, content, _) = self
             && let Some(words) = words.take()
         {
-            // SAFETY: made from a box in `base`, dropped once.
-            drop(unsafe { Box::from_raw(words.as_ptr()) });
+            let words = std::ptr::slice_from_raw_parts_mut(words.as_ptr(), content.len());
+            // SAFETY: made from a box of this length in `base`, dropped once.
+            drop(unsafe { Box::from_raw(words) });
         }
     }
 }
@@ -38,9 +40,9 @@ impl SectionData {
         match self {
             SectionData::Own(base, _) => *base,
             SectionData::Shared(words, _) => words.as_ptr().cast_mut().cast(),
-            SectionData::Late(words, len) => {
-                let zeros = || vec![0u64; len.div_ceil(8).max(1)].into_boxed_slice();
-                let words = words.get_or_init(|| NonNull::from(Box::leak(zeros())));
+            SectionData::Late(words, content, _) => {
+                let copy = || Box::leak(Box::<[u64]>::from(&content[..]));
+                let words = words.get_or_init(|| NonNull::from(copy()).cast());
                 words.as_ptr().cast()
             }
         }
@@ -49,7 +51,7 @@ impl SectionData {
     /// Where it is, if it is there.
     pub fn place(&self) -> Option<*mut u8> {
         match self {
-            SectionData::Late(words, _) => words.get().map(|words| words.as_ptr().cast()),
+            SectionData::Late(words, ..) => words.get().map(|words| words.as_ptr().cast()),
             _ => Some(self.base()),
         }
     }
@@ -57,9 +59,8 @@ impl SectionData {
     /// Bytes.
     pub fn len(&self) -> usize {
         match self {
-            SectionData::Own(_, len) | SectionData::Shared(_, len) | SectionData::Late(_, len) => {
-                *len
-            }
+            SectionData::Own(_, len) | SectionData::Shared(_, len) => *len,
+            SectionData::Late(_, _, len) => *len as usize,
         }
     }
 }
@@ -91,7 +92,7 @@ pub fn reached(program: &Program, from: impl Fn(Op) -> bool) -> Vec<bool> {
 
 /// Is this section's memory made late?
 pub fn is_late(section: &Section, content: &[u8], for_exit: bool) -> bool {
-    for_exit && !section.readonly && content.iter().all(|b| *b == 0)
+    for_exit && !section.readonly && u32::try_from(content.len()).is_ok()
 }
 
 /// The initial content of all sections of `policy` for an instance.
@@ -151,10 +152,11 @@ pub fn build(policy: &Policy, content: &[Vec<u8>], arena: &mut Arena) -> Option<
     let each = each.zip(policy.for_exit());
     each.map(|((section, bytes), for_exit)| {
         if section.readonly {
-            return Some(shared(bytes));
+            return Some(SectionData::Shared(shared(bytes), bytes.len()));
         }
         if is_late(section, bytes, *for_exit) {
-            return Some(SectionData::Late(OnceCell::new(), bytes.len()));
+            let len = bytes.len() as u32; // as `is_late` has looked
+            return Some(SectionData::Late(OnceCell::new(), shared(bytes), len));
         }
         let base = arena.take(bytes.len().next_multiple_of(8).max(8), 8)?;
         // SAFETY: the piece has so many bytes.
@@ -225,7 +227,8 @@ fn fill_kconfig(
 /// Marks a `__weak` external in [`Var::tags`]: zero if unknown.
 pub const WEAK_TAG: &str = "berth:weak";
 
-fn shared(bytes: &[u8]) -> SectionData {
+/// One block for all who have this content.
+fn shared(bytes: &[u8]) -> Arc<[u64]> {
     let mut words = vec![0u64; bytes.len().div_ceil(8).max(1)];
     for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
         let mut w = [0u8; 8];
@@ -239,10 +242,10 @@ fn shared(bytes: &[u8]) -> SectionData {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(block) = shared.get(&key).and_then(Weak::upgrade) {
-        return SectionData::Shared(block, bytes.len());
+        return block;
     }
     shared.retain(|_, block| block.strong_count() > 0);
     let block: Arc<[u64]> = words.into();
     shared.insert(key, Arc::downgrade(&block));
-    SectionData::Shared(block, bytes.len())
+    block
 }

@@ -20,6 +20,7 @@ use crate::workload::scenario::ScenarioWorkload;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::ir::{Operation, Program, Size, Src};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
+use berth_policy::needs::Needs;
 use berth_policy::policy::Policy;
 use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
@@ -96,6 +97,7 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
         lead_ns: if ticks { lead_ns(seed) } else { 0 },
         uptime_ns: if ticks { uptime_ns(seed) } else { 0 },
         tasks: 64,
+        needs: Needs::ALL,
         seed,
         mutation: opts.mutation,
         hotplug: host.hotplug.clone(),
@@ -130,6 +132,16 @@ fn writes_slices(program: &Program) -> bool {
         .funcs
         .iter()
         .any(|f| f.insns.iter().any(|i| stores(&i.op)))
+}
+
+/// Do the machine's tasks have what the policy can reach?
+fn reaches(k: Handle, policy: &Policy) -> Result<(), SimError> {
+    if k.tasks.needs().cover(policy.needs()) {
+        return Ok(());
+    }
+    let what = "the policy reaches more of the kernel's tasks than this machine has of them: \
+                give `MachineSpec::needs` what `Policy::needs` says";
+    Err(SimError::Setting(what.into()))
 }
 
 /// Make the policy's data for the host and let it take over.
@@ -174,6 +186,7 @@ fn instance(
     vms: &[VmSpec],
     opts: &Options,
 ) -> Result<Loaded, SimError> {
+    reaches(k, policy)?;
     let mut config = InstanceConfig::new(k.topo.nr_cpus());
     config.seed = k.seed;
     config.params = params.clone();
@@ -283,6 +296,7 @@ fn attempt(
     let mut spec = machine_spec(&scenario.host, seed, opts);
     let vms = vm_specs(scenario);
     spec.tasks = workload.host_threads() + 8;
+    spec.needs = policy.needs();
     let mut m = Machine::new(&spec, &vms, workload);
     if opts.record {
         m.record();

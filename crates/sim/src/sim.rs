@@ -134,6 +134,7 @@ impl<W: Workload> Machine<W> {
         k.begin(k.now, cpu);
         self.workload.start(&mut Ctx { k, cpu });
         self.finish(k, cpu);
+        self.world.in_huge_pages();
     }
 
     /// Call into the workload's side from outside, on a CPU, at the present instant (tests' scripts).
@@ -278,14 +279,14 @@ impl<W: Workload> Machine<W> {
     #[cold]
     fn late(&mut self, mut k: Handle, at: Nanos, cpu: CpuId) {
         let due = std::mem::take(&mut k.cpus[cpu as usize].late);
-        for slot in &due {
-            let stale = match k.sources[*slot as usize] {
+        for slot in due.iter() {
+            let stale = match k.sources[slot as usize] {
                 // Woken by something else meanwhile.
                 Source::Task(task) => k.tasks.hot[task as usize].mark & MARK_LATE == 0,
                 _ => false,
             };
             if !stale {
-                self.event(k, at, *slot);
+                self.event(k, at, slot);
             }
         }
         k.begin(at, cpu);

@@ -220,7 +220,7 @@ impl<'p> Parameter<'p> {
                     None
                 }
             }
-            (object, _) => kview::find(object).map(|s| Operand::Object { size: s.size }),
+            (object, _) => kview::find(object).map(|s| Operand::Object { size: s.front }),
         }
     }
 }
@@ -276,7 +276,7 @@ mod tests {
             )]
         );
         assert_eq!(of("bpf_get_smp_processor_id"), []);
-        let task = kview::find("task_struct").expect("known").size;
+        let task = kview::find("task_struct").expect("known").front;
         assert_eq!(of("scx_bpf_kick_cpu"), []);
         assert_eq!(
             of("bpf_task_storage_delete"),

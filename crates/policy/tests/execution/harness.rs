@@ -4,6 +4,7 @@
 use berth_policy::abi::{Inst, KernelFn, NativeFn, Trap};
 use berth_policy::interp::{Arguments, Prepared, Regions};
 use berth_policy::ir::{AluOp, Func, Insn, Operation, Program, Section, Size, Src};
+use berth_policy::needs::Needs;
 
 /// Registers in, registers out.
 pub const CONTEXT: usize = 20;
@@ -132,6 +133,7 @@ pub fn program(funcs: Vec<Func>) -> Program {
         structs: Vec::new(),
         syscalls: Vec::new(),
         files: vec!["test.bpf.c".into()],
+        needs: Needs::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use berth_policy::abi::{Inst, KernelFn};
 use berth_policy::instance::{Instance, KernelVtable};
 use berth_policy::kview::{
     Cgroup, CssSet, KernfsNode, MmStruct, ScxCgroupInitArgs, ScxExitTaskArgs, ScxInitTaskArgs,
-    SignalStruct, TaskGroup, TaskStruct,
+    SignalStruct, TaskGroup, TaskRest, TaskStruct,
 };
 use berth_policy::table::{FUNCS, Home};
 use std::ffi::c_void;
@@ -16,9 +16,17 @@ const TASKS: usize = 6;
 /// One call: name and arguments; addresses of this process are written as 1 (they differ from run to run).
 pub type Call = (&'static str, [u64; 5]);
 
+/// All of a task.
+#[derive(Default)]
+#[repr(C)]
+pub struct Task {
+    front: TaskStruct,
+    rest: TaskRest,
+}
+
 /// Objects at fixed places for the life of the machine.
 pub struct Machine {
-    pub tasks: Box<[TaskStruct]>,
+    pub tasks: Box<[Task]>,
     pub cgroups: Box<[Cgroup]>,
     mask: Box<[u64; 64]>,
     others: Box<Others>,
@@ -41,7 +49,7 @@ struct Others {
 impl Machine {
     pub fn new() -> Box<Machine> {
         let mut m = Box::new(Machine {
-            tasks: (0..TASKS).map(|_| TaskStruct::default()).collect(),
+            tasks: (0..TASKS).map(|_| Task::default()).collect(),
             cgroups: (0..2).map(|_| Cgroup::default()).collect(),
             mask: Box::new([0; 64]),
             others: Box::default(),
@@ -64,11 +72,12 @@ impl Machine {
             c.kn = node;
             c.self_css.cgroup = &raw mut *c;
         }
-        let parent = &raw mut m.tasks[0];
-        for (i, t) in m.tasks.iter_mut().enumerate() {
+        let parent = &raw mut m.tasks[0].front;
+        for (i, task) in m.tasks.iter_mut().enumerate() {
+            let (t, rest) = (&mut task.front, &mut task.rest);
             t.berth_index = i as u32;
             t.pid = 100 + i as i32;
-            t.tgid = 100;
+            rest.tgid = 100;
             t.nr_cpus_allowed = if i == 4 { 1 } else { NR_CPUS as i32 };
             t.flags = if i == 5 { 0x0020_0000 } else { 0 };
             t.cpus_ptr = mask;
@@ -76,11 +85,11 @@ impl Machine {
             t.scx.slice = 20_000_000;
             t.scx.dsq_vtime = 1_000_000 * i as u64;
             t.comm[..4].copy_from_slice(b"task");
-            t.mm = mm;
-            t.signal = signal;
-            t.cgroups = css_set;
-            t.sched_task_group = group;
-            (t.real_parent, t.parent, t.group_leader) = (parent, parent, parent);
+            rest.mm = mm;
+            rest.signal = signal;
+            rest.cgroups = css_set;
+            rest.sched_task_group = group;
+            (rest.real_parent, rest.parent, rest.group_leader) = (parent, parent, parent);
         }
         m
     }

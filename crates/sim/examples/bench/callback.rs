@@ -77,6 +77,7 @@ pub fn measure(many: usize, repeat: usize) -> Fallible<Vec<Cost>> {
 fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallible<Cost> {
     let spec = MachineSpec {
         tasks: TASKS as usize,
+        needs: program.policy.needs(),
         ..MachineSpec::new(Shape::flat(4))
     };
     let machines: Vec<Machine<Hogs>> = (0..instances)

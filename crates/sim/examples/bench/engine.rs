@@ -41,6 +41,7 @@ impl Program {
         let spec = MachineSpec {
             hz: hz.map_or(Hz::Exact, Hz::Ticks),
             tasks: (w.workers + w.hogs) as usize,
+            needs: self.policy.needs(),
             ..MachineSpec::new(Shape::flat(w.cpus))
         };
         let work = Work {

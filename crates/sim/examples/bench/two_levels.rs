@@ -147,6 +147,7 @@ pub fn run(case: &Case) -> Fallible<Ran> {
     let spec = MachineSpec {
         hz: case.hz.map_or(Hz::Exact, Hz::Ticks),
         tasks: (case.vms * VCPUS) as usize,
+        needs: host.needs(),
         ..MachineSpec::new(Shape::flat(case.cpus))
     };
     let vms: Vec<VmSpec> = (0..case.vms)
@@ -169,6 +170,7 @@ pub fn run(case: &Case) -> Fallible<Ran> {
         let inside = MachineSpec {
             hz: spec.hz,
             tasks: tasks as usize,
+            needs: guest.needs(),
             seed: u64::from(vm),
             ..MachineSpec::new(Shape::flat(VCPUS))
         };

@@ -8,6 +8,7 @@
 //!
 //! Four nodes with one parent are a group, which is half a cache line; the parent holds the smallest of their keys.
 //! Group 0 is below the root; the groups below the nodes of group g are 4 g + 1 to 4 g + 4.
+use crate::machine::Dense;
 use crate::workload::api::Nanos;
 
 /// Number of a slot.
@@ -45,7 +46,7 @@ pub struct EventQueue {
     /// The smallest key; empty = `u64::MAX`.
     root: u64,
     /// From the root's down to those of the leaves, which are as many as there is room for slots.
-    groups: Vec<Group>,
+    groups: Dense<Group>,
     /// First group of leaves.
     leaves: usize,
     /// Levels of groups.
@@ -62,7 +63,7 @@ impl EventQueue {
     pub fn new(slots: usize) -> Self {
         let mut q = EventQueue {
             root: u64::MAX,
-            groups: Vec::new(),
+            groups: Dense::default(),
             leaves: 0,
             levels: 0,
             shift: 0,
@@ -83,7 +84,7 @@ impl EventQueue {
             self.leaves = 4 * self.leaves + 1;
         }
         self.root = u64::MAX;
-        self.groups = vec![Group::EMPTY; self.leaves + slots.div_ceil(4)];
+        self.groups = vec![Group::EMPTY; self.leaves + slots.div_ceil(4)].into();
         self.used.resize(slots, false);
         for (slot, time) in times.into_iter().enumerate() {
             self.set(slot as Slot, time);
@@ -145,10 +146,7 @@ impl EventQueue {
     pub fn set(&mut self, slot: Slot, time: Nanos) {
         let key = self.key(slot, time);
         let at = self.leaves + slot as usize / 4;
-        let Some(group) = self.groups.get_mut(at) else {
-            debug_assert!(false, "slot {slot} of {}", self.used.len());
-            return;
-        };
+        let group = &mut self.groups[at];
         if group.0[slot as usize % 4] == key {
             return;
         }
@@ -203,7 +201,10 @@ impl EventQueue {
 
     /// Address and bytes of the tree, the part near its root first.
     pub fn memory(&self) -> (*const u8, usize) {
-        (self.groups.as_ptr().cast(), size_of_val(&self.groups[..]))
+        (
+            self.groups.as_ptr().cast(),
+            size_of_val(self.groups.as_slice()),
+        )
     }
 
     /// The next event: its time and slot. The slot keeps its time until it is set again.

@@ -14,7 +14,7 @@ use crate::workload::api::{CpuId, HOST, MachineId, Nanos, TaskId};
 use berth_policy::instance::Instance;
 
 /// Worlds of fewer machines fit into the caches.
-const MANY: usize = 100;
+pub const MANY: usize = 100;
 /// Candidates of a look.
 const WIDE: usize = 24;
 /// Cache lines of a structure that is not known better.
@@ -96,7 +96,7 @@ impl Handle {
     fn ask_task(self, task: TaskId) {
         if let Some(hot) = self.tasks.hot.get(task as usize) {
             ask(hot, size_of_val(hot));
-            ask(self.tasks.ptr(task), 4 * LINE);
+            ask(self.tasks.ptr(task), self.tasks.stride().min(4 * LINE));
         }
     }
 
@@ -130,6 +130,18 @@ impl Handle {
                 self.ask_policy(task);
             }
         }
+    }
+
+    /// What its next event is.
+    #[inline]
+    fn next_source(self) -> Source {
+        let slot = self.queue.peek().1;
+        // The first slots are the CPUs'.
+        if (slot as usize) < self.cpus.len() {
+            return Source::Cpu(slot);
+        }
+        let source = self.sources.get(slot as usize);
+        source.copied().unwrap_or(Source::Free)
     }
 
     /// vCPU of a thread of the host.
@@ -225,32 +237,37 @@ impl WorldRef {
         }
         for k in machines() {
             ask(k.queue.memory().0, 6 * LINE);
+            ask(
+                k.sources.as_ptr().wrapping_add(k.queue.peek().1 as usize),
+                1,
+            );
         }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 1));
-        let next = |k: &Handle| k.queue.peek().1;
         for k in machines() {
-            match k.sources.get(next(&k) as usize) {
-                Some(Source::Cpu(cpu) | Source::Late(cpu)) => k.ask_cpu(*cpu),
-                Some(Source::Task(task)) => {
-                    let cpu = k.tasks.hot.get(*task as usize).map_or(0, |t| t.cpu);
-                    k.ask_cpu(cpu);
-                }
+            match k.next_source() {
+                Source::Cpu(cpu) | Source::Late(cpu) => k.ask_cpu(cpu),
+                Source::Task(task) => k.ask_task(task),
                 _ => (),
             }
         }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 2));
         for k in machines() {
-            match k.sources.get(next(&k) as usize) {
-                Some(Source::Cpu(cpu) | Source::Late(cpu)) => k.ask_running(*cpu),
-                Some(Source::Task(task)) => {
-                    k.ask_task(*task);
-                    k.ask_policy(*task);
+            match k.next_source() {
+                Source::Cpu(cpu) | Source::Late(cpu) => k.ask_running(cpu),
+                Source::Task(task) => {
+                    let cpu = k.tasks.hot.get(task as usize).map_or(0, |t| t.cpu);
+                    k.ask_cpu(cpu);
                 }
                 _ => (),
             }
         }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 3));
-        machines().for_each(Handle::ask_first);
+        for k in machines() {
+            if let Source::Task(task) = k.next_source() {
+                k.ask_policy(task);
+            }
+            k.ask_first();
+        }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 4));
         ahead.left = (n / 2) as u32;
         self.ahead = ahead;

@@ -7,6 +7,7 @@
 //! step    the loop over the events of all machines, and what one machine's events do to another
 //! scenario  the guests of a scenario file
 //! ahead   memory of what happens next is asked for early
+//! pages   memory of many guests is put into huge pages
 //! spin    spinning tasks, and the exit of a vCPU that spins for long (PLE)
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
 pub mod ahead;
 pub mod cpu;
+mod pages;
 pub mod scenario;
 pub mod spin;
 pub mod step;

@@ -53,13 +53,14 @@ fn thread(
 pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];
-        if opts.guest(scenario, instance.group).is_none() {
+        let Some(guest) = opts.guest(scenario, instance.group) else {
             continue;
-        }
+        };
         let machine = MachineSpec {
             hz: vm.guest.hz,
             cost: inside(&scenario.host.cost),
             tasks: m.workload.guest_tasks(instance.ordinal),
+            needs: guest.policy.needs(),
             // Each guest has random numbers of its own.
             seed: seed ^ (u64::from(instance.ordinal) + 1) << 32,
             mutation: opts.mutation,

@@ -22,6 +22,49 @@ impl Default for List {
     }
 }
 
+/// A list of event slots that is nearly always short: the first ones lie in it.
+#[derive(Clone, Debug, Default)]
+pub struct Slots {
+    few: [Slot; 5],
+    /// Of `few`, how many there are.
+    nr: u32,
+    /// One word in the common case.
+    #[allow(clippy::box_collection)] // a list that is hardly ever made takes 8 bytes, not 24
+    more: Option<Box<Vec<Slot>>>,
+}
+
+impl Slots {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.nr == 0
+    }
+
+    #[inline]
+    pub fn push(&mut self, slot: Slot) {
+        match self.few.get_mut(self.nr as usize) {
+            Some(place) => {
+                *place = slot;
+                self.nr += 1;
+            }
+            None => self.more.get_or_insert_default().push(slot),
+        }
+    }
+
+    /// In the order in which they were put in.
+    pub fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+        let more = self.more.iter().flat_map(|more| more.iter());
+        self.few.iter().take(self.nr as usize).chain(more).copied()
+    }
+
+    /// Keeps its memory.
+    pub fn clear(&mut self) {
+        self.nr = 0;
+        if let Some(more) = &mut self.more {
+            more.clear();
+        }
+    }
+}
+
 /// What most events touch comes first.
 #[repr(C)]
 pub struct Cpu {
@@ -61,7 +104,7 @@ pub struct Cpu {
     /// A guest's: of `work_start`, what was left when it was paused.
     pub owed: Nanos,
     /// A guest's: interrupts that fell due while it was paused, in order, and the slot they are taken with.
-    pub late: Vec<Slot>,
+    pub late: Slots,
     pub irq_slot: Slot,
     /// Task that last ran here (idleness apart): the same one again costs no switch.
     pub last_task: TaskId,
@@ -125,7 +168,7 @@ impl Cpu {
             owed: 0,
             spun: 0,
             stolen_ns: 0,
-            late: Vec::new(),
+            late: Slots::default(),
             irq_slot: NONE,
             in_balance: false,
             bal_keep: false,
@@ -151,5 +194,22 @@ impl Cpu {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.curr == self.idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_stay_in_order_however_many() {
+        let mut list = Slots::default();
+        for n in [0u32, 3, 5, 6, 20, 2] {
+            assert!(list.is_empty());
+            (0..n).for_each(|slot| list.push(slot));
+            assert_eq!(list.iter().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+            assert_eq!(list.is_empty(), n == 0);
+            list.clear();
+        }
     }
 }

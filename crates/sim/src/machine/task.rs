@@ -4,7 +4,9 @@
 use super::dense::Dense;
 use super::mask::MaskId;
 use crate::workload::api::{Nanos, SchedClass, TaskId};
-use berth_policy::kview::{self, TaskStruct};
+use berth_policy::kview::{self, TaskRest, TaskStruct};
+use berth_policy::needs::Needs;
+use std::alloc::Layout;
 
 /// "No task", "no queue" in 32-bit links.
 pub const NONE: u32 = u32::MAX;
@@ -113,10 +115,12 @@ pub struct TaskHot {
 
 const _: () = assert!(size_of::<TaskHot>() == 128);
 
-/// All tasks of a machine.
-#[derive(Debug, Default)]
+/// All tasks of a machine. Numbers begin with the idle tasks, one per CPU.
+#[derive(Debug)]
 pub struct TaskTable {
     chunks: Vec<Chunk>,
+    /// What of a task there is.
+    needs: Needs,
     ptrs: Dense<*mut TaskStruct>,
     pub hot: Dense<TaskHot>,
     /// Full names, for people (`comm` holds 15 bytes).
@@ -124,38 +128,85 @@ pub struct TaskTable {
     free: Vec<TaskId>,
 }
 
+/// Structures in one piece.
 #[derive(Debug)]
 struct Chunk {
-    base: *mut TaskStruct,
-    len: usize,
+    base: *mut u8,
+    /// Bytes of all of them.
+    layout: Layout,
+    /// Number of the task with the first one.
     first: TaskId,
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: made from a boxed slice of this length in `grow`.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.base, self.len)) });
+        // SAFETY: allocated with this layout in `add_chunk`.
+        unsafe { std::alloc::dealloc(self.base, self.layout) };
     }
 }
 
+/// Bytes of a task's structure if a policy reaches all of it.
+const WHOLE: usize = size_of::<TaskStruct>() + size_of::<TaskRest>();
+/// If it does not.
+const FRONT: usize = size_of::<TaskStruct>();
+
 impl TaskTable {
-    /// Room for this many tasks in one piece (more are added in further pieces).
-    pub fn new(expected: usize) -> Self {
-        let mut table = TaskTable::default();
-        table.chunks.reserve_exact(1);
-        table.ptrs.reserve_exact(expected.max(4));
-        table.hot.reserve_exact(expected.max(4));
-        table.grow(expected.max(4));
+    /// Room for the idle tasks of this many CPUs and for this many other tasks in one piece (more are added in further
+    /// pieces). Idle tasks that no policy reaches have one structure between them.
+    pub fn new(nr_cpus: u32, expected: usize, needs: Needs) -> Self {
+        let (cpus, others) = (nr_cpus as usize, expected.max(4));
+        let mut table = TaskTable {
+            chunks: Vec::with_capacity(1),
+            needs,
+            ptrs: Dense::default(),
+            hot: Dense::default(),
+            names: Vec::new(),
+            free: Vec::new(),
+        };
+        table.ptrs.reserve_exact(cpus + others);
+        table.hot.reserve_exact(cpus + others);
+        let shared = if needs.idle_tasks {
+            0
+        } else {
+            cpus.saturating_sub(1)
+        };
+        table.add_chunk(shared, cpus - shared + others);
         table
     }
 
-    fn grow(&mut self, len: usize) {
-        let first = self.chunks.iter().map(|c| c.len).sum::<usize>() as TaskId;
-        let structs: Box<[TaskStruct]> = (0..len).map(|_| TaskStruct::default()).collect();
-        let base = Box::into_raw(structs).cast::<TaskStruct>();
-        self.chunks.push(Chunk { base, len, first });
-        // SAFETY: within the slice just made.
-        self.ptrs.extend((0..len).map(|i| unsafe { base.add(i) }));
+    /// `len` more structures; the first of them also stands for `shared` tasks with smaller numbers.
+    fn add_chunk(&mut self, shared: usize, len: usize) {
+        let first = self.ptrs.len() + shared;
+        let layout = Layout::from_size_align(len * self.stride(), align_of::<TaskStruct>());
+        let Ok(layout) = layout else {
+            panic!("{len} more tasks do not fit into memory");
+        };
+        // SAFETY: of some size.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        if base.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        let stride = self.stride();
+        self.chunks.push(Chunk {
+            base,
+            layout,
+            first: first as TaskId,
+        });
+        // SAFETY: within the memory just made.
+        let at = |i: usize| unsafe { base.add(i * stride) }.cast::<TaskStruct>();
+        self.ptrs.extend((0..shared).map(|_| at(0)));
+        self.ptrs.extend((0..len).map(at));
+    }
+
+    /// What of a task there is.
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// Bytes from one structure to the next.
+    #[inline]
+    pub fn stride(&self) -> usize {
+        if self.needs.whole_tasks { WHOLE } else { FRONT }
     }
 
     /// A free number, lowest first at the beginning, else the one freed last; all fields as after boot.
@@ -163,7 +214,7 @@ impl TaskTable {
         let id = self.free.pop().unwrap_or_else(|| {
             let id = self.hot.len() as TaskId;
             if self.hot.len() == self.ptrs.len() {
-                self.grow(self.ptrs.len());
+                self.add_chunk(0, self.ptrs.len());
             }
             self.hot.push(blank());
             id
@@ -171,6 +222,9 @@ impl TaskTable {
         self.hot[id as usize] = blank();
         // SAFETY: a live element; nobody else refers to it yet.
         unsafe { *self.ptr(id) = TaskStruct::default() };
+        if let Some(rest) = self.rest(id) {
+            *rest = TaskRest::default();
+        }
         self.ts(id).berth_index = id;
         id
     }
@@ -225,15 +279,32 @@ impl TaskTable {
         unsafe { &mut *p }
     }
 
+    /// The rest of the policy's view of a task, if the policy can reach it. As [`TaskTable::ts`].
+    #[inline]
+    #[allow(clippy::mut_from_ref)] // as `ts`
+    pub(crate) fn rest<'a>(&self, id: TaskId) -> Option<&'a mut TaskRest> {
+        if !self.needs.whole_tasks {
+            return None;
+        }
+        let front = self.ptrs[id as usize];
+        // SAFETY: as `ts`; the rest follows the front.
+        Some(unsafe { &mut *front.add(1).cast::<TaskRest>() })
+    }
+
     /// The task at an address that a policy gave us, if there is one.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<TaskId> {
-        let size = size_of::<TaskStruct>();
         for c in &self.chunks {
             let offset = (addr as usize).wrapping_sub(c.base as usize);
-            if offset < c.len * size {
-                let id = c.first + (offset / size) as TaskId;
-                let live = offset.is_multiple_of(size)
+            if offset < c.layout.size() {
+                // By a constant, which takes no division.
+                let (place, size) = if self.needs.whole_tasks {
+                    (offset / WHOLE, WHOLE)
+                } else {
+                    (offset / FRONT, FRONT)
+                };
+                let id = c.first + place as TaskId;
+                let live = place * size == offset
                     && (id as usize) < self.hot.len()
                     && self.hot[id as usize].life != Life::Free;
                 return live.then_some(id);
@@ -246,7 +317,7 @@ impl TaskTable {
     pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
         self.chunks
             .iter()
-            .map(|c| (c.base.cast_const().cast(), c.len * size_of::<TaskStruct>()))
+            .map(|c| (c.base.cast_const(), c.layout.size()))
     }
 }
 
@@ -325,17 +396,43 @@ mod tests {
 
     #[test]
     fn addresses_lead_back_to_numbers() {
-        let mut t = TaskTable::new(16);
-        let ids: Vec<TaskId> = (0..40).map(|_| t.alloc()).collect();
-        for id in &ids {
-            assert_eq!(t.find(t.ptr(*id) as u64), Some(*id));
-            assert_eq!(t.ts(*id).berth_index, *id);
+        for whole_tasks in [true, false] {
+            let needs = Needs {
+                whole_tasks,
+                idle_tasks: true,
+            };
+            let mut t = TaskTable::new(1, 16, needs);
+            let ids: Vec<TaskId> = (0..40).map(|_| t.alloc()).collect();
+            for id in &ids {
+                assert_eq!(t.find(t.ptr(*id) as u64), Some(*id));
+                assert_eq!(t.ts(*id).berth_index, *id);
+                assert_eq!(t.rest(*id).is_some(), whole_tasks);
+            }
+            assert_eq!(t.find(t.ptr(3) as u64 + 8), None);
+            assert_eq!(t.find(t.ptr(3) as u64 + 64), None);
+            assert_eq!(t.find(0), None);
+            t.release(3);
+            assert_eq!(t.find(t.ptr(3) as u64), None);
+            assert_eq!(t.alloc(), 3);
         }
-        assert_eq!(t.find(t.ptr(3) as u64 + 8), None);
-        assert_eq!(t.find(0), None);
-        t.release(3);
-        assert_eq!(t.find(t.ptr(3) as u64), None);
-        assert_eq!(t.alloc(), 3);
+    }
+
+    #[test]
+    fn idle_tasks_that_nobody_sees_share_a_structure() {
+        let mut t = TaskTable::new(4, 4, Needs::default());
+        let ids: Vec<TaskId> = (0..20).map(|_| t.alloc()).collect();
+        assert!((1..4).all(|id| t.ptr(id) == t.ptr(0)));
+        assert!(
+            ids[4..]
+                .iter()
+                .all(|id| t.find(t.ptr(*id) as u64) == Some(*id))
+        );
+        let mut places: Vec<_> = ids[3..].iter().map(|id| t.ptr(*id)).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 17);
+        let bytes: usize = t.regions().map(|(_, bytes)| bytes).sum();
+        assert_eq!(bytes, (5 + 8 + 16) * FRONT);
     }
 
     #[test]
@@ -348,7 +445,7 @@ mod tests {
 
     #[test]
     fn names_are_cut_at_characters() {
-        let mut t = TaskTable::new(1);
+        let mut t = TaskTable::new(0, 1, Needs::ALL);
         let id = t.alloc();
         set_comm(t.ts(id), "abcdefghijklmn\u{e9}xyz");
         assert_eq!(comm(t.ts(id)), "abcdefghijklmn");

@@ -148,8 +148,10 @@ impl Handle {
         }
         let (tg, set) = self.cgroups.views(to);
         for task in tasks {
-            if self.goes(*task, to) {
-                self.tasks.ts(*task).cgroups = set;
+            if self.goes(*task, to)
+                && let Some(rest) = self.tasks.rest(*task)
+            {
+                rest.cgroups = set;
             }
         }
         for task in tasks {
@@ -159,7 +161,9 @@ impl Handle {
             let from = self.tasks.hot[*task as usize].cgroup;
             self.move_group(*task, |mut k| {
                 k.tasks.hot[*task as usize].cgroup = to;
-                k.tasks.ts(*task).sched_task_group = tg;
+                if let Some(rest) = k.tasks.rest(*task) {
+                    rest.sched_task_group = tg;
+                }
                 if k.cgroups_enabled() && k.policy.has(Op::CgroupMove) {
                     k.call_cgroup_move(*task, from, to);
                 }
@@ -312,8 +316,11 @@ mod tests {
         ];
         assert_eq!(queued[0].1, args);
         assert_eq!(queued[2].1, args);
-        assert_eq!(k.tasks.ts(task).sched_task_group, k.cgroups.views(to).0);
-        assert_eq!(k.tasks.ts(task).cgroups, k.cgroups.views(to).1);
+        assert_eq!(
+            k.tasks.rest(task).unwrap().sched_task_group,
+            k.cgroups.views(to).0
+        );
+        assert_eq!(k.tasks.rest(task).unwrap().cgroups, k.cgroups.views(to).1);
         // The running one stays where it is.
         assert_eq!(
             names(&told(&mut m, 0)),
@@ -360,7 +367,7 @@ mod tests {
         let home = k.cgroups.of_vm(0);
         for id in &m.workload.ids {
             assert_eq!(k.tasks.hot[*id as usize].cgroup, home);
-            assert_eq!(k.tasks.ts(*id).cgroups, k.cgroups.views(home).1);
+            assert_eq!(k.tasks.rest(*id).unwrap().cgroups, k.cgroups.views(home).1);
         }
         m.run_until(10_000_000).unwrap();
     }

@@ -99,9 +99,11 @@ impl Handle {
         let weight = nice_to_weight(nice);
         let ts = self.tasks.ts(task);
         ts.static_prio = 120 + nice;
-        ts.normal_prio = 120 + nice;
-        ts.prio = 120 + nice;
         ts.se.load.weight = nice_to_load(nice) << 10;
+        if let Some(rest) = self.tasks.rest(task) {
+            rest.normal_prio = 120 + nice;
+            rest.prio = 120 + nice;
+        }
         if ext {
             ts.scx.weight = weight;
             self.op_task(Op::SetWeight, task, weight as u64);

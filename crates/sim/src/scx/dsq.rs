@@ -450,10 +450,11 @@ impl DsqTable {
 mod tests {
     use super::*;
     use crate::machine::TaskTable;
+    use berth_policy::needs::Needs;
 
     fn setup(n: u32) -> (DsqTable, TaskTable, DsqIx) {
         let mut q = DsqTable::new(2, 1);
-        let mut t = TaskTable::new(16);
+        let mut t = TaskTable::new(0, 16, Needs::ALL);
         (0..n).for_each(|_| {
             t.alloc();
         });

@@ -25,6 +25,7 @@ use crate::stats::Stats;
 use crate::stats::recent::Recent;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
+use berth_policy::needs::Needs;
 use berth_scenario::model::{HostCost, Hz};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -66,6 +67,8 @@ pub struct MachineSpec {
     pub uptime_ns: Nanos,
     /// Tasks expected: room in one piece.
     pub tasks: usize,
+    /// What its policy can reach of the kernel's objects ([`berth_policy::policy::Policy::needs`]): less takes less memory.
+    pub needs: Needs,
     pub seed: u64,
     pub mutation: Option<Mutation>,
     /// CPUs going off- and online, in time order.
@@ -73,7 +76,7 @@ pub struct MachineSpec {
 }
 
 impl MachineSpec {
-    /// A machine without costs, ticking at 1000 Hz.
+    /// A machine without costs, ticking at 1000 Hz, for any policy.
     pub fn new(shape: Shape) -> Self {
         MachineSpec {
             shape,
@@ -83,6 +86,7 @@ impl MachineSpec {
             lead_ns: 0,
             uptime_ns: 0,
             tasks: 64,
+            needs: Needs::ALL,
             seed: 1,
             mutation: None,
             hotplug: Vec::new(),
@@ -262,7 +266,7 @@ impl Kernel {
         let nr = topo.nr_cpus();
         let mut queue = EventQueue::new(nr as usize + spec.tasks + 8);
         let mut sources = Vec::with_capacity(nr as usize + spec.tasks + 8);
-        let mut tasks = TaskTable::new(nr as usize + spec.tasks);
+        let mut tasks = TaskTable::new(nr, spec.tasks, spec.needs);
         let mut cpus = Vec::with_capacity(nr as usize);
         let mut online = CpuMask::new(nr);
         for cpu in 0..nr {
@@ -276,9 +280,11 @@ impl Kernel {
             ts.flags = PF_IDLE | PF_KTHREAD;
             ts.thread_info.cpu = cpu;
             ts.nr_cpus_allowed = 1;
-            ts.prio = 120;
             ts.static_prio = 120;
             ts.on_cpu = 1;
+            if let Some(rest) = tasks.rest(idle) {
+                rest.prio = 120;
+            }
             tasks.hot[idle as usize].cpu = cpu;
             cpus.push(Cpu::new(cpu, slot));
             online.set(cpu);
@@ -363,12 +369,14 @@ impl Kernel {
             let cgroups = &kernel.cgroups;
             let (tg, set) = cgroups.views(ROOT);
             let ts = kernel.tasks.ts(cpu as TaskId);
-            ts.sched_task_group = tg;
-            ts.cgroups = set;
             ts.cpus_ptr = kernel.masks.get(MaskId::ALL).as_kernel();
-            ts.group_leader = idle;
-            ts.real_parent = idle;
-            ts.parent = idle;
+            if let Some(rest) = kernel.tasks.rest(cpu as TaskId) {
+                rest.sched_task_group = tg;
+                rest.cgroups = set;
+                rest.group_leader = idle;
+                rest.real_parent = idle;
+                rest.parent = idle;
+            }
             let rq = &mut kernel.cpus[cpu].rq;
             rq.cpu = cpu as i32;
             rq.curr = idle;
@@ -580,15 +588,17 @@ impl Handle {
         set_comm(ts, &format!("migration/{cpu}"));
         ts.flags = PF_KTHREAD;
         ts.pid = pid;
-        ts.tgid = pid;
         ts.nr_cpus_allowed = 1;
         ts.cpus_ptr = all;
         ts.thread_info.cpu = cpu;
-        ts.group_leader = ptr;
-        ts.real_parent = ptr;
-        ts.parent = ptr;
-        ts.sched_task_group = tg;
-        ts.cgroups = set;
+        if let Some(rest) = self.tasks.rest(task) {
+            rest.tgid = pid;
+            rest.group_leader = ptr;
+            rest.real_parent = ptr;
+            rest.parent = ptr;
+            rest.sched_task_group = tg;
+            rest.cgroups = set;
+        }
         let hot = &mut self.tasks.hot[task as usize];
         hot.class = SchedClass::Stop;
         hot.cpu = cpu;
@@ -614,10 +624,10 @@ impl Handle {
             offset < len && size <= len - offset
         };
         if let Some((base, _)) = self.tasks.regions().find(|(p, n)| within(*p, *n)) {
-            let offset = (addr as usize - base as usize) % size_of::<TaskStruct>();
+            let offset = (addr as usize - base as usize) % self.tasks.stride();
             let fits = |start: usize, len: usize| offset >= start && offset + size <= start + len;
             let scx = std::mem::offset_of!(TaskStruct, scx);
-            return fits(0, size_of::<TaskStruct>())
+            return fits(0, self.tasks.stride())
                 && (!write
                     || fits(scx + std::mem::offset_of!(SchedExtEntity, slice), 8)
                     || fits(scx + std::mem::offset_of!(SchedExtEntity, dsq_vtime), 8)

@@ -375,9 +375,10 @@ impl Handle {
             if stays {
                 t.queued_at = now;
                 t.waits = Waits::Ready;
-                ts.nivcsw += 1;
-            } else {
-                ts.nvcsw += 1;
+            }
+            if let Some(rest) = k.tasks.rest(prev) {
+                rest.nivcsw += u64::from(stays);
+                rest.nvcsw += u64::from(!stays);
             }
         }
         k.note(Kind::Switch, cpu, next);

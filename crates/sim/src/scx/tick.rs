@@ -77,7 +77,9 @@ impl Handle {
         let ts = k.tasks.ts(curr);
         ts.se.exec_start = k.now + k.uptime_ns;
         ts.se.sum_exec_runtime += delta;
-        ts.utime += delta;
+        if let Some(rest) = k.tasks.rest(curr) {
+            rest.utime += delta;
+        }
         if ts.scx.slice != SLICE_INF && k.tasks.hot[curr as usize].class == SchedClass::Ext {
             ts.scx.slice = ts.scx.slice.saturating_sub(delta);
         }

@@ -155,11 +155,8 @@ impl Handle {
         set_comm(ts, &spec.name);
         self.tasks.set_name(task, &spec.name);
         ts.pid = pid;
-        ts.tgid = tgid;
         ts.flags = if spec.kthread { PF_KTHREAD } else { 0 };
         ts.static_prio = 120 + nice;
-        ts.prio = 120 + nice;
-        ts.normal_prio = 120 + nice;
         ts.se.load.weight = nice_to_load(nice) << 10;
         ts.policy = match spec.class {
             SchedClass::Ext => 7,
@@ -170,20 +167,6 @@ impl Handle {
         ts.cpus_ptr = cpus_ptr;
         ts.thread_info.cpu = home;
         ts.wake_cpu = home as i32;
-        ts.recent_used_cpu = home as i32;
-        ts.sched_task_group = tg;
-        ts.cgroups = set;
-        ts.signal = signal;
-        ts.mm = if spec.kthread {
-            std::ptr::null_mut()
-        } else {
-            mm
-        };
-        ts.real_parent = parent_ptr;
-        ts.parent = parent_ptr;
-        ts.group_leader = leader;
-        ts.start_time = start;
-        ts.start_boottime = start;
         ts.scx.sticky_cpu = -1;
         ts.scx.holding_cpu = -1;
         ts.scx.runnable_at = jiffies;
@@ -192,6 +175,25 @@ impl Handle {
         ts.scx.weight = nice_to_weight(nice);
         ts.se.custom_slice = (spec.slice_ns != 0) as u8;
         ts.se.slice = spec.slice_ns;
+        if let Some(rest) = self.tasks.rest(task) {
+            rest.tgid = tgid;
+            rest.prio = 120 + nice;
+            rest.normal_prio = 120 + nice;
+            rest.recent_used_cpu = home as i32;
+            rest.sched_task_group = tg;
+            rest.cgroups = set;
+            rest.signal = signal;
+            rest.mm = if spec.kthread {
+                std::ptr::null_mut()
+            } else {
+                mm
+            };
+            rest.real_parent = parent_ptr;
+            rest.parent = parent_ptr;
+            rest.group_leader = leader;
+            rest.start_time = start;
+            rest.start_boottime = start;
+        }
         let stats = self.stats.index(spec.vm);
         let hot = &mut self.tasks.hot[task as usize];
         hot.class = spec.class;
@@ -302,7 +304,9 @@ impl Handle {
     pub fn exit_running(self, cpu: CpuId) {
         let task = self.cpus[cpu as usize].curr;
         self.tasks.ts(task).flags |= PF_EXITING;
-        self.tasks.ts(task).exit_state = 16;
+        if let Some(rest) = self.tasks.rest(task) {
+            rest.exit_state = 16;
+        }
         self.leave_autogroup(task);
         self.schedule(cpu, Why::Dead);
     }

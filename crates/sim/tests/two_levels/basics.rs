@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Small cases with the answer known to the nanosecond.
-use crate::play::{Act, Part, Room, Stage, had};
+use crate::play::{Act, Part, Play, Room, Stage, had, shipped};
+use berth_policy::needs::Needs;
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy};
+use berth_sim::{Machine, MachineSpec};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -138,4 +142,48 @@ fn eevdf_does_not_creep_when_the_host_preempts_it() {
             }
         }
     }
+}
+
+#[test]
+fn what_policies_cannot_reach_changes_nothing() {
+    for (host, guest) in [("vtime", "vtime"), ("vmfair", "eevdf"), ("credit", "gfifo")] {
+        let run = |sized: bool| {
+            let mut stage = Stage::new(2, vec![Room::new(4), Room::new(2)]);
+            (stage.host, stage.guest, stage.sized) = (host, guest, sized);
+            let parts = (0..9u64).map(|i| {
+                let act = [
+                    Act::Mark,
+                    Act::Compute(MS / 3 * (i + 1)),
+                    Act::Sleep(2 * MS),
+                ];
+                let all = if i < 6 { &act[..] } else { &[Act::Busy] };
+                Part::new(Some(i as u32 % 2), all)
+            });
+            let mut m = stage.open(parts.collect());
+            m.run_until(S).unwrap();
+            m.check().unwrap();
+            let k = m.guest(0).unwrap();
+            let bytes: usize = k.tasks.regions().map(|(_, bytes)| bytes).sum();
+            (m.trace_hash(), bytes)
+        };
+        let (whole, sized) = (run(false), run(true));
+        assert_eq!(whole.0, sized.0, "{guest} under {host}");
+        assert!(sized.1 < whole.1, "{sized:?} of {whole:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_reaches_more_than_there_is_is_refused() {
+    let spec = MachineSpec {
+        needs: Needs::default(),
+        ..MachineSpec::new(Shape::flat(2))
+    };
+    let mut m = Machine::new(&spec, &[], Play::new(Vec::new()));
+    let mut load = |name| {
+        let none = Default::default();
+        load_policy(&mut m, &shipped(name), &none, &[], &Options::default())
+    };
+    let error = load("eevdf").unwrap_err().to_string();
+    assert!(error.contains("`Policy::needs`"), "{error}");
+    load("vtime").unwrap();
 }

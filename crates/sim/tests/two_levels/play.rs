@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A workload for hosts with guests: tasks that follow lists of acts, with spin locks and barriers between them.
+use berth_policy::needs::Needs;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::{Class, Hz};
 use berth_sim::guest::GuestSpec;
@@ -240,6 +241,8 @@ pub struct Stage {
     pub exit_ns: Nanos,
     pub ple_window_ns: Nanos,
     pub halt_poll_ns: Nanos,
+    /// Machines have of their tasks only what their policies reach.
+    pub sized: bool,
 }
 
 impl Stage {
@@ -257,6 +260,16 @@ impl Stage {
             exit_ns: 0,
             ple_window_ns: 0,
             halt_poll_ns: 0,
+            sized: false,
+        }
+    }
+
+    /// What a machine under this policy has of its tasks.
+    fn needs(&self, policy: &Policy) -> Needs {
+        if self.sized {
+            policy.needs()
+        } else {
+            Needs::ALL
         }
     }
 
@@ -268,8 +281,10 @@ impl Stage {
 
     /// The same, with this policy on the host.
     pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
+        let policy = shipped(self.guest);
         let spec = MachineSpec {
             hz: self.hz,
+            needs: self.needs(host),
             ..MachineSpec::new(Shape::flat(self.cpus))
         };
         let vms: Vec<VmSpec> = self
@@ -298,6 +313,7 @@ impl Stage {
             };
             let machine = MachineSpec {
                 hz: self.guest_hz,
+                needs: self.needs(&policy),
                 ..MachineSpec::new(Shape::flat(r.vcpus))
             };
             let mut spec = GuestSpec::new(machine, (0..r.vcpus).map(thread).collect());
@@ -314,7 +330,6 @@ impl Stage {
         let opts = Options::default();
         let of_host = params(&self.host_params);
         load_policy(&mut m, host, &of_host, &vms, &opts).expect("the host's policy fits");
-        let policy = shipped(self.guest);
         let guest = params(&self.guest_params);
         for i in 0..self.rooms.len() as u32 {
             load_guest_policy(&mut m, i, &policy, &guest, &opts).expect("the guest's policy fits");

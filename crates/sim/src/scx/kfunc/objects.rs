@@ -24,6 +24,12 @@ impl Handle {
         })
     }
 
+    /// Thread group of a task; its own pid if no policy can ask.
+    fn tgid(self, task: TaskId) -> i32 {
+        let rest = self.tasks.rest(task);
+        rest.map_or(self.tasks.ts(task).pid, |rest| rest.tgid)
+    }
+
     fn cgroup_arg(self, addr: u64) -> Option<u32> {
         self.cgroups.find(addr)
     }
@@ -62,8 +68,8 @@ kernel_fns! {
     }
     fn bpf_task_release in ANY (_k, _p) { 0 }
     fn bpf_get_current_pid_tgid in ANY (k) {
-        let ts = k.tasks.ts(k.current());
-        ((ts.tgid as u32 as u64) << 32) | ts.pid as u32 as u64
+        let task = k.current();
+        ((k.tgid(task) as u32 as u64) << 32) | k.tasks.ts(task).pid as u32 as u64
     }
     fn bpf_get_current_comm in ANY (k, buf, size) {
         let comm = k.tasks.ts(k.current()).comm;
@@ -112,7 +118,7 @@ kernel_fns! {
         match flags as u32 {
             ALL_PROCS | ALL_THREADS => (),
             PROC_THREADS => match k.tasks.find(of) {
-                Some(t) => w.of = k.tasks.ts(t).tgid as u64,
+                Some(t) => w.of = k.tgid(t) as u64,
                 None => return -EINVAL as u64,
             },
             _ => return -EINVAL as u64,
@@ -134,8 +140,8 @@ kernel_fns! {
             }
             let ts = k.tasks.ts(id);
             let wanted = match w.flags {
-                ALL_PROCS => ts.pid == ts.tgid,
-                PROC_THREADS => ts.tgid as u64 == w.of,
+                ALL_PROCS => ts.pid == k.tgid(id),
+                PROC_THREADS => k.tgid(id) as u64 == w.of,
                 _ => true,
             };
             if wanted {

@@ -12,6 +12,9 @@
  * Threads are told apart by label: a thread named "k:B" is B, from the moment it joins sched_ext.
  * All others are label 0; the tests load this in partial mode, where there are none.
  *
+ * cgroups are told apart by number: 1 is the root, 2 the next one that ops.cgroup_init was called
+ * for.
+ *
  * Arguments are logged in a form that does not depend on the kernel's version (struct entry).
  * Nothing is charged to anybody.
  */
@@ -26,7 +29,8 @@ UEI_DEFINE(uei);
 #define MAX_ENTRIES 4096
 #define MAX_LABELS  16
 #define MAX_OPS	    32
-#define MAX_CPUS    8	      /* whose bits masks are logged */
+#define MAX_CPUS    8 /* whose bits masks are logged */
+#define MAX_GROUPS  64
 #define MAX_AWAIT   (1 << 20) /* looks for what another CPU does; some 50 ms in the lab */
 
 enum op {
@@ -51,6 +55,14 @@ enum op {
 	OP_TIMER,
 	OP_NOTE, /* what a rule found out */
 	OP_EXIT, /* ops.exit */
+	OP_CGROUP_INIT,
+	OP_CGROUP_EXIT,
+	OP_CGROUP_PREP_MOVE,
+	OP_CGROUP_MOVE,
+	OP_CGROUP_CANCEL_MOVE,
+	OP_CGROUP_SET_WEIGHT,
+	OP_CGROUP_SET_BANDWIDTH,
+	OP_CGROUP_SET_IDLE,
 };
 
 enum action {
@@ -71,6 +83,7 @@ enum action {
 	ACT_PICK_NODE, /* select_cpu: pick an idle CPU for this thread near node a, flags b; log it
 			*/
 	ACT_NOTE_NODE, /* select_cpu: log the masks of idle CPUs and cores of node a */
+	ACT_REFUSE,    /* cgroup_prep_move: return a */
 };
 
 struct rule {
@@ -112,6 +125,15 @@ struct {
 	__type(key, int);
 	__type(value, u32);
 } labels SEC(".maps");
+
+static u32 nr_groups;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_GROUPS);
+	__type(key, u64);
+	__type(value, u32);
+} groups SEC(".maps");
 
 static u32 label_by_name(const struct task_struct *p)
 {
@@ -177,6 +199,15 @@ static u64 mask_bits(const struct cpumask *mask)
 		if (bpf_cpumask_test_cpu(cpu, mask))
 			bits |= 1ULL << (cpu & (MAX_CPUS - 1));
 	return bits;
+}
+
+/* Number of a cgroup; 0: ops.cgroup_init was never called for it. */
+static u32 group_of(struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	u32 *number = bpf_map_lookup_elem(&groups, &id);
+
+	return number ? *number : 0;
 }
 
 /* The entry's number of calls of (op, label) is returned: "nth" of the rules. */
@@ -567,6 +598,67 @@ void BPF_STRUCT_OPS(recorder_disable, struct task_struct *p)
 	record(OP_DISABLE, label_of(p), 0, 0, 0);
 }
 
+s32 BPF_STRUCT_OPS_SLEEPABLE(recorder_cgroup_init, struct cgroup *cgrp,
+			     struct scx_cgroup_init_args *args)
+{
+	u64 id = cgrp->kn->id;
+	u32 number = ++nr_groups;
+
+	bpf_map_update_elem(&groups, &id, &number, BPF_ANY);
+	record(OP_CGROUP_INIT, 0, number | (u64)args->weight << 8 | args->bw_period_us << 32,
+	       args->bw_quota_us, args->bw_burst_us);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_exit, struct cgroup *cgrp)
+{
+	record(OP_CGROUP_EXIT, 0, group_of(cgrp), 0, 0);
+}
+
+s32 BPF_STRUCT_OPS(recorder_cgroup_prep_move, struct task_struct *p, struct cgroup *from,
+		   struct cgroup *to)
+{
+	u32 label = label_of(p), nth, i;
+	s32 ret = 0;
+
+	nth = record(OP_CGROUP_PREP_MOVE, label, group_of(from), group_of(to), 0);
+	bpf_for(i, 0, nr_rules) {
+		const volatile struct rule *r = &rules[i & (MAX_RULES - 1)];
+
+		if (applies(i, OP_CGROUP_PREP_MOVE, label, nth) && r->action == ACT_REFUSE)
+			ret = r->a;
+	}
+	return ret;
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	record(OP_CGROUP_MOVE, label_of(p), group_of(from), group_of(to), 0);
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_cancel_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	record(OP_CGROUP_CANCEL_MOVE, label_of(p), group_of(from), group_of(to), 0);
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	record(OP_CGROUP_SET_WEIGHT, 0, group_of(cgrp), weight, 0);
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
+{
+	record(OP_CGROUP_SET_BANDWIDTH, 0, group_of(cgrp) | period_us << 32, quota_us, burst_us);
+}
+
+void BPF_STRUCT_OPS(recorder_cgroup_set_idle, struct cgroup *cgrp, bool idle)
+{
+	record(OP_CGROUP_SET_IDLE, 0, group_of(cgrp), idle, 0);
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(recorder_init)
 {
 	s32 ret = 0;
@@ -609,3 +701,11 @@ RECORDER_OPS(recorder_higher, 0, .cpu_acquire = (void *)recorder_cpu_acquire,
 	     .cpu_release = (void *)recorder_cpu_release);
 RECORDER_OPS(recorder_per_node, SCX_OPS_BUILTIN_IDLE_PER_NODE);
 RECORDER_OPS(recorder_moving, 0, .enqueue = (void *)recorder_enqueue_moving);
+RECORDER_OPS(recorder_cgroups, 0, .cgroup_init = (void *)recorder_cgroup_init,
+	     .cgroup_exit = (void *)recorder_cgroup_exit,
+	     .cgroup_prep_move = (void *)recorder_cgroup_prep_move,
+	     .cgroup_move = (void *)recorder_cgroup_move,
+	     .cgroup_cancel_move = (void *)recorder_cgroup_cancel_move,
+	     .cgroup_set_weight = (void *)recorder_cgroup_set_weight,
+	     .cgroup_set_bandwidth = (void *)recorder_cgroup_set_bandwidth,
+	     .cgroup_set_idle = (void *)recorder_cgroup_set_idle);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The real-kernel side: the cast as threads, the recorder loaded into the running kernel.
+use crate::cgroups;
 use crate::log::{ENTRY_BYTES, Entry, Log, REFUSED};
 use crate::recorder;
 use crate::row::{Actor, Do, Row};
@@ -254,6 +255,10 @@ impl Stage {
                     };
                     Ok(())
                 }
+                step => {
+                    let tid = |label| self.tids[&label].load(Ordering::Acquire);
+                    cgroups::perform(step, &tid)
+                }
             };
             if let Err(e) = done {
                 self.fail(&e);
@@ -316,6 +321,9 @@ impl Stage {
             check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, actor.nice) })?;
             // SAFETY: one number.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+            if actor.group.is_some() {
+                cgroups::enter(actor.group)?;
+            }
             set_ext(actor.ext)
         });
         if let Err(e) = set {
@@ -366,6 +374,9 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         row: row.name,
         source,
     };
+    if !row.groups.is_empty() {
+        cgroups::prepare(&row.groups).map_err(system("its cgroups"))?;
+    }
     let loaded = match Loaded::load(object, &options(row)) {
         Ok(loaded) => loaded,
         Err(ScxError::Rejected { log, .. }) if row.refused_for.is_some_and(|f| log.contains(f)) => {
@@ -420,6 +431,7 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         cpus: &[],
         nice: 0,
         forked: false,
+        group: None,
         steps: row.director.clone(),
     };
     let before = if row.counts.is_empty() {
@@ -473,6 +485,10 @@ fn play(row: &Row, object: &[u8], speed: Speed, phase_us: u64) -> Result<Log, Re
         }
     }
     drop(loaded);
+    if !row.groups.is_empty() {
+        // The director may have moved with the others.
+        cgroups::enter(None).map_err(system("the director's cgroup"))?;
+    }
     for step in &row.director {
         if let Do::Online(cpu, false) = step {
             set_online(*cpu, true).map_err(system("a CPU does not come back"))?;

@@ -15,6 +15,8 @@ pub mod rows;
 pub mod sim;
 
 #[cfg(feature = "lab")]
+mod cgroups;
+#[cfg(feature = "lab")]
 pub mod kernel;
 #[cfg(feature = "lab")]
 pub mod vm;

@@ -79,6 +79,19 @@ impl Entry {
             Op::InitTask => format!("fork={a}"),
             Op::ExitTask => format!("cancelled={a}"),
             Op::Exit => format!("kind={a}"),
+            Op::CgroupInit => {
+                let (group, weight, period) = (group(a & 0xff), a >> 8 & 0xff_ffff, a >> 32);
+                format!("{group} weight={weight} {}", limit(period, b, c))
+            }
+            Op::CgroupExit => group(a),
+            Op::CgroupPrepMove | Op::CgroupMove | Op::CgroupCancelMove => {
+                format!("from={} to={}", group(a), group(b))
+            }
+            Op::CgroupSetWeight => format!("{} weight={b}", group(a)),
+            Op::CgroupSetBandwidth => {
+                format!("{} {}", group(a & 0xff), limit(a >> 32, b, c))
+            }
+            Op::CgroupSetIdle => format!("{} idle={b}", group(a)),
             Op::Enable | Op::Disable | Op::Timer => String::new(),
             Op::Note => match a {
                 5 => format!("moved from queue {b}: {c}"),
@@ -99,6 +112,24 @@ impl Entry {
             },
         }
     }
+}
+
+/// A cgroup by the recorder's number: in the order in which it heard of them.
+fn group(number: u64) -> String {
+    match number {
+        0 => "unknown".into(),
+        1 => "root".into(),
+        2 => "machine".into(),
+        n => format!("vm{}", n - 3),
+    }
+}
+
+fn limit(period: u64, quota: u64, burst: u64) -> String {
+    let quota = match quota {
+        u64::MAX => "max".into(),
+        n => n.to_string(),
+    };
+    format!("quota={quota} period={period} burst={burst}")
 }
 
 fn flags(bits: u64, names: &[&str]) -> String {
@@ -182,6 +213,10 @@ impl Log {
     /// about higher classes leave that out.
     pub fn new(entries: &[Entry], row: &Row, (from, to): (u64, u64), real: bool) -> Log {
         let mut lines: Vec<Line> = Vec::new();
+        let from = match entries.first() {
+            Some(first) if row.since_load => first.clock,
+            _ => from,
+        };
         for e in entries.iter().filter(|e| from <= e.clock && e.clock <= to) {
             if row.hide.contains(&e.op) {
                 continue;

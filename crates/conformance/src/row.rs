@@ -4,6 +4,21 @@
 /// One of the threads, `'A'` to `'O'`.
 pub type Label = char;
 
+/// One of the row's cgroups, by its place in [`Row::groups`]: `vm0`, `vm1`.
+pub type Group = u32;
+
+/// A cgroup below `machine.slice`, as it is before the recorder is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// `cpu.weight`.
+    pub weight: u32,
+    /// First number of `cpu.max`, in microseconds per [`PERIOD_US`]; none = no limit.
+    pub quota_us: Option<u64>,
+}
+
+/// Period of `cpu.max` if no step says otherwise, in microseconds.
+pub const PERIOD_US: u64 = 100_000;
+
 /// What a thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Do {
@@ -35,6 +50,22 @@ pub enum Do {
     Exit,
     /// Take a CPU off or on line (the director only; it sleeps and posts besides).
     Online(u32, bool),
+    /// Write to a cgroup's `cpu.weight`.
+    Weight(Group, u32),
+    /// Write to a cgroup's `cpu.max`: quota and period in microseconds; none = `max`.
+    Limit(Group, Option<u64>, u64),
+    /// Write to a cgroup's `cpu.max.burst`, in microseconds.
+    Burst(Group, u64),
+    /// Write to a cgroup's `cpu.idle`.
+    Idle(Group, bool),
+    /// Go to this cgroup.
+    Enter(Group),
+    /// Move another member to this cgroup, whatever it is doing.
+    Send(Label, Group),
+    /// Move all threads of the process to this cgroup in one go: the director, then the members in their order.
+    SendAll(Group),
+    /// A step about cgroups that must be refused with this error number, and change nothing.
+    Refused(Box<Do>, i32),
 }
 
 /// A member of the cast. Every one that is not forked is asleep on its semaphore when the row begins:
@@ -49,6 +80,8 @@ pub struct Actor {
     pub nice: i32,
     /// It does not exist before another one forks it.
     pub forked: bool,
+    /// Where it is when the row begins; none: the root.
+    pub group: Option<Group>,
     pub steps: Vec<Do>,
 }
 
@@ -77,10 +110,18 @@ pub enum Op {
     Timer,
     Note,
     Exit,
+    CgroupInit,
+    CgroupExit,
+    CgroupPrepMove,
+    CgroupMove,
+    CgroupCancelMove,
+    CgroupSetWeight,
+    CgroupSetBandwidth,
+    CgroupSetIdle,
 }
 
 impl Op {
-    pub const ALL: [(Op, &'static str); 21] = [
+    pub const ALL: [(Op, &'static str); 29] = [
         (Op::SelectCpu, "select_cpu"),
         (Op::Enqueue, "enqueue"),
         (Op::Dequeue, "dequeue"),
@@ -102,6 +143,14 @@ impl Op {
         (Op::Timer, "timer"),
         (Op::Note, "note"),
         (Op::Exit, "exit"),
+        (Op::CgroupInit, "cgroup_init"),
+        (Op::CgroupExit, "cgroup_exit"),
+        (Op::CgroupPrepMove, "cgroup_prep_move"),
+        (Op::CgroupMove, "cgroup_move"),
+        (Op::CgroupCancelMove, "cgroup_cancel_move"),
+        (Op::CgroupSetWeight, "cgroup_set_weight"),
+        (Op::CgroupSetBandwidth, "cgroup_set_bandwidth"),
+        (Op::CgroupSetIdle, "cgroup_set_idle"),
     ];
 
     pub fn from_number(n: u16) -> Option<Op> {
@@ -150,6 +199,7 @@ pub enum Act {
     Await { who: Label, enqueued: u64 },
     PickNode { node: u64, flags: u64 },
     NoteNode { node: u64 },
+    Refuse { errno: i32 },
 }
 
 /// One rule of the recorder's script.
@@ -196,6 +246,7 @@ impl Rule {
             Act::Await { who, enqueued } => (14, [enqueued, 0, 0, label_number(who).into()]),
             Act::PickNode { node, flags } => (15, [node, flags, 0, 0]),
             Act::NoteNode { node } => (16, [node, 0, 0, 0]),
+            Act::Refuse { errno } => (17, [errno as u64, 0, 0, 0]),
         };
         let mut bytes = [0; 40];
         bytes[..4].copy_from_slice(&[
@@ -282,6 +333,8 @@ pub struct Row {
     /// Which scheduler of the recorder.
     pub ops: &'static str,
     pub machine: Machine,
+    /// The cgroups besides the root and `machine.slice`; none: the policy's threads are all in the root.
+    pub groups: Vec<GroupSpec>,
     pub cast: Vec<Actor>,
     /// What the director does (a fair thread, bound to this CPU): it starts the others.
     pub director_cpu: u32,
@@ -306,4 +359,6 @@ pub struct Row {
     pub twins: Option<(u16, u16)>,
     /// Counters of the kernel's events file whose growth during the row is compared.
     pub counts: Vec<&'static str>,
+    /// The log begins when the recorder is loaded, not when the director begins.
+    pub since_load: bool,
 }

@@ -2,6 +2,7 @@
 //! The checklist. Each row starts from sleeping threads; the director (a fair thread) wakes them in the
 //! order given and sleeps. Burn times and slices are chosen so that the *order* of events does not depend
 //! on where ticks fall: no thread ends near a tick.
+mod cgroups;
 mod ejections;
 mod one_cpu;
 mod several_cpus;
@@ -29,6 +30,7 @@ fn row(name: &'static str, machine: Machine, title: &'static str) -> Row {
         title,
         ops: "recorder_plain",
         machine,
+        groups: Vec::new(),
         cast: Vec::new(),
         director_cpu: 0,
         director: Vec::new(),
@@ -47,6 +49,7 @@ fn row(name: &'static str, machine: Machine, title: &'static str) -> Row {
         spans: Vec::new(),
         counts: Vec::new(),
         twins: None,
+        since_load: false,
     }
 }
 
@@ -69,6 +72,7 @@ impl Row {
             cpus,
             nice: 0,
             forked: false,
+            group: None,
             steps,
         });
         self
@@ -82,6 +86,7 @@ impl Row {
             cpus: &[],
             nice: 0,
             forked: true,
+            group: None,
             steps,
         });
         self
@@ -126,6 +131,7 @@ impl Row {
             cpus: &[],
             nice: 0,
             forked: false,
+            group: None,
             steps,
         });
         self
@@ -210,6 +216,7 @@ pub fn rows() -> Vec<Row> {
     rows.extend(ejections::ejections());
     rows.extend(several_cpus::two_cpus());
     rows.extend(several_cpus::topology());
+    rows.extend(cgroups::cgroups());
     rows
 }
 
@@ -246,6 +253,12 @@ impl Act {
 }
 
 impl Row {
+    /// The director works on this CPU.
+    fn director(mut self, cpu: u32) -> Row {
+        self.director_cpu = cpu;
+        self
+    }
+
     fn run_us(mut self, us: u64) -> Row {
         self.run_us = us;
         self

@@ -2,18 +2,21 @@
 //! The simulator's side: the same object, the same cast, in virtual time.
 use crate::log::{ENTRY_BYTES, Entry, Log};
 use crate::recorder;
-use crate::row::{Actor, Do, Label, Row, label_number};
+use crate::row::{Actor, Do, Group, GroupSpec, Label, PERIOD_US, Row, label_number};
 use berth_policy::error::LoadError;
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;
-use berth_scenario::model::{Hotplug, Hz};
+use berth_scenario::model::{Class, Hotplug, Hz};
 use berth_sim::machine::MaskId;
 use berth_sim::machine::topology::Shape;
 use berth_sim::scx::Mutation;
+use berth_sim::scx::identity::VmSpec;
 use berth_sim::scx::kernel::Events;
 use berth_sim::scx::kfunc::vtable;
 use berth_sim::scx::ops::{Policy as SimPolicy, Port};
-use berth_sim::workload::api::{Action, Ctx, Nanos, SchedClass, TaskId, TaskSpec, Who, Workload};
+use berth_sim::workload::api::{
+    Action, Bandwidth, CgroupError, Ctx, Nanos, SchedClass, TaskId, TaskSpec, Who, Workload,
+};
 use berth_sim::{Machine, MachineSpec, SimError};
 use std::collections::BTreeMap;
 
@@ -25,6 +28,9 @@ const GET_READY_NS: Nanos = 50_000;
 const DIRECTOR_NS: Nanos = 1000;
 /// What is left of a thread's exit after it has told those who wait for it.
 const EXIT_NS: Nanos = 10_000;
+/// Error numbers of Linux.
+const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
 /// Token of the director; members of the cast have their label's number.
 const DIRECTOR: u32 = 0;
 
@@ -38,6 +44,8 @@ pub enum PlayError {
     },
     #[error("{row}: {source}")]
     Sim { row: &'static str, source: SimError },
+    #[error("{row}: {why}")]
+    Step { row: &'static str, why: String },
     #[error("{row}: the recorder's log has no `{what}`")]
     Log {
         row: &'static str,
@@ -75,6 +83,9 @@ struct Cast {
     run_ns: Nanos,
     masks: BTreeMap<Vec<u32>, MaskId>,
     director_cpu: u32,
+    limits: BTreeMap<Group, Bandwidth>,
+    /// The first step that was refused, or should have been.
+    failed: Option<String>,
     /// Times of the director's first and last act.
     began: Option<Nanos>,
     ended: Option<Nanos>,
@@ -105,6 +116,7 @@ impl Cast {
             cpus: &[],
             nice: 0,
             forked: false,
+            group: None,
             steps: row.director.clone(),
         };
         let mut members: BTreeMap<u32, Member> = row
@@ -118,6 +130,8 @@ impl Cast {
             run_ns: row.run_us * 1000,
             masks: BTreeMap::new(),
             director_cpu: row.director_cpu,
+            limits: (0..).zip(&row.groups).map(limit).collect(),
+            failed: None,
             began: None,
             ended: None,
         }
@@ -134,6 +148,7 @@ impl Cast {
             affinity: self.masks[actor.cpus],
             nice: actor.nice,
             class,
+            vm: actor.group,
             ..TaskSpec::default()
         }
     }
@@ -253,6 +268,13 @@ impl Cast {
                 }
                 // The machine was told beforehand.
                 Do::Online(..) => None,
+                step => {
+                    member.next_step += 1;
+                    if let Err(e) = self.cgroups(token, &step, ctx) {
+                        self.failed.get_or_insert(e);
+                    }
+                    continue;
+                }
             };
             if done && let Some(member) = self.members.get_mut(&token) {
                 member.next_step += 1;
@@ -260,6 +282,63 @@ impl Cast {
             if let Some(action) = action {
                 return action;
             }
+        }
+    }
+
+    /// A step about cgroups; the error says what was refused, or was not although it should.
+    fn cgroups(&mut self, token: u32, step: &Do, ctx: &mut Ctx) -> Result<(), String> {
+        let (step, expected) = match step {
+            Do::Refused(step, errno) => (&**step, *errno),
+            step => (step, 0),
+        };
+        let got = match self.set(token, step, ctx) {
+            Ok(()) => 0,
+            Err(CgroupError::Weight(_)) => ERANGE,
+            Err(CgroupError::Idle(_) | CgroupError::Bandwidth(_)) => EINVAL,
+            Err(CgroupError::Refused { errno, .. }) => -errno,
+            Err(e) => return Err(e.to_string()),
+        };
+        if got == expected {
+            Ok(())
+        } else {
+            Err(format!("{step:?}: error {got}, {expected} is expected"))
+        }
+    }
+
+    fn set(&mut self, token: u32, step: &Do, ctx: &mut Ctx) -> Result<(), CgroupError> {
+        let limit = |cast: &Cast, g| cast.limits.get(g).copied().unwrap_or_default();
+        match step {
+            Do::Weight(g, weight) => ctx.set_vm_weight(*g, *weight),
+            Do::Limit(g, quota_us, period_us) => {
+                let to = Bandwidth {
+                    quota_us: *quota_us,
+                    period_us: *period_us,
+                    ..limit(self, g)
+                };
+                ctx.set_vm_bandwidth(*g, to)?;
+                self.limits.insert(*g, to);
+                Ok(())
+            }
+            Do::Burst(g, burst_us) => {
+                let to = Bandwidth {
+                    burst_us: *burst_us,
+                    ..limit(self, g)
+                };
+                ctx.set_vm_bandwidth(*g, to)?;
+                self.limits.insert(*g, to);
+                Ok(())
+            }
+            Do::Idle(g, idle) => ctx.set_vm_idle(*g, *idle),
+            Do::Enter(g) => {
+                let own = self.members.get(&token).and_then(|m| m.task);
+                ctx.move_to_vm(own.as_slice(), Some(*g))
+            }
+            Do::Send(label, g) => ctx.move_to_vm(self.task(*label).as_slice(), Some(*g)),
+            Do::SendAll(g) => {
+                let all: Vec<TaskId> = self.members.values().filter_map(|m| m.task).collect();
+                ctx.move_to_vm(&all, Some(*g))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -407,7 +486,8 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
         var.dispatch_max_batch,
     );
 
-    let mut machine = Machine::new(&spec, &[], Cast::new(row));
+    let vms: Vec<VmSpec> = (0..).zip(&row.groups).map(vm).collect();
+    let mut machine = Machine::new(&spec, &vms, Cast::new(row));
     machine.load(policy);
     // The recorder has ops.tick and changes slices, so every tick counts.
     machine.kernel().real_ticks = true;
@@ -436,6 +516,9 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
             }
         }
     }
+    if let Some(why) = machine.workload.failed.take() {
+        return Err(PlayError::Step { row: row.name, why });
+    }
     let entries = entries(row, &machine)?;
     let from = machine.workload.began.unwrap_or(CURTAIN_NS);
     let to = machine.workload.ended.unwrap_or(end);
@@ -452,6 +535,26 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
         counts,
         ..Log::new(&entries, row, (from, to), false)
     })
+}
+
+/// A cgroup of the row as the simulator knows them: one for each VM.
+fn vm((number, group): (Group, &GroupSpec)) -> VmSpec {
+    VmSpec {
+        name: format!("vm{number}"),
+        group: 0,
+        class: Class::Batch,
+        weight: group.weight,
+        cap_milli: group.quota_us.map(|us| us * 1000 / PERIOD_US),
+        vcpus: 1,
+    }
+}
+
+fn limit((number, group): (Group, &GroupSpec)) -> (Group, Bandwidth) {
+    let limit = Bandwidth {
+        quota_us: group.quota_us,
+        ..Bandwidth::default()
+    };
+    (number, limit)
 }
 
 /// The director's changes of CPUs, as the machine wants to know them.

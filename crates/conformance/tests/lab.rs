@@ -12,7 +12,19 @@ fn the_kernel_answers_as_it_did() {
         eprintln!("left out: set BERTH_LAB=1 to boot virtual machines");
         return;
     }
-    let wanted = ["01-", "03-", "05-order", "12-buffered", "22-", "32-nice"].map(String::from);
+    let wanted = [
+        "01-",
+        "03-",
+        "05-order",
+        "12-buffered",
+        "22-",
+        "32-nice",
+        "42-weight-running",
+        "45-move-running",
+        "45-move-waiting",
+        "46-refused",
+    ]
+    .map(String::from);
     let program = env!("CARGO_BIN_EXE_berth-conformance");
     let object = recorder::object().unwrap();
     let say = |text| eprintln!("{text}");

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The simulator against the recordings of real kernels.
-use berth_conformance::recorder;
 use berth_conformance::report::{self, Caught, KNOWN, MODEL_LINE, Report, Verdict};
+use berth_conformance::rows::rows;
+use berth_conformance::{golden, recorder};
 use berth_policy::policy::{LoadOptions, Policy};
+use berth_sim::scx::Mutation;
 use std::sync::LazyLock;
 
-static REPORT: LazyLock<Report> = LazyLock::new(|| {
+static RECORDER: LazyLock<Policy> = LazyLock::new(|| {
     let object = recorder::object().unwrap();
-    let policy = Policy::from_object(&object, &LoadOptions::default()).unwrap();
-    report::report(&policy).unwrap()
+    Policy::from_object(&object, &LoadOptions::default()).unwrap()
 });
+static REPORT: LazyLock<Report> = LazyLock::new(|| report::report(&RECORDER).unwrap());
 
 #[test]
 fn every_row_agrees_with_every_kernel_line_or_its_difference_is_explained() {
@@ -47,6 +49,18 @@ fn every_wrong_model_is_rejected() {
         "not rejected:\n{}",
         survivors.join("\n")
     );
+}
+
+#[test]
+fn every_row_about_cgroups_rejects_a_wrong_model_about_its_rule() {
+    for row in rows().iter().filter(|r| !r.groups.is_empty()) {
+        let golden = golden::load(MODEL_LINE, row).unwrap().unwrap();
+        let about = |m: &&Mutation| m.row() == report::number(row);
+        let rejected = (Mutation::ALL.iter())
+            .filter(about)
+            .any(|m| report::rejects(row, &golden.log, *m, &RECORDER));
+        assert!(rejected, "{} rejects none of them", row.name);
+    }
 }
 
 #[test]

@@ -210,6 +210,14 @@ impl CgroupTable {
         0..self.groups.len() as u32
     }
 
+    /// Every group after its children, and children in the order in which they were made: the deepest level first,
+    /// since all groups of a level have one parent.
+    pub fn children_first(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.indices().collect();
+        all.sort_by_key(|g| std::cmp::Reverse(self.groups[*g as usize].level));
+        all
+    }
+
     pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
         let shared = [
             (self.signal as *const u8, size_of::<SignalStruct>()),
@@ -244,6 +252,8 @@ mod tests {
     fn tree() {
         let mut t = CgroupTable::new();
         let a = t.add_vm("web-1", 200, Some(50_000));
+        let b = t.add_vm("web-2", 100, None);
+        assert_eq!(t.children_first(), [a, b, MACHINE, ROOT]);
         assert_eq!(t.of_vm(0), a);
         assert_eq!(t.of_vm(7), ROOT);
         assert_eq!(t.groups[a as usize].level, 2);

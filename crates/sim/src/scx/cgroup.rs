@@ -3,6 +3,7 @@
 //! The controller calls these operations whether or not the tasks concerned are the policy's.
 use super::consts::*;
 use super::kernel::Handle;
+use super::mutation::Mutation;
 use crate::machine::cgroup::{Bandwidth, MACHINE, ROOT};
 use crate::machine::task::Life;
 use crate::workload::api::{CgroupError, SchedClass, TaskId, VmId};
@@ -13,10 +14,21 @@ use berth_policy::kview::ScxCgroupInitArgs;
 const MIN_US: u64 = 1_000;
 const MAX_PERIOD_US: u64 = 1_000_000;
 const MAX_RUNTIME_US: u64 = (1 << 44) - 1;
+/// What a move ends with when the policy refuses it with something that is no error number.
+const EPROTO: i32 = -71;
 
 impl Handle {
+    /// ops.cgroup_init for every group, parents first.
+    pub fn cgroups_init(self) {
+        let groups = self.cgroups.indices();
+        if self.wrong(Mutation::ChildrenFirst) {
+            return groups.rev().for_each(|g| self.cgroup_init(g));
+        }
+        groups.for_each(|g| self.cgroup_init(g));
+    }
+
     /// ops.cgroup_init for a group.
-    pub fn cgroup_init(mut self, index: u32) {
+    fn cgroup_init(mut self, index: u32) {
         if self.cgroups.groups[index as usize].inited {
             return;
         }
@@ -42,7 +54,7 @@ impl Handle {
 
     /// ops.cgroup_exit for every group, children first.
     pub fn cgroups_exit(mut self) {
-        for g in self.cgroups.indices().rev() {
+        for g in self.cgroups.children_first() {
             let ptr = self.cgroups.ptr(g) as u64;
             if std::mem::take(&mut self.cgroups.groups[g as usize].inited) {
                 self.op_unlocked(Op::CgroupExit, [ptr]);
@@ -72,9 +84,15 @@ impl Handle {
         if g.idle {
             return Err(CgroupError::Idle(vm));
         }
-        if self.cgroups_enabled() && g.weight != weight {
+        let other = g.weight != weight || self.wrong(Mutation::WeightAlwaysTold);
+        if self.cgroups_enabled() && other {
             let cgrp = self.cgroups.ptr(index) as u64;
             self.op_unlocked(Op::CgroupSetWeight, [cgrp, weight.into()]);
+        }
+        if self.wrong(Mutation::WeightOfTasks) {
+            for task in self.members_of(index) {
+                self.op_task(Op::SetWeight, task, weight.into());
+            }
         }
         self.cgroups.groups[index as usize].weight = weight;
         self.irq_work();
@@ -93,7 +111,9 @@ impl Handle {
         {
             return Err(CgroupError::Bandwidth(to));
         }
-        if self.cgroups_enabled() && self.cgroups.groups[index as usize].bandwidth != to {
+        let other = self.cgroups.groups[index as usize].bandwidth != to
+            || self.wrong(Mutation::LimitAlwaysTold);
+        if self.cgroups_enabled() && other {
             let cgrp = self.cgroups.ptr(index) as u64;
             self.op_unlocked(
                 Op::CgroupSetBandwidth,
@@ -101,14 +121,28 @@ impl Handle {
             );
         }
         self.cgroups.groups[index as usize].bandwidth = to;
+        if limited && self.wrong(Mutation::LimitEndsSlices) {
+            for task in self.members_of(index) {
+                self.tasks.ts(task).scx.slice = 0;
+            }
+        }
         self.irq_work();
         Ok(())
+    }
+
+    /// The policy's tasks in a group; for models that are wrong on purpose.
+    fn members_of(self, index: u32) -> Vec<TaskId> {
+        let hot = |task: &TaskId| &self.tasks.hot[*task as usize];
+        self.task_ids()
+            .filter(|t| hot(t).class == SchedClass::Ext && hot(t).cgroup == index)
+            .collect()
     }
 
     /// `cpu.idle` of a VM's cgroup: told each time, changed or not.
     pub fn set_vm_idle(mut self, vm: VmId, idle: bool) -> Result<(), CgroupError> {
         let index = self.group_of_vm(vm)?;
-        if self.cgroups_enabled() {
+        let same = self.cgroups.groups[index as usize].idle == idle;
+        if self.cgroups_enabled() && !(same && self.wrong(Mutation::IdleToldOnce)) {
             let cgrp = self.cgroups.ptr(index) as u64;
             self.op_unlocked(Op::CgroupSetIdle, [cgrp, idle.into()]);
         }
@@ -136,12 +170,15 @@ impl Handle {
             None => ROOT,
         };
         debug_assert_ne!(to, MACHINE);
-        if self.cgroups_enabled() && self.policy.has(Op::CgroupPrepMove) {
+        let one_by_one = self.wrong(Mutation::MoveOneByOne);
+        if self.cgroups_enabled() && self.policy.has(Op::CgroupPrepMove) && !one_by_one {
             for (i, task) in tasks.iter().enumerate() {
                 if self.goes(*task, to) {
                     let ret = self.about_move(Op::CgroupPrepMove, *task, to) as i32;
-                    if ret != 0 {
-                        return Err(self.cancel_move(&tasks[..i], *task, to, ret));
+                    if ret != 0 && !self.wrong(Mutation::MoveDespiteRefusal) {
+                        let all = self.wrong(Mutation::CancelAll);
+                        let told = if all { tasks } else { &tasks[..i] };
+                        return Err(self.cancel_move(told, *task, to, ret));
                     }
                 }
             }
@@ -159,7 +196,10 @@ impl Handle {
                 continue;
             }
             let from = self.tasks.hot[*task as usize].cgroup;
-            self.move_group(*task, |mut k| {
+            if one_by_one {
+                self.about_move(Op::CgroupPrepMove, *task, to);
+            }
+            let join = |mut k: Handle| {
                 k.tasks.hot[*task as usize].cgroup = to;
                 if let Some(rest) = k.tasks.rest(*task) {
                     rest.sched_task_group = tg;
@@ -167,7 +207,12 @@ impl Handle {
                 if k.cgroups_enabled() && k.policy.has(Op::CgroupMove) {
                     k.call_cgroup_move(*task, from, to);
                 }
-            });
+            };
+            if self.wrong(Mutation::MoveInPlace) {
+                join(self);
+            } else {
+                self.move_group(*task, join);
+            }
         }
         self.irq_work();
         Ok(())
@@ -180,25 +225,40 @@ impl Handle {
                 self.about_move(Op::CgroupCancelMove, *earlier, to);
             }
         }
+        let mut errno = ret;
         if !(-4095..0).contains(&ret) {
             self.scx_error(format!(
                 "ops.cgroup_prep_move() returned an invalid errno {ret}"
             ));
+            errno = EPROTO;
         }
         self.irq_work();
-        CgroupError::Refused { task, errno: ret }
+        CgroupError::Refused { task, errno }
     }
 
     /// prep_move and cancel_move.
     fn about_move(self, op: Op, task: TaskId, to: u32) -> u64 {
+        if self.not_told(task) {
+            return 0;
+        }
         let from = self.tasks.hot[task as usize].cgroup;
         let p = self.tasks.ptr(task) as u64;
         let (from, to) = (self.cgroups.ptr(from) as u64, self.cgroups.ptr(to) as u64);
         self.op_unlocked(op, [p, from, to])
     }
 
+    /// Does a model that is wrong on purpose keep a task's moves from the policy?
+    fn not_told(self, task: TaskId) -> bool {
+        let hot = &self.tasks.hot[task as usize];
+        let (own, queued) = (hot.class == SchedClass::Ext, hot.life == Life::Runnable);
+        !own && self.wrong(Mutation::MoveOwnOnly) || !queued && self.wrong(Mutation::MoveQueuedOnly)
+    }
+
     /// ops.cgroup_move, with the task's run queue locked.
     fn call_cgroup_move(mut self, task: TaskId, from: u32, to: u32) {
+        if self.not_told(task) {
+            return;
+        }
         let rq = self.tasks.hot[task as usize].cpu;
         let p = self.tasks.ptr(task) as u64;
         let (from, to) = (self.cgroups.ptr(from) as u64, self.cgroups.ptr(to) as u64);
@@ -377,7 +437,7 @@ mod tests {
         let (mut m, _) = machine(Some((0, 7)));
         m.with(0, |cast, ctx| {
             let got = ctx.move_to_vm(&cast.ids[..1], Some(1));
-            assert!(matches!(got, Err(CgroupError::Refused { errno: 7, .. })));
+            assert!(matches!(got, Err(CgroupError::Refused { errno: -71, .. })));
         });
         let e = m.run_until(10_000_000).unwrap_err().to_string();
         assert!(

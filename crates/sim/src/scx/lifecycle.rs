@@ -104,9 +104,7 @@ impl Handle {
             self.scx_error(format!("ops.init() failed ({ret})"));
             return;
         }
-        for g in self.cgroups.indices() {
-            self.cgroup_init(g);
-        }
+        self.cgroups_init();
         let existing: Vec<TaskId> = self.task_ids().collect();
         for task in &existing {
             self.init_task(*task, false);
@@ -263,13 +261,19 @@ impl Handle {
             self.call_exit(&claim);
         }
         self.enter_bypass();
-        self.cgroups_exit();
+        let cgroups_last = self.wrong(Mutation::CgroupsExitLast);
+        if !cgroups_last {
+            self.cgroups_exit();
+        }
         let tasks: Vec<TaskId> = self.task_ids().collect();
         for task in tasks {
             if self.tasks.hot[task as usize].class == SchedClass::Ext {
                 self.retire(task);
             }
             self.disable_and_exit_task(task);
+        }
+        if cgroups_last {
+            self.cgroups_exit();
         }
         if !exit_first {
             self.call_exit(&claim);

@@ -112,6 +112,32 @@ mutations! {
     UncountedRefill = "39",
     /// An unknown queue id falls back to the global queue without an error.
     LenientQueueId = "40",
+    /// cgroups are told in an order that puts children before their parents.
+    ChildrenFirst = "41",
+    /// The cgroups' exit comes after that of the tasks.
+    CgroupsExitLast = "41",
+    /// A cgroup's weight is told even if it is what it was.
+    WeightAlwaysTold = "42",
+    /// A cgroup's weight is told as one of its tasks, too.
+    WeightOfTasks = "42",
+    /// A cgroup's bandwidth is told even if it is what it was.
+    LimitAlwaysTold = "43",
+    /// A limited cgroup's tasks lose their slices, as if they were throttled.
+    LimitEndsSlices = "43",
+    /// The idle mark is told only if it changes.
+    IdleToldOnce = "44",
+    /// A task moves to another cgroup without leaving its queue.
+    MoveInPlace = "45",
+    /// Tasks that move together are prepared one by one, each just before it moves.
+    MoveOneByOne = "45",
+    /// Moves are told only of the policy's own tasks.
+    MoveOwnOnly = "45",
+    /// Moves are told only of tasks that are on a queue.
+    MoveQueuedOnly = "45",
+    /// When one task may not move, all are told that nothing comes of it, that one too.
+    CancelAll = "46",
+    /// An error of prep_move stops nobody.
+    MoveDespiteRefusal = "46",
 }
 
 #[cfg(test)]
@@ -123,7 +149,7 @@ mod tests {
         let mut rows: Vec<&str> = Mutation::ALL.iter().map(|m| m.row()).collect();
         // Some have two, one after the other.
         rows.dedup();
-        assert_eq!(rows.len(), 41);
+        assert_eq!(rows.len(), 47);
         let named = |m: &&Mutation| Mutation::from_name(m.name()) == Some(**m);
         assert!(Mutation::ALL.iter().all(|m| named(&m)));
     }

@@ -30,7 +30,6 @@ impl Machine {
         task.nr_cpus_allowed = NR_CPUS as i32;
         task.cpus_ptr = &raw const *mask;
         task.pid = 100;
-        task.tgid = 100;
         task.scx.weight = 100;
         task.scx.slice = 3_000_000;
         let mut init_task = Box::<ScxInitTaskArgs>::default();

@@ -36,6 +36,15 @@ impl Rates {
         (self.stays_per_s > 0.0).then(|| self.waiting / self.stays_per_s * 1e9)
     }
 
+    /// All of them together; `None` if there is none.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Rates>) -> Option<Rates> {
+        all.fold(None, |sum, rates| {
+            let mut sum = sum.unwrap_or_default();
+            sum.add(rates);
+            Some(sum)
+        })
+    }
+
     fn add(&mut self, other: &Rates) {
         self.cpus += other.cpus;
         self.waiting += other.waiting;

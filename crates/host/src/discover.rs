@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Scans between two looks at a process that never looked like a VM.
 pub const LOOK_AGAIN: u64 = 32;
 /// Scans between two listings of the threads of a process that has as many of them as before.
-pub const LIST_AGAIN: u64 = 16;
+pub const LIST_AGAIN: u64 = 32;
 /// Scans during which a new process, or a VM with something uncertain, is looked at every time.
 const YOUNG: u64 = 20;
 /// Scans after a change of its threads at which a VM's monitor is asked, until it answers: one that is just starting does not

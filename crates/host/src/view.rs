@@ -89,9 +89,9 @@ impl Bounds {
         // What the rest of the program needs.
         const OTHERS: usize = 100;
         Bounds {
-            counters: Some(Duration::from_millis(4)),
+            counters: Some(Duration::from_millis(2)),
             keep: files.saturating_sub(OTHERS).min(KEEP),
-            class: Some(300),
+            class: Some(200),
         }
     }
 }
@@ -263,15 +263,16 @@ impl Watcher {
     }
 
     fn of(&self, vm: &Arc<Vm>, names: &BTreeMap<VmId, &str>) -> VmView {
-        let rates = self.sampler.vm(vm, None);
+        let thread_rates: Vec<_> = vm
+            .threads
+            .iter()
+            .map(|t| self.sampler.thread(&t.id))
+            .collect();
+        let rates = Rates::sum(thread_rates.iter().flatten());
         VmView {
             rates,
             run_delay: rates.and_then(|r| r.run_delay()),
-            thread_rates: vm
-                .threads
-                .iter()
-                .map(|t| self.sampler.thread(&t.id))
-                .collect(),
+            thread_rates,
             class: self.classes.verdict(vm),
             waited: self.waited(vm, names),
             vm: vm.clone(),

@@ -10,12 +10,13 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 6] = [
+const HANDLERS: [(&str, Handler); 7] = [
     ("agent", cases::agent_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),
     ("refusals", cases::refusals_inside),
+    ("traced", cases::traced_inside),
     ("shipped", shipped::inside),
 ];
 

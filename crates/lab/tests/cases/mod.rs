@@ -2,6 +2,7 @@
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
 mod micro;
+mod traced;
 mod waits;
 
 use berth_lab::assets::{self, Assets, KernelRule};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 10] = [
+const CASES: [(&str, Case); 11] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
@@ -36,6 +37,10 @@ const CASES: [(&str, Case); 10] = [
         "the agent beside micro-VMs: found, switched, killed",
         agent::acting,
     ),
+    (
+        "the tracer beside what micro-VMs saw themselves",
+        traced::beside_the_guests,
+    ),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 
@@ -47,6 +52,7 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
+pub use traced::inside as traced_inside;
 
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 

@@ -181,10 +181,13 @@ static __always_inline void reset_boost(struct vcpu *v)
 		v->io_boost = BOOST_ONE / v->history_load;
 }
 
-/* Equation 5. */
+/* Equation 5. Who is sent away because the groups changed (D10) has not been scheduled once, it
+ * goes on elsewhere: its few credits would put it behind all others of a busy group for good. */
 static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)
 {
-	if (v->kind != CPU_KIND)
+	bool sent = (v->flags & VF_MIGRATING) && split && !c->short_slices;
+
+	if (v->kind != CPU_KIND && !sent)
 		v->io_boost += BOOST_ONE / (v->used ?: 1);
 }
 

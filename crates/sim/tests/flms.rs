@@ -295,6 +295,38 @@ fn the_io_group_is_served_by_io_boost() {
     assert!(checked > 150, "{checked}");
 }
 
+/// D10: who leaves its CPU because the groups changed has not been scheduled once. Were it, those few credits would count as
+/// the least I/O of all, and it would wait for good in a group whose members all have credit left.
+#[test]
+fn a_change_of_groups_is_no_turn() {
+    let mut cast = Cast::default();
+    for i in 0..10 {
+        cast.vcpu(0, i, 0, &BUSY);
+    }
+    for i in 0..14 {
+        cast.vcpu(1, i, 0, &BUSY);
+    }
+    let vms = [
+        vm(0, Class::Latency, 1000, 10),
+        vm(1, Class::Batch, 1400, 14),
+    ];
+    let mut m = machine(Shape::flat(8), &vms, cast, &[]);
+    let boosts = |m: &mut Machine<Cast>| {
+        peek(m, |p| {
+            let io = (1..25).filter(|v| p.vcpu(*v, "kind") == IO_KIND);
+            io.map(|v| (p.vcpu(v, "io_boost"), p.vcpu(v, "history_load")))
+                .collect::<Vec<_>>()
+        })
+    };
+    // The groups are made 0.1 ms after the VMs came.
+    m.run_until(MS).unwrap();
+    assert_eq!(peek(&mut m, |p| p.var("nr_short")), 3);
+    assert_eq!(boosts(&mut m), [(0, 0); 10]);
+    m.run_until(600 * MS).unwrap();
+    let loads = boosts(&mut m);
+    assert!(loads.iter().all(|l| l.1 > 50), "{loads:?}");
+}
+
 /// Equations 5, 6 and 7 in numbers: a lone I/O vCPU that burns 10 credits a turn.
 #[test]
 fn io_boost_follows_its_equations() {

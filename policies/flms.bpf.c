@@ -34,7 +34,8 @@
  *
  * Not good for: a host whose SP or LP alone is overloaded (groups do not help each other before the
  * next partition, and from saturated samples the sizes cannot tell who needs more), compute inside
- * a latency-sensitive VM (it counts as I/O and goes first).
+ * a latency-sensitive VM (it counts as I/O and goes first; where such VMs want more than SP has,
+ * one that used next to nothing so far can wait until the watchdog unloads the policy).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"

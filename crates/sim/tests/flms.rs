@@ -327,6 +327,38 @@ fn a_change_of_groups_is_no_turn() {
     assert!(loads.iter().all(|l| l.1 > 50), "{loads:?}");
 }
 
+/// What follows from equations 5 and 7 in a group whose members all have credit left: a vCPU that has used next to nothing
+/// has the largest IO_Boost of all, and waits for as long as they compute. A kernel ends the policy for it.
+#[test]
+fn who_used_least_can_starve() {
+    let mut cast = Cast::default();
+    for i in 0..10 {
+        cast.vcpu(0, i, 0, &BUSY);
+    }
+    for i in 0..14 {
+        cast.vcpu(1, i, 0, &BUSY);
+    }
+    let late = [
+        Action::SleepUntil { at: 1000 * MS },
+        Action::Compute { ns: 60_000 },
+        Action::SleepUntil { at: 400 * MS },
+        Action::ComputeForever,
+    ];
+    cast.vcpu(2, 0, 0, &late);
+    let vms = [
+        vm(0, Class::Latency, 1000, 10),
+        vm(1, Class::Batch, 1400, 14),
+        vm(2, Class::Latency, 100, 1),
+    ];
+    let mut m = machine(Shape::flat(8), &vms, cast, &[]);
+    m.run_until(20_000 * MS).unwrap();
+    let last = peek(&mut m, |p| {
+        let io = (1..26).filter(|v| p.vcpu(*v, "kind") == IO_KIND);
+        io.map(|v| p.vcpu(v, "history_load")).min()
+    });
+    assert!(last < Some(20), "{last:?} credits of 0.1 ms in 20 s");
+}
+
 /// Equations 5, 6 and 7 in numbers: a lone I/O vCPU that burns 10 credits a turn.
 #[test]
 fn io_boost_follows_its_equations() {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent: one policy on one host, from loading it to the way back.
 use crate::describe::LeftOut;
-use crate::keeper::{Classes, KeepError, Keeper};
+use crate::keeper::{KeepError, Keeper};
 use crate::obstacles;
 use crate::partial::Partial;
+use crate::register::Entry;
 use crate::rules::{self, Rules};
 use crate::tripwire::{Stall, Tripwire};
 use berth_host::machine::Machine;
+use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_scx::{LoadOptions, Loaded, Prepared, ScxError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -85,16 +87,45 @@ struct Acting {
     since: Instant,
 }
 
+/// Who said of which class a VM is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClassFrom {
+    /// The operator.
+    Configuration,
+    /// What the VM does.
+    Automatic,
+    /// Nobody yet, or it is not among those named: batch.
+    Default,
+}
+
+impl ClassFrom {
+    /// For tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            ClassFrom::Configuration => "said",
+            ClassFrom::Automatic => "seen",
+            ClassFrom::Default => "-",
+        }
+    }
+}
+
 /// One VM in a status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmStatus {
     pub name: String,
     pub class: String,
+    pub class_from: ClassFrom,
+    /// The class that it seems to be of by what it does, and the evidence; none before it has been watched for a while.
+    pub seems: Option<(String, String)>,
     pub weight: u32,
     /// In CPUs.
     pub cap: Option<f64>,
     pub vcpus: u32,
     pub threads: usize,
+    /// Milliseconds from the start of its process until the policy knew all its vCPUs; none if it was there before the
+    /// policy.
+    pub known_after_ms: Option<u64>,
     /// Among those that the policy acts on by name.
     pub named: bool,
 }
@@ -139,9 +170,11 @@ pub struct Agent {
 impl Agent {
     /// `stall_limit`: how long a thread may be starved; none: for ever (the kernel's own watchdog remains).
     pub fn new(root: Root, rules: Rules, stall_limit: Option<Duration>) -> Agent {
+        let mut keeper = Keeper::new(root.clone(), rules);
+        keeper.watch_classes(root.clone());
         Agent {
             cpus: Machine::read(&root).cpus.len().max(1),
-            keeper: Keeper::new(root.clone(), rules),
+            keeper,
             root,
             acting: None,
             stall_limit,
@@ -155,8 +188,8 @@ impl Agent {
     ///
     /// # Errors
     /// What stands in the way, all of it; or the kernel refuses the policy.
-    pub fn start(&mut self, policy: Policy, classes: &Classes<'_>) -> Result<Started, AgentError> {
-        self.keeper.look(classes)?;
+    pub fn start(&mut self, policy: Policy) -> Result<Started, AgentError> {
+        self.keeper.look()?;
         let ours = self.running();
         let in_the_way = obstacles::obstacles(&self.root, self.keeper.snapshot(), ours);
         if !in_the_way.is_empty() {
@@ -286,8 +319,8 @@ impl Agent {
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub fn tick(&mut self, classes: &Classes<'_>) -> Result<Vec<Event>, AgentError> {
-        self.keeper.look(classes)?;
+    pub fn tick(&mut self) -> Result<Vec<Event>, AgentError> {
+        self.keeper.look()?;
         let mut events = Vec::new();
         for out in self.keeper.left_out() {
             if !self.told.contains(out) {
@@ -295,20 +328,20 @@ impl Agent {
             }
         }
         self.told = self.keeper.left_out().to_vec();
-        if let Some(event) = self.judge(classes)? {
+        if let Some(event) = self.judge()? {
             events.push(event);
         }
         Ok(events)
     }
 
-    fn judge(&mut self, classes: &Classes<'_>) -> Result<Option<Event>, AgentError> {
+    fn judge(&mut self) -> Result<Option<Event>, AgentError> {
         let Some(acting) = &mut self.acting else {
             return Ok(None);
         };
         let name = acting.policy.name.clone();
         let status = acting.loaded.poll().map_err(KeepError::from)?;
         if status.running() != Some(acting.loaded.name()) {
-            return Ok(Some(self.ended(classes)));
+            return Ok(Some(self.ended()));
         }
         if acting.loaded.wants_identity()
             && let Err(e) = self.keeper.tell(&mut acting.loaded)
@@ -346,7 +379,7 @@ impl Agent {
     }
 
     /// The kernel has ended the policy.
-    fn ended(&mut self, classes: &Classes<'_>) -> Event {
+    fn ended(&mut self) -> Event {
         let Some(acting) = self.acting.take() else {
             return Event::Ended("no policy was loaded".into());
         };
@@ -363,7 +396,7 @@ impl Agent {
         let said = format!("the kernel ended policy {}: {why}", policy.name);
         if restart {
             self.cpus = Machine::read(&self.root).cpus.len().max(1);
-            if self.start(policy, classes).is_ok() {
+            if self.start(policy).is_ok() {
                 return Event::Restarted(said);
             }
         }
@@ -393,6 +426,16 @@ impl Agent {
         partial.give(&named);
     }
 
+    /// The VMs, as of the last look.
+    pub fn vms(&self) -> &Snapshot {
+        self.keeper.snapshot()
+    }
+
+    /// These processes may be VMs now.
+    pub fn suspect(&mut self, processes: &BTreeSet<i32>) {
+        self.keeper.suspect(processes);
+    }
+
     /// Whether a policy of ours is loaded.
     pub fn running(&self) -> bool {
         self.acting.is_some()
@@ -401,9 +444,21 @@ impl Agent {
     /// What it does now.
     pub fn status(&self) -> Status {
         let rules = self.keeper.rules();
-        let vm = |e: &crate::register::Entry| VmStatus {
+        let class_from = |e: &Entry| match (rules.names(&e.name), rules.class(&e.name)) {
+            (false, _) => ClassFrom::Default,
+            (true, Some(_)) => ClassFrom::Configuration,
+            (true, None) if self.keeper.guess(e.key).is_some() => ClassFrom::Automatic,
+            (true, None) => ClassFrom::Default,
+        };
+        let vm = |e: &Entry| VmStatus {
             name: e.name.clone(),
             class: rules::word(e.class).into(),
+            class_from: class_from(e),
+            known_after_ms: self.keeper.known_after(e.key).map(|d| d.as_millis() as u64),
+            seems: self
+                .keeper
+                .guess(e.key)
+                .map(|g| (rules::word(g.class).into(), g.why.clone())),
             weight: e.weight,
             cap: e.cap_milli.map(|c| f64::from(c) / 1000.0),
             vcpus: e.vcpus,

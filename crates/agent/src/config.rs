@@ -47,6 +47,8 @@ pub struct Config {
     pub rules: Rules,
     /// None: stalls are not looked for.
     pub stall: Option<Duration>,
+    /// Line of each key that only the policy can judge: `policy`, `preset`, `set.slice_us`.
+    pub lines: BTreeMap<String, usize>,
 }
 
 impl Default for Config {
@@ -56,19 +58,24 @@ impl Default for Config {
             choice: None,
             rules: Rules::default(),
             stall: Some(LIMIT),
+            lines: BTreeMap::new(),
         }
     }
 }
 
 /// Something is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {}{what}", file.display(), key.as_ref().map_or(String::new(), |k| format!("{k}: ")))]
+#[error("{}{}: {}{what}", file.display(), shown(line), key.as_ref().map_or(String::new(), |k| format!("{k}: ")))]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// From 1; 0 if the file cannot be read at all.
-    pub line: usize,
+    /// From 1; none if the file cannot be read at all.
+    pub line: Option<usize>,
     pub key: Option<String>,
     pub what: String,
+}
+
+fn shown(line: &Option<usize>) -> String {
+    line.map_or(String::new(), |line| format!(":{line}"))
 }
 
 const KEYS: [&str; 8] = [
@@ -83,13 +90,70 @@ const STALL_MS: std::ops::RangeInclusive<i64> = 0..=30_000;
 /// # Errors
 /// The first thing that is wrong.
 pub fn read(file: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(file).map_err(|e| ConfigError {
+    let wrong = |line, what| ConfigError {
         file: file.into(),
-        line: 0,
+        line,
         key: None,
-        what: format!("cannot be read: {e}"),
+        what,
+    };
+    let bytes = std::fs::read(file).map_err(|e| wrong(None, format!("cannot be read: {e}")))?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| {
+        let before = &bytes[..e.valid_up_to()];
+        wrong(Some(line_after(before)), "is not UTF-8 text".into())
     })?;
-    parse(file, &text)
+    parse(file, text)
+}
+
+/// The line in which what follows these bytes is.
+fn line_after(before: &[u8]) -> usize {
+    before.iter().filter(|b| **b == b'\n').count() + 1
+}
+
+impl Config {
+    /// Finds out by `works` whether there is such a policy, and whether it takes the parameters.
+    ///
+    /// # Errors
+    /// The first key that is wrong.
+    pub fn check(
+        &self,
+        file: &Path,
+        works: &dyn Fn(&Choice) -> Result<(), String>,
+    ) -> Result<(), ConfigError> {
+        let Some(choice) = &self.choice else {
+            return Ok(());
+        };
+        let Err(why) = works(choice) else {
+            return Ok(());
+        };
+        let wrong = |key: &str, what: String| ConfigError {
+            file: file.into(),
+            line: self.lines.get(key).copied(),
+            key: Some(key.into()),
+            what,
+        };
+        let with = |preset: Option<String>, set: BTreeMap<String, String>| {
+            let choice = Choice {
+                preset,
+                set,
+                ..choice.clone()
+            };
+            works(&choice).err()
+        };
+        if let Some(what) = with(None, BTreeMap::new()) {
+            return Err(wrong("policy", what));
+        }
+        if let Some(what) = with(choice.preset.clone(), BTreeMap::new()) {
+            return Err(wrong("preset", what));
+        }
+        for (name, value) in &choice.set {
+            let one = [(name.clone(), value.clone())].into();
+            if let Some(what) = with(choice.preset.clone(), one) {
+                return Err(wrong(&format!("set.{name}"), what));
+            }
+        }
+        // Only all of them together are wrong.
+        Err(wrong("policy", why))
+    }
 }
 
 /// Reads a text; `file` is for errors.
@@ -114,16 +178,18 @@ type Read<T> = Result<T, ConfigError>;
 
 impl Reader<'_> {
     fn wrong(&self, at: usize, key: Option<&str>, what: impl Into<String>) -> ConfigError {
-        let before = self
-            .text
-            .get(..at.min(self.text.len()))
-            .unwrap_or(self.text);
         ConfigError {
             file: self.file.into(),
-            line: before.bytes().filter(|b| *b == b'\n').count() + 1,
+            line: Some(self.line(at)),
             key: key.map(String::from),
             what: what.into(),
         }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        // What is missing at the end is missing in the last line, not in one that is not there.
+        let text = self.text.trim_end_matches('\n').as_bytes();
+        line_after(text.get(..at).unwrap_or(text))
     }
 
     fn config(&self, table: &Table) -> Read<Config> {
@@ -140,18 +206,20 @@ impl Reader<'_> {
         }
         let mut choice = Choice::default();
         let policy = self.string(table, "policy")?;
-        if let Some((preset, _)) = self.string(table, "preset")? {
+        if let Some((preset, at)) = self.string(table, "preset")? {
             choice.preset = Some(preset);
+            config.lines.insert("preset".into(), self.line(at));
         }
         if let Some((on, _)) = self.get(table, "partial", "true or false", |v| v.as_bool())? {
             choice.partial = on;
         }
-        choice.set = self.parameters(table)?;
+        choice.set = self.parameters(table, &mut config.lines)?;
         match policy {
             Some((name, at)) if name.trim().is_empty() => {
                 return Err(self.wrong(at, Some("policy"), "it has no name"));
             }
-            Some((name, _)) => {
+            Some((name, at)) => {
+                config.lines.insert("policy".into(), self.line(at));
                 choice.policy = name;
                 config.choice = Some(choice);
             }
@@ -224,7 +292,11 @@ impl Reader<'_> {
         }
     }
 
-    fn parameters(&self, table: &Table) -> Read<BTreeMap<String, String>> {
+    fn parameters(
+        &self,
+        table: &Table,
+        lines: &mut BTreeMap<String, usize>,
+    ) -> Read<BTreeMap<String, String>> {
         let Some(item) = table.get("set") else {
             return Ok(BTreeMap::new());
         };
@@ -248,6 +320,8 @@ impl Reader<'_> {
                     ));
                 }
             };
+            let at = item.span().map_or(at, |s| s.start);
+            lines.insert(format!("set.{name}"), self.line(at));
             all.insert(name.to_string(), text);
         }
         Ok(all)
@@ -367,7 +441,61 @@ mod tests {
             let error = parsed(text).unwrap_err();
             assert!(error.starts_with(said), "{text:?}: {error}");
         }
-        let none = read(Path::new("/no/such.toml")).unwrap_err();
-        assert!(none.to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_has_no_line_and_one_that_is_no_text_has() {
+        let none = read(Path::new("/no/such.toml")).unwrap_err().to_string();
+        assert!(none.starts_with("/no/such.toml: cannot be read"), "{none}");
+        let folder = tempfile::tempdir().unwrap();
+        let none = read(folder.path()).unwrap_err();
+        assert_eq!(none.line, None, "a folder: {none}");
+        let file = folder.path().join("c.toml");
+        std::fs::write(&file, b"mode = \"act\"\n\npolicy = \"\xff\"\n").unwrap();
+        let said = read(&file).unwrap_err().to_string();
+        assert!(said.ends_with("c.toml:3: is not UTF-8 text"), "{said}");
+        for (text, line) in [
+            ("mode = \"act\"\nonly = web\n", 2),
+            ("mode = \"act\"\nonly = [\"web\"", 2),
+            ("mode = \"act\"\n\nmode = \"act\"\n", 3),
+            ("[set]\na = 1\n\n[set]\nb = 1\n", 4),
+            ("mode = \"act\npolicy = 1\n", 1),
+            ("[[vm]\n", 1),
+            ("\n\n= 3\n", 3),
+            ("mode = \"observe\"\npolicy = \"\"\"\nx\n", 3),
+        ] {
+            let error = parse(&file, text).unwrap_err();
+            assert_eq!(error.line, Some(line), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_only_the_policy_can_judge_has_a_line_too() {
+        let works = |c: &Choice| match c {
+            c if c.policy != "vmfair" => Err("no such policy".to_string()),
+            c if c.preset.as_deref() == Some("x") => Err("no such preset".to_string()),
+            c if c.set.contains_key("slice") => Err("no such parameter".to_string()),
+            _ => Ok(()),
+        };
+        let said = |text: &str| {
+            let config = parse(Path::new("c.toml"), text).unwrap();
+            let checked = config.check(Path::new("c.toml"), &works);
+            checked.map_err(|e| e.to_string())
+        };
+        let wrong = |text: &str| said(text).unwrap_err();
+        assert_eq!(
+            wrong("\npolicy = \"vmfare\"\n"),
+            "c.toml:2: policy: no such policy"
+        );
+        assert_eq!(
+            wrong("policy = \"vmfair\"\npreset = \"x\"\n"),
+            "c.toml:2: preset: no such preset"
+        );
+        assert_eq!(
+            wrong("policy = \"vmfair\"\n[set]\na = 1\nslice = 2\n"),
+            "c.toml:4: set.slice: no such parameter"
+        );
+        assert_eq!(said("policy = \"vmfair\"\n[set]\na = 1\n"), Ok(()));
+        assert_eq!(said(""), Ok(()));
     }
 }

@@ -5,7 +5,7 @@ use crate::agent::{Policy, Started, Status};
 use crate::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -118,30 +118,37 @@ impl Door {
         })
     }
 
-    /// Answers everybody who waits, at most for so long if nobody does.
+    /// Answers everybody who waits; if nobody does, waits for that long at most, or until there is something to read from
+    /// the other file. Gives true if there is.
     ///
     /// # Errors
     /// The socket cannot be used any more.
     pub fn serve(
         &self,
         wait: Duration,
+        other: Option<BorrowedFd<'_>>,
         answer: &mut dyn FnMut(Request) -> Answer,
-    ) -> io::Result<()> {
-        let mut waits = libc::pollfd {
-            fd: self.listener.as_raw_fd(),
+    ) -> io::Result<bool> {
+        let entry = |fd: i32| libc::pollfd {
+            fd,
             events: libc::POLLIN,
             revents: 0,
         };
-        let ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one structure that outlives the call. A signal ends the wait early, which is well.
-        unsafe { libc::poll(&mut waits, 1, ms) };
+        // A negative number is no file.
+        let other = other.map_or(-1, |fd| fd.as_raw_fd());
+        let mut waits = [entry(self.listener.as_raw_fd()), entry(other)];
+        // Rounded up: less than a millisecond is not nothing.
+        let ms = i32::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        // SAFETY: two structures that outlive the call. A signal ends the wait early, which is well.
+        unsafe { libc::poll(waits.as_mut_ptr(), 2, ms) };
+        let told = waits[1].revents != 0;
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     // Who goes away has no use for an answer.
                     let _ = one(stream, answer);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(told),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
@@ -246,7 +253,7 @@ mod tests {
             });
             let mut seen = None;
             while seen.is_none() {
-                door.serve(Duration::from_millis(100), &mut |r| {
+                door.serve(Duration::from_millis(100), None, &mut |r| {
                     seen = Some(r);
                     Answer {
                         stopped: Some("x".into()),
@@ -276,7 +283,7 @@ mod tests {
             let mut stream = UnixStream::connect(&socket).unwrap();
             stream.write_all(text.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            door.serve(Duration::from_millis(100), &mut |_| panic!())
+            door.serve(Duration::from_millis(100), None, &mut |_| panic!())
                 .unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();

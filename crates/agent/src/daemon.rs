@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent's process: looks after the host, answers requests, reads its configuration again when told to.
 use crate::agent::{Agent, AgentError, Event, Policy};
-use crate::config::{self, Choice, Config, Mode};
+use crate::arrivals::Arrivals;
+use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Door, Kind, Request};
-use crate::keeper::Classes;
 use crate::signals::Asked;
+use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the host: a VM is known a quarter of a second after it came.
+/// Between two looks at the host: whatever came is known a quarter of a second later.
 const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks while something happens.
+const SOON: Duration = Duration::from_millis(20);
+/// After it was told that something happened, the agent listens again so much later: who makes a VM makes many threads.
+const QUIET: Duration = Duration::from_millis(5);
 /// A look takes at most this part of one CPU; on hosts with very many VMs looks come less often.
 const COST: f64 = 0.05;
 
@@ -26,20 +33,33 @@ pub struct Options<'a> {
     pub ends_with_policy: bool,
     /// Makes a policy of its name.
     pub resolve: &'a dyn Fn(&Choice) -> Result<Policy, String>,
-    /// The class of a VM of which the operator says nothing.
-    pub classes: &'a Classes<'a>,
     /// Gets a line for each thing worth knowing.
     pub say: &'a dyn Fn(&str),
+}
+
+impl Options<'_> {
+    /// Reads a configuration whose policy there is.
+    fn read(&self, file: &Path) -> Result<Config, ConfigError> {
+        let config = config::read(file)?;
+        config.check(file, &|choice| (self.resolve)(choice).map(|_| ()))?;
+        Ok(config)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     #[error(transparent)]
-    Config(#[from] config::ConfigError),
+    Config(#[from] ConfigError),
     #[error("{}: {source}", socket.display())]
     Socket { socket: PathBuf, source: io::Error },
     #[error(transparent)]
     Agent(#[from] AgentError),
+}
+
+/// Which VMs there are, and how many of their vCPUs are known.
+fn outline(vms: &Snapshot) -> Vec<(i32, u64, u32, u32)> {
+    let one = |vm: &Arc<Vm>| (vm.pid, vm.start, vm.vcpus, vm.known_vcpus());
+    vms.vms.iter().map(one).collect()
 }
 
 struct Daemon<'a> {
@@ -54,7 +74,7 @@ struct Daemon<'a> {
 /// The configuration is wrong at the start, another agent runs, or /proc cannot be read.
 pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     let config = match &options.config {
-        Some(file) => config::read(file)?,
+        Some(file) => options.read(file)?,
         None => Config::default(),
     };
     let failed = |source| DaemonError::Socket {
@@ -68,19 +88,47 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         over: false,
     };
     daemon.apply(&config);
-    let mut next = Instant::now();
+    let mut arrivals = Arrivals::new().map_err(AgentError::Look)?;
+    if let Some(why) = arrivals.blind() {
+        let ms = LOOK.as_millis();
+        (options.say)(&format!(
+            "this host does not tell of new threads ({why}): VMs are looked for every {ms} ms"
+        ));
+    }
+    // When to look, how soon at the earliest, and when to listen again.
+    let (mut next, mut soonest, mut listen) = (Instant::now(), Instant::now(), Instant::now());
     while !asked.stop.load(Ordering::Relaxed) && !daemon.over {
         if asked.reload.swap(false, Ordering::Relaxed) {
             daemon.reload();
         }
         let now = Instant::now();
         if now >= next {
-            daemon.look()?;
-            next = now + LOOK.max(now.elapsed().div_f64(COST));
+            let changed = daemon.look()?;
+            arrivals.follow(daemon.agent.vms());
+            let pause = now.elapsed().div_f64(COST);
+            soonest = now + SOON.max(pause);
+            // What has just come goes on changing.
+            next = match changed {
+                true => soonest,
+                false => now + LOOK.max(pause),
+            };
         }
-        let wait = next.saturating_duration_since(Instant::now());
-        door.serve(wait, &mut |request| daemon.answer(request))
+        let listens = now >= listen;
+        let until = if listens { next } else { next.min(listen) };
+        let wait = until.saturating_duration_since(Instant::now());
+        let news = door
+            .serve(wait, listens.then(|| arrivals.as_fd()), &mut |request| {
+                daemon.answer(request)
+            })
             .map_err(failed)?;
+        if news {
+            let news = arrivals.news(&options.root, daemon.agent.vms());
+            listen = Instant::now() + QUIET;
+            if news.look {
+                daemon.agent.suspect(&news.suspects);
+                next = next.min(soonest);
+            }
+        }
     }
     if let Ok(name) = daemon.agent.stop() {
         (options.say)(&format!("policy {name} unloaded"));
@@ -93,9 +141,11 @@ impl Daemon<'_> {
         (self.options.say)(text);
     }
 
-    fn look(&mut self) -> Result<(), AgentError> {
+    /// True if VMs or vCPUs came or went.
+    fn look(&mut self) -> Result<bool, AgentError> {
         let was_running = self.agent.running();
-        for event in self.agent.tick(self.options.classes)? {
+        let before = outline(self.agent.vms());
+        for event in self.agent.tick()? {
             let text = match event {
                 Event::Ended(why) => format!("{why}; the kernel's own scheduler has taken over"),
                 Event::Restarted(why) => format!("{why}; loaded again"),
@@ -104,7 +154,7 @@ impl Daemon<'_> {
             self.say(&text);
         }
         self.over |= self.options.ends_with_policy && was_running && !self.agent.running();
-        Ok(())
+        Ok(before != outline(self.agent.vms()))
     }
 
     fn answer(&mut self, request: Request) -> Answer {
@@ -127,7 +177,7 @@ impl Daemon<'_> {
                     self.agent.set_rules(rules);
                 }
                 let name = policy.name.clone();
-                match self.agent.start(*policy, self.options.classes) {
+                match self.agent.start(*policy) {
                     Ok(started) => {
                         self.say(&format!("policy {name}: {started:?}"));
                         return Answer {
@@ -158,7 +208,7 @@ impl Daemon<'_> {
         let Some(file) = &self.options.config else {
             return self.say("there is no configuration to read again");
         };
-        match config::read(file) {
+        match self.options.read(file) {
             Ok(config) => {
                 self.say("configuration read again");
                 self.apply(&config);
@@ -182,7 +232,7 @@ impl Daemon<'_> {
             }
         };
         let started = (self.options.resolve)(choice).and_then(|policy| {
-            let started = self.agent.start(policy, self.options.classes);
+            let started = self.agent.start(policy);
             started.map_err(|e| e.to_string())
         });
         match started {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From what discovery found to what a policy should know: the VM's own cgroup, its share, its class, its threads' roles.
+use crate::automatic::Guess;
 use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
 use berth_host::cgroup::{self, Share};
@@ -59,13 +60,13 @@ impl Describer {
         }
     }
 
-    /// Everything that a policy should know of these VMs. `classes` gives the class of a VM of which the operator says
+    /// Everything that a policy should know of these VMs. `guesses` are the classes of VMs of which the operator says
     /// nothing.
     pub fn describe(
         &mut self,
         vms: &Snapshot,
         rules: &Rules,
-        classes: &dyn Fn(&Vm) -> Option<VmClass>,
+        guesses: &BTreeMap<VmKey, Guess>,
     ) -> Description {
         let alive: BTreeSet<VmKey> = vms.vms.iter().map(|vm| key(vm)).collect();
         self.homes.retain(|key, _| alive.contains(key));
@@ -80,7 +81,7 @@ impl Describer {
                 true => Err("it shares its cgroup with another VM".to_string()),
                 false => self.home(vm),
             };
-            let made = own.and_then(|own| self.entry(vm, &own, rules, classes));
+            let made = own.and_then(|own| self.entry(vm, &own, rules, guesses.get(&key(vm))));
             match made {
                 Ok(entry) => all.entries.push(entry),
                 Err(why) => all.left_out.push(LeftOut {
@@ -113,7 +114,7 @@ impl Describer {
         vm: &Vm,
         own: &Own,
         rules: &Rules,
-        classes: &dyn Fn(&Vm) -> Option<VmClass>,
+        guess: Option<&Guess>,
     ) -> Result<Entry, String> {
         let share = cgroup::share(&self.root, &own.path);
         let Some(weight) = share.weight else {
@@ -122,21 +123,22 @@ impl Describer {
                 own.path
             ));
         };
-        let class = match rules.names(&vm.name) {
-            true => rules.class(&vm.name).or_else(|| classes(vm)),
-            false => None,
-        };
-        let class = class.unwrap_or(VmClass::Batch);
-        let io_vcpus = match class {
-            VmClass::Mixed => rules.io_vcpus(&vm.name),
-            _ => 0,
+        let (named, told) = (rules.names(&vm.name), rules.class(&vm.name));
+        let (class, io_vcpus) = match (named, told, guess) {
+            (true, Some(VmClass::Mixed), _) => {
+                let first = (0..rules.io_vcpus(&vm.name)).collect();
+                (VmClass::Mixed, first)
+            }
+            (true, Some(class), _) => (class, BTreeSet::new()),
+            (true, None, Some(guess)) => (guess.class, guess.io_vcpus.clone()),
+            _ => (VmClass::Batch, BTreeSet::new()),
         };
         let threads = vm.threads.iter().map(|t| {
             let key = ThreadKey {
                 tid: t.id.tid,
                 start: t.id.start,
             };
-            (key, record(t.role, io_vcpus))
+            (key, record(t.role, &io_vcpus))
         });
         Ok(Entry {
             key: key(vm),
@@ -178,7 +180,7 @@ fn key(vm: &Vm) -> VmKey {
     }
 }
 
-fn record(role: Found, io_vcpus: u32) -> ThreadRecord {
+fn record(role: Found, io_vcpus: &BTreeSet<u32>) -> ThreadRecord {
     let (role, vcpu) = match role {
         Found::Vcpu(index) => (Role::Vcpu, Some(index)),
         Found::Vhost => (Role::Vhost, None),
@@ -189,7 +191,7 @@ fn record(role: Found, io_vcpus: u32) -> ThreadRecord {
     ThreadRecord {
         role,
         vcpu,
-        io: vcpu.is_some_and(|index| index < io_vcpus),
+        io: vcpu.is_some_and(|index| io_vcpus.contains(&index)),
     }
 }
 
@@ -267,7 +269,7 @@ mod tests {
         Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
         let root = Root::at(folder.path());
         let vms = Scanner::new(root.clone()).scan().unwrap();
-        Describer::new(root).describe(&vms, rules, &|_| None)
+        Describer::new(root).describe(&vms, rules, &BTreeMap::new())
     }
 
     const VM: &str = "process 5 lkvm\nargs lkvm run --name web-1\ncgroup 0::/vms/web-1\n\

@@ -4,8 +4,10 @@
 //! [`daemon`] is its process, [`config`] what it is told by a file, [`control`] by commands.
 //! [`keeper`] follows discovery and keeps the policy's identity maps right ([`register`]); [`agent`] loads, changes,
 //! switches and unloads policies and watches that nobody is starved ([`tripwire`]); [`obstacles`] says what stands in the
-//! way. The lab tells its policies who the threads are by the same [`register`] and [`keeper`].
+//! way. [`arrivals`] says when there is something to see, [`automatic`] what VMs seem to be for. The lab tells its policies who the threads are by the same [`register`] and [`keeper`].
 pub mod agent;
+pub mod arrivals;
+pub mod automatic;
 pub mod config;
 pub mod control;
 pub mod daemon;

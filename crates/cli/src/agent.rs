@@ -7,7 +7,7 @@ use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::rules::{Rule, Rules};
-use berth_agent::{keeper, signals};
+use berth_agent::signals;
 use berth_host::root::Root;
 use berth_scenario::model::Arm;
 use std::collections::BTreeMap;
@@ -223,25 +223,20 @@ pub fn run_daemon(args: &DaemonArgs) -> Done {
                 "there is no {CONFIG}; name one with --config"
             )));
         };
-        let config = config::read(&file).map_err(|e| Failure::Input(e.to_string()))?;
-        if let Some(choice) = &config.choice {
-            resolve(choice)?;
-        }
+        let wrong = |e: config::ConfigError| Failure::Input(e.to_string());
+        let config = config::read(&file).map_err(wrong)?;
+        config
+            .check(&file, &|c| known(c).map(|_| ()))
+            .map_err(wrong)?;
         output::print(&format!("ok   {}\n", file.display()));
         return Ok(());
     }
-    let resolve = |choice: &Choice| match resolve(choice) {
-        Ok(policy) => Ok(policy),
-        Err(Failure::Input(why) | Failure::Run(why)) => Err(why),
-        Err(_) => Err("interrupted".into()),
-    };
     let options = Options {
         root: Root::live(),
         socket: args.agent.socket.clone(),
         config,
         ends_with_policy: args.held,
-        resolve: &resolve,
-        classes: &keeper::no_classes,
+        resolve: &known,
         say: &|line| eprintln!("berth: {line}"),
     };
     daemon::run(&options, signals::take()).map_err(|e| match e {
@@ -318,6 +313,14 @@ pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
         parameters: choice.set.clone(),
         options,
         object,
+    })
+}
+
+/// [`resolve`] for a configuration, where its error has a place.
+fn known(choice: &Choice) -> Result<Policy, String> {
+    resolve(choice).map_err(|e| match e {
+        Failure::Input(why) | Failure::Run(why) => why,
+        _ => "interrupted".into(),
     })
 }
 
@@ -425,16 +428,32 @@ fn text(status: &Status) -> String {
     }
     if !status.vms.is_empty() {
         out += &format!(
-            "\n  {:<24} {:<8} {:>6} {:>6} {:>6} {:>8}\n",
-            "VM", "CLASS", "WEIGHT", "CAP", "VCPUS", "THREADS"
+            "\n  {:<24} {:<8} {:<4} {:>6} {:>6} {:>6} {:>8}\n",
+            "VM", "CLASS", "BY", "WEIGHT", "CAP", "VCPUS", "THREADS"
         );
     }
     for vm in &status.vms {
         let cap = vm.cap.map_or("-".to_string(), |c| format!("{c:.2}"));
         out += &format!(
-            "  {:<24} {:<8} {:>6} {:>6} {:>6} {:>8}\n",
-            vm.name, vm.class, vm.weight, cap, vm.vcpus, vm.threads
+            "  {:<24} {:<8} {:<4} {:>6} {:>6} {:>6} {:>8}\n",
+            vm.name,
+            vm.class,
+            vm.class_from.word(),
+            vm.weight,
+            cap,
+            vm.vcpus,
+            vm.threads
         );
+    }
+    for vm in &status.vms {
+        if let Some((class, why)) = &vm.seems {
+            let name = &vm.name;
+            let otherwise = match *class == vm.class {
+                true => "",
+                false => ", which is not what it has been given",
+            };
+            out += &format!("  {name} behaves like {class}{otherwise}: {why}\n");
+        }
     }
     for (vm, why) in &status.left_out {
         out += &format!("  {vm} is left alone: {why}\n");

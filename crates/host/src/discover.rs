@@ -186,6 +186,13 @@ impl Scanner {
         Ok(self.last.clone())
     }
 
+    /// Something says that this process may be a VM now: it is looked at by the next scans, as a new one is.
+    pub fn suspect(&mut self, pid: i32) {
+        if let Some(known) = self.known.get_mut(&pid) {
+            known.young = self.scans + YOUNG;
+        }
+    }
+
     /// A counter of KVM (`halt_exits`) of a process's VMs since their start; `None` without debugfs.
     pub fn kvm_counter(&self, pid: i32, counter: &str) -> Option<u64> {
         self.debugfs.counter(pid, counter)
@@ -328,6 +335,9 @@ impl Scanner {
             && !comm.contains("/TCG")
         {
             return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
+        }
+        if is_thread(&process, pid) {
+            return None;
         }
         let mut line = Vec::new();
         // Without a command line the process's name has to do.
@@ -668,6 +678,15 @@ fn has_ended(proc: &Dir, pid: i32) -> bool {
     let text = proc.read_record(&format!("{pid}/stat"), &mut buf);
     let stat = text.ok().and_then(procfile::stat);
     stat.is_none_or(|s| matches!(s.state, b'Z' | b'X'))
+}
+
+/// True if the number is that of another process's thread: the process that was listed has ended meanwhile, its number was
+/// given to a thread, and /proc shows that too when asked for it.
+fn is_thread(process: &Dir, pid: i32) -> bool {
+    let mut buf = [0; 4096];
+    let status = process.read_record("status", &mut buf).unwrap_or(b"");
+    let leader = procfile::status_value(status, "Tgid").and_then(number);
+    leader.is_some_and(|leader| i32::try_from(leader) != Ok(pid))
 }
 
 /// What can be said of a process whose files say nothing: they are hidden, or it does not use KVM.

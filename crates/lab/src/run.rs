@@ -59,6 +59,8 @@ pub struct LabOptions {
     pub verify: bool,
     /// The binary that becomes the VM's first process: this one.
     pub program: PathBuf,
+    /// More programs of this machine: where each lies in the VM, and here.
+    pub beside: Vec<(String, PathBuf)>,
     /// Folder for the serial logs.
     pub keep_logs: Option<PathBuf>,
 }
@@ -76,6 +78,7 @@ impl Default for LabOptions {
             seeds_per_boot: 1,
             verify: false,
             program: std::env::current_exe().unwrap_or_default(),
+            beside: Vec::new(),
             keep_logs: None,
         }
     }
@@ -423,6 +426,9 @@ fn job_archive(
     options: &LabOptions,
 ) -> Result<Vec<u8>, LabError> {
     let mut a = Archive::new();
+    for (path, file) in &options.beside {
+        a.installed(path, file)?;
+    }
     let policy = policy.map(|p| {
         a.file(OBJECT, &p.object);
         PolicyJob {

@@ -4,7 +4,7 @@ use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
 use crate::strip;
-use berth_agent::keeper::{self, Keeper};
+use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
 use berth_agent::rules::{self, Rule, Rules};
 use berth_host::root::Root;
@@ -138,9 +138,7 @@ fn discover(
         vms: instances.iter().map(rule).collect(),
     };
     let mut keeper = Keeper::new(Root::live(), rules);
-    keeper
-        .refresh(policy, &keeper::no_classes)
-        .map_err(io::Error::other)?;
+    keeper.refresh(policy).map_err(io::Error::other)?;
     // Every vCPU must have been found, as what it is.
     for (thread, tid) in threads {
         let Some(vm) = &thread.vm else { continue };

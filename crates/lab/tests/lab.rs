@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Real kernels in throw-away VMs. Runs when BERTH_LAB=1 (as `make test` sets it), since it may download a kernel and
 //! takes a few minutes; else it says so and passes. BERTH_LAB_KERNELS chooses the kernel lines, e.g. `6.18,7.0`;
-//! BERTH_LAB_CASES the cases, by a part of their names; BERTH_LAB_POLICY one of the shipped policies.
+//! BERTH_LAB_CASES the cases, by a part of their names; BERTH_LAB_POLICY one of the shipped policies; BERTH_LAB_LONG=1 adds
+//! those that take long.
 //!
 //! This program is also the first process inside the VMs, hence no test harness.
 mod cases;
@@ -10,8 +11,11 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 7] = [
+const HANDLERS: [(&str, Handler); 10] = [
     ("agent", cases::agent_inside),
+    ("cycles", cases::cycles_inside),
+    ("modes", cases::modes_inside),
+    ("verbs", cases::verbs_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent beside real micro-VMs: it finds them, policies are switched while they run, one VM ends, the agent is killed,
-//! another scheduler is there first. One boot.
+//! another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::{NEVER, OBJECT, check, host, options, read_scenario};
-use berth_agent::agent::{Agent, Policy, Started};
-use berth_agent::keeper::no_classes;
+use berth_agent::agent::{Agent, Event, Policy, Started};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -11,19 +10,23 @@ use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;
 use berth_lab::run::{LabOptions, Single, single};
+use berth_loadgen::Outcome;
 use berth_scenario::model::Scenario;
-use berth_scx::{LoadOptions, Loaded, State};
+use berth_scx::{LoadOptions, Loaded, State, Value as Setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// One VM ends early.
-const VMS: &str = r#"
+pub(super) const VMS: &str = r#"
 [vm.web]
 class = "latency"
 tasks = ["tick"]
 [vm.hog]
 vcpus = 2
+tasks = ["burn"]
+[vm.victim]
 tasks = ["burn"]
 [vm.brief]
 vcpus = 2
@@ -69,7 +72,7 @@ pub fn acting(assets: &Assets) -> Result<String, String> {
         .to_string())
 }
 
-fn policy(name: &str) -> Result<Policy, String> {
+pub(super) fn policy(name: &str) -> Result<Policy, String> {
     let builtin = berth_builtin::find(name).ok_or("no such policy")?;
     Ok(Policy {
         name: name.into(),
@@ -80,20 +83,37 @@ fn policy(name: &str) -> Result<Policy, String> {
     })
 }
 
-fn state() -> Result<(State, Option<String>), String> {
+pub(super) fn state() -> Result<(State, Option<String>), String> {
     let status = berth_scx::status().map_err(|e| e.to_string())?;
     let running = status.running().map(String::from);
     Ok((status.state, running))
 }
 
 /// Looks until something is so, for a while.
-fn until(what: &str, holds: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), String> {
+pub(super) fn until(
+    what: &str,
+    holds: &mut dyn FnMut() -> Result<bool, String>,
+) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(20);
     while !holds()? {
         check(Instant::now() < end, format!("never came true: {what}"))?;
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
+}
+
+/// The scenario's micro-VMs, by a thread of their own.
+pub(super) fn load(scenario: Scenario, seed: u64) -> JoinHandle<Result<Outcome, String>> {
+    std::thread::spawn(move || {
+        let mut how = berth_loadgen::Options {
+            cgroup_root: Some("/sys/fs/cgroup/berth".into()),
+            warmup_ns: scenario.run.warmup_ns,
+            measure_ns: scenario.run.measure_ns,
+            vcpus: Vcpus::Kvm,
+            ..berth_loadgen::Options::default()
+        };
+        berth_loadgen::run(&scenario, seed, &mut how).map_err(|e| e.to_string())
+    })
 }
 
 pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
@@ -103,17 +123,8 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         serde_json::from_value(input["foreign"].clone()).map_err(|e| e.to_string())?;
     killed()?;
     another_is_there(&foreign)?;
-    let load = std::thread::spawn(move || {
-        let mut how = berth_loadgen::Options {
-            cgroup_root: Some("/sys/fs/cgroup/berth".into()),
-            warmup_ns: 0,
-            measure_ns: scenario.run.measure_ns,
-            vcpus: Vcpus::Kvm,
-            ..berth_loadgen::Options::default()
-        };
-        berth_loadgen::run(&scenario, 1, &mut how).map_err(|e| e.to_string())
-    });
-    let said = beside_vms();
+    let load = load(scenario, 1);
+    let said = beside_vms(&foreign);
     let outcome = load.join().map_err(|_| "the load panicked")??;
     let said = said?;
     check(
@@ -124,7 +135,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     Ok(json!({ "said": said }))
 }
 
-fn rules() -> Rules {
+pub(super) fn rules() -> Rules {
     Rules {
         only: Vec::new(),
         vms: vec![Rule {
@@ -136,20 +147,18 @@ fn rules() -> Rules {
 }
 
 /// Follows the VMs through policies that come and go.
-fn beside_vms() -> Result<String, String> {
+fn beside_vms(starving: &[u8]) -> Result<String, String> {
     let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
     let seen = |agent: &mut Agent, vms: usize| {
         until(&format!("{vms} VMs are known"), &mut || {
-            let events = agent.tick(&no_classes).map_err(|e| e.to_string())?;
+            let events = agent.tick().map_err(|e| e.to_string())?;
             check(events.is_empty(), format!("{events:?}"))?;
             Ok(agent.status().vms.len() == vms)
         })
     };
-    seen(&mut agent, 3)?;
+    seen(&mut agent, 4)?;
     let start = |agent: &mut Agent, name: &str| -> Result<Started, String> {
-        let started = agent
-            .start(policy(name)?, &no_classes)
-            .map_err(|e| e.to_string())?;
+        let started = agent.start(policy(name)?).map_err(|e| e.to_string())?;
         check(
             state()?.1.as_deref() == Some(name),
             format!("{name} runs: {:?}", state()?),
@@ -180,16 +189,13 @@ fn beside_vms() -> Result<String, String> {
         hash: "x".into(),
         ..policy("credit")?
     };
-    let refused = agent
-        .start(broken, &no_classes)
-        .err()
-        .ok_or("nonsense was loaded")?;
+    let refused = agent.start(broken).err().ok_or("nonsense was loaded")?;
     check(
         state()?.1.as_deref() == Some("vmfair"),
         format!("after {refused}: {:?}", state()?),
     )?;
     // A VM ends.
-    seen(&mut agent, 2)?;
+    seen(&mut agent, 3)?;
     let preempted = agent
         .status()
         .policy
@@ -200,9 +206,55 @@ fn beside_vms() -> Result<String, String> {
     )?;
     agent.stop().map_err(|e| e.to_string())?;
     check(state()?.0 == State::Disabled, "stopped")?;
+    let stall = starved(&mut agent, starving)?;
     Ok(format!(
-        "3 VMs found, policies switched, one VM ended; {} preemptions",
+        "4 VMs found, policies switched, one VM ended; {} preemptions; {stall}",
         preempted.unwrap_or(0)
+    ))
+}
+
+/// A policy that lets one VM starve is unloaded, long before the kernel's watchdog does it, and the VM runs on.
+fn starved(agent: &mut Agent, object: &[u8]) -> Result<String, String> {
+    let stall = [("stall".to_string(), Setting::Text("true".to_string()))];
+    let starving = Policy {
+        name: "starving".into(),
+        hash: "starving".into(),
+        parameters: BTreeMap::new(),
+        options: LoadOptions {
+            variables: stall.into(),
+            ..LoadOptions::default()
+        },
+        object: object.to_vec(),
+    };
+    agent.start(starving).map_err(|e| e.to_string())?;
+    let began = Instant::now();
+    let mut said = None;
+    until("the policy that starves is unloaded", &mut || {
+        for event in agent.tick().map_err(|e| e.to_string())? {
+            let Event::Ended(why) = event else {
+                return Err(format!("{event:?}"));
+            };
+            said = Some(why);
+        }
+        Ok(said.is_some())
+    })?;
+    let said = said.unwrap_or_default();
+    check(
+        said.contains("of VM victim") && said.contains("got no CPU"),
+        format!("why: {said}"),
+    )?;
+    check(
+        began.elapsed() < Duration::from_secs(5),
+        format!("it took {:?}", began.elapsed()),
+    )?;
+    check(state()?.0 == State::Disabled, "it is still loaded")?;
+    check(
+        agent.status().trouble.as_deref() == Some(said.as_str()),
+        "the status says why",
+    )?;
+    Ok(format!(
+        "{said} (noticed in {:.1} s)",
+        began.elapsed().as_secs_f64()
     ))
 }
 
@@ -212,7 +264,7 @@ fn killed() -> Result<(), String> {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut agent = Agent::new(Root::live(), rules(), None);
-        let loaded = policy("vmfair").map(|p| agent.start(p, &no_classes).is_ok());
+        let loaded = policy("vmfair").map(|p| agent.start(p).is_ok());
         while loaded == Ok(true) {
             std::thread::sleep(Duration::from_secs(1));
         }
@@ -237,10 +289,7 @@ fn killed() -> Result<(), String> {
 fn another_is_there(object: &[u8]) -> Result<(), String> {
     let foreign = Loaded::load(object, &LoadOptions::default()).map_err(|e| e.to_string())?;
     let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
-    let refused = agent
-        .start(policy("vmfair")?, &no_classes)
-        .err()
-        .map(|e| e.to_string());
+    let refused = agent.start(policy("vmfair")?).err().map(|e| e.to_string());
     let refused = refused.ok_or("loaded over another scheduler")?;
     check(
         refused.contains("`fifo`"),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
+mod cycles;
 mod micro;
+mod modes;
 mod traced;
+mod verbs;
 mod waits;
 
 use berth_lab::assets::{self, Assets, KernelRule};
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
@@ -41,6 +44,10 @@ const CASES: [(&str, Case); 11] = [
         "the tracer beside what micro-VMs saw themselves",
         traced::beside_the_guests,
     ),
+    (
+        "the agent's commands beside micro-VMs: berth start, status, stop, daemon, host",
+        verbs::verbs,
+    ),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 
@@ -50,9 +57,18 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
     ("every shipped policy runs", crate::shipped::run),
 ];
 
+/// On the default kernel, with `BERTH_LAB_LONG=1`: they take minutes to hours.
+const LONG: [(&str, Case); 2] = [
+    ("loaded and unloaded again and again", cycles::cycles),
+    ("full and partial mode", modes::modes),
+];
+
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
 pub use traced::inside as traced_inside;
+pub use cycles::inside as cycles_inside;
+pub use modes::inside as modes_inside;
+pub use verbs::inside as verbs_inside;
 
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 
@@ -87,7 +103,10 @@ pub fn run_all() -> ExitCode {
                 assets.qemu.describe(),
                 assets.kernel.release
             );
-            for (name, case) in CASES.iter().filter(|(name, _)| name.contains(&wanted)) {
+            let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
+            let more = if long { LONG.as_slice() } else { &[] };
+            let all = CASES.iter().chain(more);
+            for (name, case) in all.filter(|(name, _)| name.contains(&wanted)) {
                 report(name, Instant::now(), case(&assets));
             }
         }

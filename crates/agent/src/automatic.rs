@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The class of VMs of which the operator says nothing: by what they do ([`berth_host::class`]), with its hysteresis and
+//! its evidence. A VM counts as batch until it has been watched for [`SETTLED_S`]: no privilege by a first impression.
+use crate::register::VmKey;
+use berth_host::class::{Class, Rules, SETTLED_S, Verdict};
+use berth_host::classes::Classes;
+use berth_host::counters::Sampler;
+use berth_host::discover::Scanner;
+use berth_host::model::{Snapshot, Vm};
+use berth_host::root::Root;
+use berth_scx::VmClass;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Between two samples.
+const OFTEN: Duration = Duration::from_secs(1);
+/// Reading counters takes at most this part of one CPU: samples come less often on hosts with very many threads.
+const COST: f64 = 0.01;
+
+/// What a VM seems to be for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guess {
+    pub class: VmClass,
+    /// Of a mixed VM, the vCPUs with the short bursts.
+    pub io_vcpus: BTreeSet<u32>,
+    /// The evidence, for a reader.
+    pub why: String,
+}
+
+/// Watches all VMs.
+#[derive(Debug)]
+pub struct Automatic {
+    classes: Classes,
+    sampler: Sampler,
+    next: Option<Instant>,
+    guesses: BTreeMap<VmKey, Guess>,
+    sides: BTreeMap<(VmKey, u32), Side>,
+}
+
+/// Whether a vCPU serves requests: what is said, and since when it has looked different.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Side {
+    io: bool,
+    differs: Option<Instant>,
+}
+
+impl Automatic {
+    pub fn new(root: Root) -> Automatic {
+        Automatic {
+            classes: Classes::new(root.clone(), Rules::default()),
+            sampler: Sampler::new(root),
+            next: None,
+            guesses: BTreeMap::new(),
+            sides: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a sample, if it is time to.
+    ///
+    /// # Errors
+    /// /proc cannot be read.
+    pub fn feed(&mut self, vms: &Snapshot, scanner: &Scanner) -> io::Result<()> {
+        let now = Instant::now();
+        if self.next.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.sampler.refresh(vms, None)?;
+        let halts = |pid| scanner.kvm_counter(pid, "halt_exits");
+        self.classes.feed(vms, &self.sampler, &halts, None)?;
+        self.judge(vms, now);
+        self.next = Some(now + OFTEN.max(now.elapsed().div_f64(COST)));
+        Ok(())
+    }
+
+    /// By VM; none for those that have not been watched for long enough.
+    pub fn guesses(&self) -> &BTreeMap<VmKey, Guess> {
+        &self.guesses
+    }
+
+    fn judge(&mut self, vms: &Snapshot, now: Instant) {
+        let mut guesses = BTreeMap::new();
+        let mut sides = BTreeMap::new();
+        for vm in &vms.vms {
+            let settled = |v: &Verdict| v.evidence.watched_s >= SETTLED_S;
+            let Some(verdict) = self.classes.verdict(vm).filter(settled) else {
+                continue;
+            };
+            let io_vcpus = match verdict.class {
+                Class::Mixed => self.io_vcpus(vm, now, &mut sides),
+                _ => BTreeSet::new(),
+            };
+            let guess = Guess {
+                class: match verdict.class {
+                    Class::Latency => VmClass::Latency,
+                    Class::Batch => VmClass::Batch,
+                    Class::Mixed => VmClass::Mixed,
+                },
+                io_vcpus,
+                why: words(&verdict),
+            };
+            guesses.insert(key(vm), guess);
+        }
+        self.guesses = guesses;
+        self.sides = sides;
+    }
+
+    /// vCPUs that wake often for short bursts; one that looks different now changes sides when it has done so for
+    /// the classifier's patience.
+    fn io_vcpus(
+        &self,
+        vm: &Vm,
+        now: Instant,
+        sides: &mut BTreeMap<(VmKey, u32), Side>,
+    ) -> BTreeSet<u32> {
+        let rules = self.classes.rules();
+        let Some(classifier) = self.classes.classifier(vm) else {
+            return BTreeSet::new();
+        };
+        let patience = Duration::from_secs_f64(rules.patience_s);
+        let mut all = BTreeSet::new();
+        for (index, vcpu) in classifier.vcpus() {
+            let looks = !vcpu.is_long() && vcpu.wakeups_per_s() >= rules.housekeeping_per_s;
+            let known = self.sides.get(&(key(vm), *index)).copied();
+            let side = turn(known, looks, now, patience);
+            if side.io {
+                all.insert(*index);
+            }
+            sides.insert((key(vm), *index), side);
+        }
+        all
+    }
+}
+
+fn turn(known: Option<Side>, looks: bool, now: Instant, patience: Duration) -> Side {
+    let fresh = Side {
+        io: looks,
+        differs: None,
+    };
+    match known {
+        Some(side) if side.io != looks => match side.differs {
+            Some(since) if now - since >= patience => fresh,
+            Some(_) => side,
+            None => Side {
+                differs: Some(now),
+                ..side
+            },
+        },
+        _ => fresh,
+    }
+}
+
+fn key(vm: &Vm) -> VmKey {
+    VmKey {
+        pid: vm.pid,
+        start: vm.start,
+    }
+}
+
+/// `412 wake-ups/s, bursts of 0.05 ms, 0.02 CPUs (0.00 in long bursts), so for 35 s`
+fn words(verdict: &Verdict) -> String {
+    let e = &verdict.evidence;
+    let bursts = e.burst_ns.map_or("no wake-ups".to_string(), |ns| {
+        format!("bursts of {:.2} ms", ns / 1e6)
+    });
+    let mut text = format!(
+        "{:.0} wake-ups/s, {bursts}, {:.2} CPUs ({:.2} in long bursts), so for {:.0} s",
+        e.wakeups_per_s, e.cpus, e.long_cpus, verdict.since_s
+    );
+    if let Some(looks) = verdict.looks {
+        text += &format!("; looks like {looks} now");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_host::class::Evidence;
+
+    #[test]
+    fn a_vcpu_changes_sides_when_it_has_looked_different_for_a_while() {
+        let start = Instant::now();
+        let patience = Duration::from_secs(10);
+        let at = |s: u64| start + Duration::from_secs(s);
+        let mut side = turn(None, true, start, patience);
+        assert!(side.io);
+        for s in 1..5 {
+            side = turn(Some(side), false, at(s), patience);
+            assert!(side.io, "not yet");
+        }
+        side = turn(Some(side), true, at(5), patience);
+        assert_eq!(side.differs, None, "it looked the same in between");
+        for s in 6..=16 {
+            assert!(side.io);
+            side = turn(Some(side), false, at(s), patience);
+        }
+        assert!(!side.io);
+    }
+
+    #[test]
+    fn the_evidence_is_said() {
+        let verdict = Verdict {
+            class: Class::Latency,
+            since_s: 35.0,
+            looks: Some(Class::Mixed),
+            flips: 0,
+            evidence: Evidence {
+                watched_s: 40.0,
+                cpus: 0.02,
+                wakeups_per_s: 412.0,
+                burst_ns: Some(50_000.0),
+                ..Evidence::default()
+            },
+        };
+        assert_eq!(
+            words(&verdict),
+            "412 wake-ups/s, bursts of 0.05 ms, 0.02 CPUs (0.00 in long bursts), so for 35 s; looks like mixed now"
+        );
+    }
+}

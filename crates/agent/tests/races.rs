@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Processes that come and go while they are looked at, most of which look like VMs: never a wrong identity,
+//! and nothing is left of them. Where this user may make PID namespaces (root), every process is given the number of one
+//! that has just ended. `BERTH_RACES=10000` makes as many; a test run has fewer.
+//!
+//! Each process writes down who it is in shared memory before it looks like anything, and the first process of the
+//! namespace writes down whose end it has seen. What a scan says is compared with that: a name goes with its process and
+//! its threads, and who had ended before the scan began is not in it.
+//!
+//! No harness: this program is also the processes.
+use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
+use berth_host::discover::Scanner;
+use berth_host::model::{Role as Found, Vm};
+use berth_host::root::Root;
+use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmRecord};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Without `BERTH_RACES`.
+const PROCESSES: usize = 1_500;
+/// Processes at the same time.
+const ALIVE: usize = 4;
+/// Every so many is no VM.
+const STRANGER: usize = 3;
+/// The first number that is used again and again.
+const FIRST_PID: i32 = 100;
+/// Marks the process that makes the others; its value is the folder.
+const FACTORY: &str = "BERTH_RACES_FACTORY";
+const COUNT: &str = "BERTH_RACES";
+/// Room in the command line for a name.
+const ROOM: usize = 200;
+
+/// What a process says of itself: its numbers, and what the first process has seen of its end.
+#[repr(C)]
+#[derive(Default)]
+struct Truth {
+    pid: AtomicI32,
+    vcpu: AtomicI32,
+    ended: AtomicI32,
+}
+
+/// Shared by all: a truth for each process; behind them one whose `vcpu` says that it has begun, whose `ended` that all is
+/// over, and whose `pid` how many numbers there were, if they were used again.
+fn truths(folder: &Path, count: usize) -> io::Result<&'static [Truth]> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(folder.join("truth"))?;
+    let bytes = (count + 1) * size_of::<Truth>();
+    file.set_len(bytes as u64)?;
+    // SAFETY: a new shared mapping of a file of this length, never unmapped; all of it is atomic numbers, for which zero
+    // is a value.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let nowhere = std::ptr::null_mut();
+        let file = file.as_raw_fd();
+        let at = libc::mmap(nowhere, bytes, protection, libc::MAP_SHARED, file, 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(std::slice::from_raw_parts(at.cast::<Truth>(), count + 1))
+    }
+}
+
+fn count() -> usize {
+    let set = std::env::var(COUNT).ok();
+    set.and_then(|n| n.parse().ok()).unwrap_or(PROCESSES)
+}
+
+fn main() -> ExitCode {
+    if std::env::args().any(|a| a == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    let done = match std::env::var_os(FACTORY) {
+        Some(folder) => factory(Path::new(&folder)),
+        None => watch(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("FAIL  {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+// --- who watches
+
+/// A policy's maps.
+#[derive(Default)]
+struct Maps {
+    vms: BTreeMap<u64, VmRecord>,
+    threads: BTreeMap<u32, ThreadRecord>,
+}
+
+impl Sink for Maps {
+    fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
+        self.vms.insert(cgroup, vm.clone());
+        Ok(())
+    }
+    fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
+        self.vms.remove(&cgroup);
+        Ok(())
+    }
+    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
+        self.threads.insert(tid, thread.clone());
+        Ok(())
+    }
+    fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+        self.threads.remove(&tid);
+        Ok(())
+    }
+    fn identities_changed(&mut self) -> Result<(), ScxError> {
+        Ok(())
+    }
+}
+
+fn entry(vm: &Vm) -> Entry {
+    let thread = |t: &berth_host::model::Thread| {
+        let key = ThreadKey {
+            tid: t.id.tid,
+            start: t.id.start,
+        };
+        let (role, vcpu) = match t.role {
+            Found::Vcpu(index) => (Role::Vcpu, Some(index)),
+            _ => (Role::Emulator, None),
+        };
+        let record = ThreadRecord {
+            role,
+            vcpu,
+            io: false,
+        };
+        (key, record)
+    };
+    Entry {
+        key: VmKey {
+            pid: vm.pid,
+            start: vm.start,
+        },
+        name: vm.name.clone(),
+        // One of its own.
+        cgroup: vm.pid.unsigned_abs().into(),
+        class: VmClass::Batch,
+        weight: 100,
+        cap_milli: None,
+        node: None,
+        vcpus: vm.vcpus,
+        threads: vm.threads.iter().map(thread).collect(),
+    }
+}
+
+/// The number of a VM that a scan found; what is wrong with what the scan says.
+fn judge(vm: &Vm, truths: &[Truth], ended: &[bool]) -> Result<usize, String> {
+    let number = vm.name.strip_prefix('v').and_then(|n| n.parse().ok());
+    let Some(number) = number.filter(|n: &usize| *n < truths.len() - 1) else {
+        return Err(format!("nobody is called {}", vm.name));
+    };
+    let truth = &truths[number];
+    let pid = truth.pid.load(Ordering::SeqCst);
+    let vcpu = truth.vcpu.load(Ordering::SeqCst);
+    if number.is_multiple_of(STRANGER) {
+        return Err(format!("{} is no VM", vm.name));
+    }
+    if ended[number] {
+        return Err(format!(
+            "{} had ended before the scan began: {vm:?}",
+            vm.name
+        ));
+    }
+    if vm.pid != pid {
+        return Err(format!("{} is process {pid}, not {}", vm.name, vm.pid));
+    }
+    for thread in &vm.threads {
+        let is = thread.id.tid;
+        let fits = match thread.role {
+            Found::Vcpu(index) => (is, index) == (vcpu, 0),
+            _ => is == pid || is == vcpu,
+        };
+        if !fits {
+            let name = &vm.name;
+            return Err(format!("{name}: {thread:?}; its vCPU is thread {vcpu}"));
+        }
+    }
+    Ok(number)
+}
+
+fn watch() -> Result<(), String> {
+    let said = |e: io::Error| e.to_string();
+    let folder = tempfile::tempdir().map_err(said)?;
+    fs::create_dir_all(folder.path().join("proc")).map_err(said)?;
+    fs::create_dir_all(folder.path().join("sys")).map_err(said)?;
+    let count = count();
+    let truths = truths(folder.path(), count).map_err(said)?;
+    // Mounts of its own: whatever happens, none is left behind.
+    let private = private_mounts().is_ok();
+    let mut making = Command::new(std::env::current_exe().map_err(said)?);
+    making
+        .arg("x".repeat(ROOM))
+        .env(FACTORY, folder.path())
+        .env(COUNT, count.to_string());
+    if private {
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            making.pre_exec(|| match libc::unshare(libc::CLONE_NEWPID) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+    }
+    let started = Instant::now();
+    let mut made = making.spawn().map_err(said)?;
+    let over = &truths[count];
+    let end = Instant::now() + Duration::from_secs(20);
+    while over.vcpu.load(Ordering::SeqCst) == 0 {
+        if Instant::now() > end {
+            let _ = made.kill();
+            return Err("the processes do not begin".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let root = match private {
+        true => Root::at(folder.path()),
+        false => Root::live(),
+    };
+    let mut seen = Seen::new(root);
+    let mut result = Ok(());
+    while over.ended.load(Ordering::SeqCst) == 0 && result.is_ok() {
+        result = seen.look(truths, private);
+    }
+    if result.is_err() {
+        let _ = made.kill();
+    }
+    let left = seen.scanner.scan().map_err(said)?.vms.len();
+    let status = made.wait().map_err(said)?;
+    result?;
+    if !status.success() {
+        return Err(format!("the processes: {status}"));
+    }
+    let (mut register, mut maps) = (seen.register, seen.maps);
+    register.update(&mut maps, &[]).map_err(|e| e.to_string())?;
+    if !(register.is_empty() && maps.vms.is_empty() && maps.threads.is_empty()) {
+        return Err("something is left of those that ended".into());
+    }
+    if private && left != 0 {
+        return Err(format!("{left} VMs that are not there"));
+    }
+    let vms = (0..count).filter(|n| !n.is_multiple_of(STRANGER)).count();
+    let alive = seen.numbers.len();
+    if alive * 20 < vms {
+        return Err(format!("only {alive} of {vms} VMs were seen at all"));
+    }
+    println!(
+        "ok    {count} processes, {alive} of {vms} VMs seen alive in {} scans, {} threads told, {} ({:.1} s)",
+        seen.scans,
+        seen.told,
+        match over.pid.load(Ordering::SeqCst) {
+            0 => "numbers not used again: that takes root".to_string(),
+            numbers => format!("{numbers} process ids in all"),
+        },
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// What has been seen, and a policy that is told.
+struct Seen {
+    scanner: Scanner,
+    register: Register,
+    maps: Maps,
+    numbers: BTreeSet<usize>,
+    scans: u32,
+    told: usize,
+}
+
+impl Seen {
+    fn new(root: Root) -> Seen {
+        Seen {
+            scanner: Scanner::new(root),
+            register: Register::default(),
+            maps: Maps::default(),
+            numbers: BTreeSet::new(),
+            scans: 0,
+            told: 0,
+        }
+    }
+
+    fn look(&mut self, truths: &[Truth], private: bool) -> Result<(), String> {
+        let has_ended = |t: &Truth| t.ended.load(Ordering::SeqCst) != 0;
+        let ended: Vec<bool> = truths.iter().map(has_ended).collect();
+        let found = self.scanner.scan().map_err(|e| e.to_string())?;
+        self.scans += 1;
+        // On this machine's own /proc there may be VMs of others.
+        let ours = |vm: &&std::sync::Arc<Vm>| private || vm.name.starts_with("v0");
+        let mut entries = Vec::new();
+        for vm in found.vms.iter().filter(ours) {
+            self.numbers.insert(judge(vm, truths, &ended)?);
+            entries.push(entry(vm));
+        }
+        let changes = self.register.update(&mut self.maps, &entries);
+        self.told += changes.map_err(|e| e.to_string())?.threads_added;
+        let wanted: BTreeSet<u32> = entries
+            .iter()
+            .flat_map(|e| e.threads.keys().map(|k| k.tid.unsigned_abs()))
+            .collect();
+        let known: BTreeSet<u32> = self.maps.threads.keys().copied().collect();
+        match known == wanted && self.maps.vms.len() == entries.len() {
+            true => Ok(()),
+            false => Err(format!("the policy knows {known:?}, not {wanted:?}")),
+        }
+    }
+}
+
+fn private_mounts() -> io::Result<()> {
+    // SAFETY: C strings that outlive the calls. This program has one thread.
+    unsafe {
+        let nothing = std::ptr::null::<libc::c_char>();
+        let how = libc::MS_REC | libc::MS_PRIVATE;
+        if libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, how, std::ptr::null()) == 0
+        {
+            return Ok(());
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+// --- who is watched
+
+fn factory(folder: &Path) -> Result<(), String> {
+    let said = |e: io::Error| e.to_string();
+    let truths = truths(folder, count()).map_err(said)?;
+    let line = command_line().map_err(said)?;
+    // SAFETY: the copy never returns from here; this process waits for it.
+    let first = unsafe { libc::fork() };
+    if first == 0 {
+        let done = first_process(folder, truths, &line);
+        if let Err(e) = &done {
+            eprintln!("the first process: {e}");
+        }
+        // SAFETY: ends the copy without anything of the process it was copied from.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process and a number.
+    unsafe { libc::waitpid(first, &mut status, 0) };
+    match status {
+        0 => Ok(()),
+        _ => Err(format!("the first process ended with {status}")),
+    }
+}
+
+/// Where this process's command line is in its memory.
+struct Line {
+    at: usize,
+    room: usize,
+}
+
+fn command_line() -> io::Result<Line> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let number = |field: usize| -> io::Result<usize> {
+        // The state is the third field.
+        let text = rest.split(' ').nth(field - 3).unwrap_or("");
+        text.trim().parse().map_err(io::Error::other)
+    };
+    let (start, end) = (number(48)?, number(49)?);
+    Ok(Line {
+        at: start,
+        room: end.saturating_sub(start),
+    })
+}
+
+impl Line {
+    /// Writes another one; the first byte last, so that nobody reads half of it.
+    fn write(&self, arguments: &str) {
+        let bytes = arguments.as_bytes();
+        assert!(bytes.len() < self.room, "{} bytes of room", self.room);
+        let at = self.at as *mut u8;
+        // SAFETY: the kernel says that this process's arguments are there; nothing else uses them any more.
+        unsafe {
+            at.write_volatile(0);
+            for i in (1..self.room).rev() {
+                let byte = bytes.get(i).copied().unwrap_or(0);
+                at.add(i).write_volatile(byte);
+            }
+            at.write_volatile(bytes[0]);
+        }
+    }
+}
+
+fn call_me(name: &CStr) {
+    // SAFETY: a C string that outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+fn mount_proc(at: &Path) -> io::Result<()> {
+    let at = std::ffi::CString::new(at.display().to_string())?;
+    let proc = c"proc".as_ptr();
+    // SAFETY: C strings that outlive the call.
+    match unsafe { libc::mount(proc, at.as_ptr(), proc, 0, std::ptr::null()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn first_process(folder: &Path, truths: &'static [Truth], line: &Line) -> io::Result<()> {
+    let over = truths.len() - 1;
+    // SAFETY: asks for a number.
+    let mut reuses = unsafe { libc::getpid() } == 1;
+    if reuses {
+        mount_proc(&folder.join("proc"))?;
+    }
+    let last_pid = folder.join("proc/sys/kernel/ns_last_pid");
+    truths[over].vcpu.store(1, Ordering::SeqCst);
+    let mut alive: BTreeMap<i32, usize> = BTreeMap::new();
+    let mut numbers = BTreeSet::new();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for number in 0..over {
+        while alive.len() >= ALIVE {
+            reap(&mut alive, truths)?;
+        }
+        // A kernel without checkpointing does not have it.
+        reuses = reuses && fs::write(&last_pid, format!("{}", FIRST_PID - 1)).is_ok();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let lives = Duration::from_micros(random % 6000);
+        // SAFETY: the copy has one thread, and ends in `be`.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            0 => be(number, &truths[number], line, lives),
+            1.. => {
+                alive.insert(pid, number);
+                numbers.insert(pid);
+            }
+            _ => return Err(io::Error::last_os_error()),
+        }
+    }
+    while !alive.is_empty() {
+        reap(&mut alive, truths)?;
+    }
+    if reuses {
+        let numbers = i32::try_from(numbers.len()).unwrap_or(i32::MAX);
+        truths[over].pid.store(numbers, Ordering::SeqCst);
+    }
+    truths[over].ended.store(1, Ordering::SeqCst);
+    // /proc is to be seen until the last look.
+    std::thread::sleep(Duration::from_millis(300));
+    Ok(())
+}
+
+fn reap(alive: &mut BTreeMap<i32, usize>, truths: &[Truth]) -> io::Result<()> {
+    // SAFETY: waits for any child; its status is not asked for.
+    let pid = unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if let Some(number) = alive.remove(&pid) {
+        truths[number].ended.store(1, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// The life of one process.
+fn be(number: usize, truth: &'static Truth, line: &Line, lives: Duration) -> ! {
+    // SAFETY: asks for a number.
+    truth.pid.store(unsafe { libc::getpid() }, Ordering::SeqCst);
+    let vm = !number.is_multiple_of(STRANGER);
+    line.write(&match vm {
+        true => format!("qemu-system-x86_64\0-name\0v{number:06}"),
+        false => format!("stranger\0-name\0v{number:06}"),
+    });
+    call_me(if vm { c"qemu-system-x86" } else { c"stranger" });
+    let thread = std::thread::spawn(move || {
+        // SAFETY: asks for a number.
+        truth
+            .vcpu
+            .store(unsafe { libc::gettid() }, Ordering::SeqCst);
+        call_me(if vm { c"CPU 0/TCG" } else { c"worker" });
+        std::thread::sleep(lives);
+    });
+    let _ = thread.join();
+    // SAFETY: ends the copy without anything of the process it was copied from.
+    unsafe { libc::_exit(0) }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Load a policy, boot micro-VMs under it, let them end, unload it; again and again. Nothing may be left: no file, no
+//! program, no map, no complaint of the kernel. `BERTH_LAB_CYCLES` is how often (200), `BERTH_LAB_POLICY` one policy.
+use super::agent::{load, policy, rules, state};
+use super::{NEVER, check, host, options, read_scenario};
+use berth_agent::agent::Agent;
+use berth_agent::tripwire::LIMIT;
+use berth_host::root::Root;
+use berth_lab::Vcpus;
+use berth_lab::assets::Assets;
+use berth_lab::job::Work;
+use berth_lab::run::{LabOptions, Single, single};
+use berth_scenario::model::Scenario;
+use berth_scx::{Loaded, State};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const CYCLES: u64 = 200;
+/// Before anything is counted: caches of the kernel and of this process fill.
+const FIRST: u64 = 3;
+/// Memory that may be gone at the end, in KiB: kernel memory is given back late.
+const SLACK_KIB: u64 = 24 * 1024;
+const POLICIES: [&str; 4] = ["vmfair", "credit", "flms", "eevdf"];
+const VMS: &str = r#"
+[vm.web]
+class = "latency"
+tasks = ["tick"]
+[vm.hog]
+vcpus = 2
+tasks = ["burn"]
+[task.tick]
+loop = ["sleep 5ms", "compute 20us"]
+[task.burn]
+model = "busy"
+[compare]
+policies = ["linux"]
+"#;
+
+pub fn cycles(assets: &Assets) -> Result<String, String> {
+    let number = std::env::var("BERTH_LAB_CYCLES").ok();
+    let number: u64 = number.and_then(|n| n.parse().ok()).unwrap_or(CYCLES);
+    let one = std::env::var("BERTH_LAB_POLICY").ok();
+    let mut said = String::new();
+    for name in POLICIES
+        .into_iter()
+        .filter(|p| one.as_ref().is_none_or(|o| o == p))
+    {
+        let mut scenario = read_scenario("cores = 2", VMS)?;
+        scenario.run.warmup_ns = 0;
+        scenario.run.measure_ns = 60_000_000;
+        let what = Single {
+            host: host(1, 1, 1, 2, 1),
+            policy: None,
+            work: Work::Custom {
+                name: "cycles".to_string(),
+                input: json!({ "scenario": scenario, "policy": name, "cycles": number }),
+            },
+        };
+        let with_kvm = LabOptions {
+            vcpus: Vcpus::Kvm,
+            timeout: Duration::from_secs(7200),
+            ..options()
+        };
+        let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
+        if let Some(e) = &boot.answer.error {
+            return Err(format!("{name}: {e}\n{}", boot.console));
+        }
+        check(
+            boot.answer.notes.is_empty(),
+            format!("{name}: the kernel's log: {:?}", boot.answer.notes),
+        )?;
+        let words = boot.answer.result.as_str().unwrap_or("");
+        said += &format!("\n  {name}: {words} ({:.0} s)", boot.wall.as_secs_f64());
+    }
+    Ok(said)
+}
+
+/// What can leak.
+#[derive(Debug)]
+struct Left {
+    files: usize,
+    programs: usize,
+    maps: usize,
+    available_kib: u64,
+}
+
+fn left() -> Result<Left, String> {
+    // Maps and programs go when readers are done with them.
+    std::thread::sleep(Duration::from_millis(500));
+    let files = std::fs::read_dir("/proc/self/fd").map_err(|e| e.to_string())?;
+    let memory = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
+    let available = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let available = available.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok());
+    Ok(Left {
+        files: files.count(),
+        // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID
+        programs: objects(11),
+        maps: objects(12),
+        available_kib: available.ok_or("no MemAvailable")?,
+    })
+}
+
+/// Objects of BPF, of one kind.
+fn objects(command: libc::c_long) -> usize {
+    let mut found = 0;
+    // `union bpf_attr`: the last id, the next one, flags.
+    let mut ids = [0u32; 3];
+    loop {
+        let size = size_of_val(&ids);
+        // SAFETY: a structure of the given size that outlives the call.
+        let done = unsafe { libc::syscall(libc::SYS_bpf, command, ids.as_mut_ptr(), size) };
+        if done != 0 {
+            return found;
+        }
+        (ids[0], found) = (ids[1], found + 1);
+    }
+}
+
+pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
+    let scenario: Scenario =
+        serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
+    let name = input["policy"].as_str().ok_or("no policy")?;
+    let cycles = input["cycles"].as_u64().unwrap_or(CYCLES).max(FIRST + 1);
+    let mut before = None;
+    let mut known = 0;
+    for cycle in 1..=cycles {
+        let at = |what: String| format!("cycle {cycle}: {what}");
+        known += one(&scenario, cycle, name).map_err(at)?;
+        if cycle == FIRST {
+            before = Some(left()?);
+        }
+        if cycle.is_multiple_of(20) {
+            println!("BERTH-CYCLE {cycle}");
+        }
+    }
+    let (before, after) = (before.ok_or("too few cycles")?, left()?);
+    check(
+        (before.files, before.programs, before.maps) == (after.files, after.programs, after.maps),
+        format!("left behind: {before:?}, then {after:?}"),
+    )?;
+    let gone = before.available_kib.saturating_sub(after.available_kib);
+    check(
+        gone < SLACK_KIB,
+        format!("memory is gone: {before:?}, then {after:?}"),
+    )?;
+    Ok(json!(format!(
+        "{cycles} loads and unloads, {} micro-VM boots ({known} known to it while they ran), {gone} KiB less memory at the end",
+        2 * cycles
+    )))
+}
+
+/// One policy's life. Gives the VMs that it knew.
+fn one(scenario: &Scenario, seed: u64, name: &str) -> Result<usize, String> {
+    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    agent.start(policy(name)?).map_err(|e| e.to_string())?;
+    let load = load(scenario.clone(), seed);
+    let mut known = 0;
+    while !load.is_finished() {
+        let events = agent.tick().map_err(|e| e.to_string())?;
+        check(events.is_empty(), format!("{events:?}"))?;
+        known = known.max(agent.status().vms.len());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let outcome = load.join().map_err(|_| "the load panicked")??;
+    check(
+        outcome.metrics["hog.cpu"] > 0.1,
+        format!("the VM stood still: {:?}", outcome.metrics),
+    )?;
+    check(
+        state()?.1.as_deref() == Some(name),
+        format!("it does not run any more: {:?}", state()?),
+    )?;
+    agent.stop().map_err(|e| e.to_string())?;
+    check(state()?.0 == State::Disabled, "it is still loaded")?;
+    Ok(known)
+}

@@ -7,6 +7,7 @@ use berth_host::cgroup::{self, Share};
 use berth_host::dir::Dir;
 use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::name;
+use berth_host::procfile;
 use berth_host::root::Root;
 use berth_scx::{Role, ThreadRecord, VmClass};
 use serde::Serialize;
@@ -234,12 +235,25 @@ fn look(root: &Root, vm: &Vm) -> Result<Own, String> {
         .flat_map(|t| [t.id.pid, t.id.tid])
         .collect();
     mine.insert(vm.pid);
-    if let Some(stranger) = members(&folder).into_iter().find(|m| !mine.contains(m)) {
+    // A thread that has come since the scan is listed by number too, in a threaded cgroup.
+    let is_ours = |m: &i32| {
+        mine.contains(m) || leader(root, *m).is_some_and(|process| mine.contains(&process))
+    };
+    if let Some(stranger) = members(&folder).into_iter().find(|m| !is_ours(m)) {
         return Err(format!(
             "its cgroup {path} holds other processes too ({stranger})"
         ));
     }
     Ok(Own { path, id })
+}
+
+/// The process that a thread belongs to.
+fn leader(root: &Root, tid: i32) -> Option<i32> {
+    let mut buf = [0; 4096];
+    let proc = root.proc().ok()?;
+    let status = proc.read_record(&format!("{tid}/status"), &mut buf).ok()?;
+    let leader = procfile::status_value(status, "Tgid").and_then(procfile::number)?;
+    i32::try_from(leader).ok()
 }
 
 /// Processes of a cgroup; its threads where the processes cannot be told (threaded cgroups).
@@ -338,6 +352,22 @@ mod tests {
         );
         assert!(why(&two).contains("shares its cgroup"));
         assert!(why(&VM.replace("/vms/web-1", "/")).contains("no cgroup of its own"));
+    }
+
+    #[test]
+    fn a_thread_that_came_after_the_scan_is_no_stranger() {
+        let groups = "file sys/fs/cgroup/vms/web-1/cpu.weight 100\n\
+            file sys/fs/cgroup/vms/web-1/cgroup.threads \"5\\n6\\n7\\n8\\n\"\n";
+        let status = |process: i32| format!("file proc/8/status \"Tgid: {process}\\n\"\n");
+        let found = |process| {
+            host(
+                &format!("{VM}{groups}{}", status(process)),
+                &Rules::default(),
+            )
+        };
+        assert_eq!(found(5).left_out, []);
+        assert_eq!(found(5).entries.len(), 1);
+        assert!(found(8).left_out[0].why.contains("processes too (8)"));
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Scanner {
                     !(due || young || *device || debugfs.names(pid))
                 }
                 // Gone while it was looked at: forgotten below.
-                Kind::Vm(machine) => match machine.follow(proc, debugfs, pid, when) {
+                Kind::Vm(machine) => match machine.follow(proc, debugfs, (pid, inode), when) {
                     Ok(rebuilt) => {
                         self.dirty |= rebuilt;
                         true
@@ -502,7 +502,13 @@ impl Machine {
     ///
     /// # Errors
     /// The process has ended.
-    fn follow(&mut self, proc: &Dir, debugfs: &Table, pid: i32, when: When) -> io::Result<bool> {
+    fn follow(
+        &mut self,
+        proc: &Dir,
+        debugfs: &Table,
+        (pid, inode): (i32, u64),
+        when: When,
+    ) -> io::Result<bool> {
         let first = self.first_thread(pid);
         let task = Short::of(format_args!("{pid}/task"));
         let changed = self.threads.follow(proc, &task, when.list)?;
@@ -524,6 +530,10 @@ impl Machine {
             return Ok(false);
         }
         let process = proc.dir(&pid.to_string())?;
+        // The number may be that of another process since it was listed, or of a thread of one.
+        if process.inode()? != inode {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
         // A vCPU that was added has a file too.
         if self.files.is_some() {
             self.files = files::of(&process).ok().or(self.files.take());
@@ -575,7 +585,17 @@ impl Machine {
         for (pid, helper) in &mut self.helpers {
             let task = Short::of(format_args!("{pid}/task"));
             let list = (scans + u64::from(pid.unsigned_abs())).is_multiple_of(LIST_AGAIN);
-            changed |= helper.threads.follow(proc, &task, list).unwrap_or(false);
+            if !helper.threads.follow(proc, &task, list).unwrap_or(false) {
+                continue;
+            }
+            changed = true;
+            // Asked afterwards: a number that means the same process still has meant it all the time.
+            let is_it = proc
+                .dir(&Short::of(format_args!("{pid}")))
+                .and_then(|p| p.inode());
+            if is_it.ok() != Some(helper.inode) {
+                helper.threads = Threads::default();
+            }
         }
         changed
     }

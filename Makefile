@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-host bench-jit oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint bench bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % int
 
 same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1 to 8 workers
 	@tools/same-bytes
+
+libvirt-live: ## a VM of a real libvirt, found with the role of every thread; installs into a throw-away root (as root, with apt)
+	@tools/libvirt-live
 
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
 	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md

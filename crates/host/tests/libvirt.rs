@@ -162,7 +162,7 @@ fn a_vm_of_libvirt_is_found_with_all_its_threads() {
                     .unwrap();
                 Role::Vcpu(index)
             }
-            n if n.starts_with("kvm-nx-lpage") => Role::Other,
+            n if n.starts_with("kvm-nx-lpage") || n.starts_with("kvm-pit/") => Role::Other,
             n if n.starts_with("vhost-") => Role::Vhost,
             _ => Role::Emulator,
         };

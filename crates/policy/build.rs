@@ -16,12 +16,17 @@ const ARCH: &str = "x86";
 fn main() -> Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/trampoline.c");
-    cc::Build::new()
+    println!("cargo::rerun-if-changed=src/enter_x86_64.S");
+    let mut trampoline = cc::Build::new();
+    trampoline
         .file("src/trampoline.c")
         .std("gnu11")
         .opt_level(2)
-        .warnings(true)
-        .compile("berth_trampoline");
+        .warnings(true);
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
+        trampoline.file("src/enter_x86_64.S");
+    }
+    trampoline.compile("berth_trampoline");
 
     let files = headers()?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("headers.tar.zst");

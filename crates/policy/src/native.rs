@@ -69,8 +69,8 @@ const TRAP_BUDGET: u64 = 1;
 pub(crate) const TRAP_ACCESS: u64 = 2;
 
 unsafe extern "C" {
-    fn berth_enter(f: NativeFn, inst: *mut Inst, args: *const u64) -> Answer;
-    fn berth_enter_op(f: NativeFn, inst: *mut Inst, args: *const u64) -> Answer;
+    fn berth_enter(inst: *mut Inst, args: *const u64, f: NativeFn) -> Answer;
+    fn berth_enter_op(inst: *mut Inst, args: *const u64, f: NativeFn) -> Answer;
     fn berth_outcome() -> Outcome;
     fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, u1: u64, u2: u64) -> u64;
     fn berth_install_handler();
@@ -113,8 +113,8 @@ pub unsafe fn enter(
     // SAFETY: the caller's promise.
     let answer = unsafe {
         match args {
-            Passed::Context(args) => berth_enter_op(f, inst, args.as_ptr()),
-            Passed::Registers(args) => berth_enter(f, inst, args.as_ptr()),
+            Passed::Context(args) => berth_enter_op(inst, args.as_ptr(), f),
+            Passed::Registers(args) => berth_enter(inst, args.as_ptr(), f),
         }
     };
     if answer.trapped == 0 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Entering translated policy code and leaving it early. A policy that touches memory it must not
- * touch, or that does not return, is left by a long jump to the innermost entry of this thread:
+ * touch, or that does not return, is left by a jump to the innermost entry of this thread:
  * between the two there are only frames of policy code, so nothing is skipped that would have to be
  * undone.
  */
@@ -28,17 +28,11 @@ struct answer {
 	u64 result, trapped;
 };
 
-struct frame {
-	void *jump[5];
-	struct frame *outer;
-};
-
 struct range {
 	u64 start, end;
 	struct range *next;
 };
 
-static _Thread_local struct frame *innermost;
 static _Thread_local struct outcome last;
 static _Atomic(struct range *) ranges;
 static struct sigaction old_segv, old_bus;
@@ -49,44 +43,75 @@ struct outcome berth_outcome(void)
 	return last;
 }
 
-/* Runs an operation, whose only argument is the address of its arguments. */
-__attribute__((noinline)) struct answer berth_enter_op(native_fn fn, void *inst, const u64 *args)
+/* Runs an operation, whose only argument is the address of its arguments: fn(inst, args, 0, 0, 0,
+ * 0). */
+struct answer berth_enter_op(void *inst, const u64 *args, native_fn fn);
+/* Leaves the innermost operation or function: its entry returns with a trap for an answer. */
+_Noreturn void berth_resume(void);
+
+#if defined(__x86_64__)
+/* Place of the innermost entry on this thread's stack, or NULL; the entry itself is in
+ * enter_x86_64.S. */
+_Thread_local void *berth_innermost;
+#else
+struct frame {
+	void *jump[5];
+	struct frame *outer;
+};
+
+static _Thread_local struct frame *berth_innermost;
+
+struct answer berth_enter_op(void *inst, const u64 *args, native_fn fn)
 {
 	struct frame f;
 
-	f.outer = innermost;
+	f.outer = berth_innermost;
 	if (__builtin_setjmp(f.jump)) {
-		innermost = innermost->outer;
+		berth_innermost = berth_innermost->outer;
 		return (struct answer){ 0, 1 };
 	}
-	innermost = &f;
+	berth_innermost = &f;
 	u64 result = fn(inst, (u64)args, 0, 0, 0, 0);
 
-	innermost = f.outer;
+	berth_innermost = f.outer;
 	return (struct answer){ result, 0 };
 }
 
-/* Runs fn with its arguments. */
-__attribute__((noinline)) struct answer berth_enter(native_fn fn, void *inst, const u64 *args)
+void berth_resume(void)
 {
-	struct frame f;
+	__builtin_longjmp(berth_innermost->jump, 1);
+}
+#endif
 
-	f.outer = innermost;
-	if (__builtin_setjmp(f.jump)) {
-		innermost = innermost->outer;
-		return (struct answer){ 0, 1 };
-	}
-	innermost = &f;
-	u64 result = fn(inst, args[0], args[1], args[2], args[3], args[4]);
+/* A function and its arguments. */
+struct call {
+	native_fn fn;
+	const u64 *args;
+};
 
-	innermost = f.outer;
-	return (struct answer){ result, 0 };
+static u64 spread(void *inst, u64 call, u64 unused2, u64 unused3, u64 unused4, u64 unused5)
+{
+	const struct call *c = (const struct call *)call;
+
+	(void)unused2;
+	(void)unused3;
+	(void)unused4;
+	(void)unused5;
+	return c->fn(inst, c->args[0], c->args[1], c->args[2], c->args[3], c->args[4]);
+}
+
+/* Runs fn with its arguments. */
+struct answer berth_enter(void *inst, const u64 *args, native_fn fn)
+{
+	const struct call call = { fn, args };
+
+	return berth_enter_op(inst, (const u64 *)&call, spread);
 }
 
 static _Noreturn void leave(u64 kind, u64 a, u64 b, u64 pc)
 {
 	last = (struct outcome){ kind, a, b, pc };
-	__builtin_longjmp(innermost->jump, 1);
+	berth_resume();
 }
 
 /* Function table entry 0: called by translated code. */
@@ -95,7 +120,7 @@ u64 berth_trap(void *inst, u64 kind, u64 a, u64 b, u64 unused1, u64 unused2)
 	(void)inst;
 	(void)unused1;
 	(void)unused2;
-	if (!innermost)
+	if (!berth_innermost)
 		abort();
 	leave(kind, a, b, (u64)__builtin_return_address(0));
 }
@@ -128,7 +153,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	u64 pc = program_counter(context);
 	struct sigaction *old = sig == SIGBUS ? &old_bus : &old_segv;
 
-	if (innermost) {
+	if (berth_innermost) {
 		for (struct range *r = atomic_load(&ranges); r; r = r->next) {
 			if (pc < r->start || pc >= r->end)
 				continue;

@@ -318,9 +318,16 @@ impl<W: Workload> Machine<W> {
     }
 
     /// Carry out what the host's events did to vCPUs.
-    #[inline]
+    #[inline(always)]
     fn settle_switches(&mut self) {
-        let mut host = self.world.host();
+        let host = self.world.host();
+        if !host.switched.is_empty() {
+            self.settle(host);
+        }
+    }
+
+    #[inline(never)] // most events of a guest switch nothing on the host
+    fn settle(&mut self, mut host: Handle) {
         while !host.switched.is_empty() {
             let list = std::mem::take(&mut host.switched);
             for s in &list {

@@ -141,11 +141,10 @@ impl KernelVtable {
     }
 }
 
-/// The call that a call interrupts.
+/// The call that a call interrupts, and the instructions it may still execute.
 struct Outer {
     op: u32,
-    limit: u64,
-    start: u64,
+    left: u64,
 }
 
 /// The argument array of an entry, as the interpreter sees it.
@@ -489,20 +488,20 @@ impl Instance {
         // SAFETY: `raw` is valid as long as the instance; no reference into it is held.
         unsafe {
             let outer = self.begin(op);
-            let result = match self.mode {
-                Mode::Native => {
-                    let f: NativeFn = *(*raw).code.add(func);
-                    crate::native::enter(self.policy.native(), f, raw, args, |i| {
-                        self.policy.program().funcs[i].name.clone()
-                    })
-                }
-                Mode::Checked => match args {
+            let code = (*raw).code;
+            let result = if !code.is_null() {
+                let f: NativeFn = *code.add(func);
+                crate::native::enter(self.policy.native(), f, raw, args, |i| {
+                    self.policy.program().funcs[i].name.clone()
+                })
+            } else {
+                match args {
                     Passed::Context(context) => {
                         let args = [context.as_ptr() as u64, 0, 0, 0, 0];
                         self.interpret(func, &args, arguments(context, false))
                     }
                     Passed::Registers(args) => self.interpret(func, args, Arguments::default()),
-                },
+                }
             };
             self.end(outer);
             result
@@ -517,11 +516,10 @@ impl Instance {
         unsafe {
             let outer = Outer {
                 op: (*raw).op,
-                limit: (*raw).insns_limit,
-                start: (*raw).insns,
+                left: (*raw).insns_limit.wrapping_sub((*raw).insns),
             };
             (*raw).op = op as u32;
-            (*raw).insns_limit = outer.start + self.budget;
+            (*raw).insns_limit = (*raw).insns + self.budget;
             outer
         }
     }
@@ -532,7 +530,7 @@ impl Instance {
         // SAFETY: as `begin`.
         unsafe {
             (*raw).op = outer.op;
-            (*raw).insns_limit = outer.limit.wrapping_add((*raw).insns - outer.start);
+            (*raw).insns_limit = (*raw).insns.wrapping_add(outer.left);
         }
     }
 

@@ -527,16 +527,11 @@ impl Handle {
         let Some((cpu, task, nice)) = self.meanwhile.take() else {
             return;
         };
-        let (exec, rq, op) = (
-            self.exec,
-            self.policy.locked_rq.take(),
-            self.policy.op.take(),
-        );
+        let (exec, rq) = (self.exec, self.policy.locked_rq.take());
         self.begin(self.now, cpu);
         self.set_nice(task, nice);
         self.begin(self.now, exec);
         self.policy.locked_rq = rq;
-        self.policy.op = op;
     }
 
     /// Put the CPU's next event into the queue.

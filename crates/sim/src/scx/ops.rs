@@ -36,8 +36,6 @@ pub struct Policy {
     pub max_batch: u32,
     /// Operation in progress on behalf of this run queue; `None` = no run queue is locked.
     pub locked_rq: Option<CpuId>,
-    /// Operations in progress, innermost last bit of nesting (tests' doubles have no `Inst`).
-    pub op: Option<Op>,
 }
 
 impl Default for Policy {
@@ -50,7 +48,6 @@ impl Default for Policy {
             timeout_ns: WATCHDOG_MAX_NS,
             max_batch: DSP_DFL_MAX_BATCH,
             locked_rq: None,
-            op: None,
         }
     }
 }
@@ -127,12 +124,11 @@ impl Policy {
 impl Handle {
     /// Call an operation the policy has. 0 if it trapped (which ends the run).
     #[inline(always)]
-    pub fn call<const N: usize>(mut self, op: Op, args: [u64; N]) -> u64 {
+    pub fn call<const N: usize>(self, op: Op, args: [u64; N]) -> u64 {
         debug_assert!(self.policy.has(op));
         let mut context = [0; 6];
         context[..N].copy_from_slice(&args);
-        let outer = self.policy.op.replace(op);
-        let result = match &self.policy.port {
+        match &self.policy.port {
             Port::Instance(i) => {
                 let i: *const Instance = &raw const **i;
                 // SAFETY: the instance lives as long as the machine; arguments are the operation's own.
@@ -144,9 +140,7 @@ impl Handle {
             #[cfg(test)]
             Port::Double(_) => self.call_double(op, &args),
             Port::None => 0,
-        };
-        self.policy.op = outer;
-        result
+        }
     }
 
     #[cfg(test)]

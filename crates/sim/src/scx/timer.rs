@@ -181,12 +181,10 @@ impl Handle {
             place.key as u64,
             place.value as u64,
         ];
-        let outer = self.policy.op.replace(Op::Timer);
         // SAFETY: map, key and value are the element's own.
         if let Err(trap) = unsafe { instance.call_func(callback, Op::Timer, &args) } {
             self.trapped(Op::Timer, Box::new(trap));
         }
-        self.policy.op = outer;
         self.timers.list[index as usize].running = false;
         self.irq_work();
     }

@@ -7,7 +7,6 @@ use crate::scx::dsq::Cursor;
 use crate::scx::kernel::Handle;
 use crate::scx::mutation::{MUTATIONS, Mutation};
 use crate::workload::api::TaskId;
-use berth_policy::abi::Op;
 use berth_policy::kview::ScxBpfDsqInsertVtimeArgs;
 
 impl Handle {
@@ -326,7 +325,6 @@ fn move_to_local(mut k: Handle, dsq_id: u64, flags: u64) -> u64 {
     if !k.dispatch.buffer.is_empty() {
         k.flush_dispatch(cpu);
     }
-    debug_assert_eq!(k.policy.op, Some(Op::Dispatch));
     let Some(q) = k.dsqs.find_user(dsq_id) else {
         k.scx_error(format!("invalid DSQ ID {dsq_id:#018x}"));
         return 0;

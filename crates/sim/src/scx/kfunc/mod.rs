@@ -61,17 +61,15 @@ const RELEASE: u64 = ops(&[Op::CpuRelease]);
 const DUMP: u64 = ops(&[Op::Dump, Op::DumpCpu, Op::DumpTask]);
 
 impl Handle {
-    /// May this function be called from the operation in progress? If not, the policy is ejected.
+    /// May this function be called from the operation in progress (by its number)? If not, the policy is ejected.
     #[inline(always)]
-    fn allowed(self, name: &str, set: u64) -> bool {
-        match self.policy.op {
-            Some(op) if set >> op as u32 & 1 == 0 => self.refuse(name, op),
-            _ => true,
-        }
+    fn allowed(self, name: &str, set: u64, op: u32) -> bool {
+        set >> op & 1 != 0 || self.refuse(name, op)
     }
 
     #[cold]
-    fn refuse(self, name: &str, op: Op) -> bool {
+    fn refuse(self, name: &str, op: u32) -> bool {
+        let op = Op::ALL[op as usize];
         if self.wrong(Mutation::MoveAnywhere) && name.starts_with("scx_bpf_dsq_move") {
             return true;
         }
@@ -116,7 +114,10 @@ macro_rules! kernel_fns {
                 let mut $k = unsafe { crate::scx::kfunc::machine(inst) };
                 let mut _args = [a1, a2, a3, a4, a5].into_iter();
                 $( let $a = _args.next().unwrap_or(0); )*
-                if $set != crate::scx::kfunc::ANY && !$k.allowed(stringify!($name), $set) {
+                // SAFETY: as above.
+                if $set != crate::scx::kfunc::ANY
+                    && !$k.allowed(stringify!($name), $set, unsafe { (*inst).op })
+                {
                     return 0;
                 }
                 $body

@@ -155,7 +155,7 @@ impl EventQueue {
     }
 
     /// The winner of a group is the node above it.
-    #[inline]
+    #[inline(never)] // one copy: it is called from a dozen places, which share the cache for code
     fn rise(&mut self, mut at: usize, mut winner: u64) {
         // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
         let small = self.levels <= SMALL;

@@ -269,7 +269,7 @@ impl WorldRef {
             k.ask_first();
         }
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 4));
-        ahead.left = (n / 2) as u32;
+        ahead.left = n as u32;
         self.ahead = ahead;
     }
 }

@@ -13,6 +13,7 @@ use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use berth_results::write;
 use berth_scenario::model::Arm;
+use berth_scenario::support;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -75,6 +76,7 @@ const EXAMPLES: &str = "Examples:
   berth lab noisy-neighbour --kernel 7.0            on another kernel line
   berth lab noisy-neighbour --policy my.bpf.c       your own policy beside the others
   berth lab noisy-neighbour --vcpus kvm             real VMs inside the VM
+  berth lab noisy-neighbour --arm linux,scx_cosmos  another scheduler (cargo install scx_cosmos)
 
 Nothing of this machine changes: kernel and emulator go into a cache (about 100 MB), each run into a VM.
 Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
@@ -147,9 +149,10 @@ fn boot(
     refresh: bool,
     options: LabOptions,
 ) -> Result<Booted, Failure> {
+    plan.admit_programs();
     let arms = arms(plan)?;
     let micro_vms = options.vcpus == Vcpus::Kvm;
-    plan.check(berth_scenario::support::Place::Lab, micro_vms)?;
+    plan.check(support::Place::Lab, micro_vms)?;
     for arm in arms.iter().flatten() {
         berth_lab::run::check_scenario(&arm.scenario, options.vcpus).map_err(failed)?;
     }
@@ -269,6 +272,11 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
             let policy = if arm.policy == "linux" {
                 no_params(arm)?;
                 None
+            } else if support::is_program(&arm.policy) {
+                no_params(arm)?;
+                let program = policies::program(&arm.policy)?;
+                planned.hash = Some(policies::program_hash(&program)?);
+                Some(LabPolicy::Program(program))
             } else {
                 let object = policies::object(&arm.policy)?;
                 planned.hash = Some(berth_policy::identity::hash(&object));
@@ -280,7 +288,7 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                     };
                     options.variables.insert(name, value);
                 }
-                Some(LabPolicy { object, options })
+                Some(LabPolicy::Object { object, options })
             };
             arms.push(LabArm {
                 name: arm.name.clone(),
@@ -293,20 +301,29 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
     Ok(all)
 }
 
-/// The kernel's own scheduler takes no parameters.
+/// The kernel's own scheduler takes no parameters, nor does a program.
 pub fn no_params(arm: &Arm) -> Result<(), Failure> {
     if let Some(preset) = &arm.preset {
         return Err(Failure::Input(format!(
-            "arm {}: preset `{preset}` is asked for, but `linux` is the kernel's own scheduler, which has none",
-            arm.name
+            "arm {}: preset `{preset}` is asked for, but {}, which has none",
+            arm.name,
+            without_params(arm)
         )));
     }
     match arm.params.keys().next() {
         None => Ok(()),
         Some(name) => Err(Failure::Input(format!(
-            "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no parameters",
-            arm.name
+            "arm {}: `policy.{name}` is set, but {}, which takes no parameters",
+            arm.name,
+            without_params(arm)
         ))),
+    }
+}
+
+fn without_params(arm: &Arm) -> String {
+    match arm.policy.as_str() {
+        "linux" => "`linux` is the kernel's own scheduler".to_string(),
+        program => format!("`{program}` is a program of its own"),
     }
 }
 

@@ -201,7 +201,8 @@ fn unknown_arms(
         .filter(|name| !arms.contains(&name.as_str()))
         .collect();
     for name in &missing {
-        if **name != "linux" && !policies.contains(&name.as_str()) {
+        let known = *name == "linux" || support::is_program(name);
+        if !known && !policies.contains(&name.as_str()) {
             let all = arms.iter().chain(policies).copied();
             let near =
                 nearest(name, all).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
@@ -227,13 +228,25 @@ fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<P
         arm: arm.clone(),
         hash: None,
         absent: (!policies.contains(&arm.policy.as_str()))
-            .then(|| support::later_policy(&arm.policy))
+            .then(|| {
+                let program = support::is_program(&arm.policy);
+                support::later_policy(&arm.policy)
+                    .or_else(|| program.then(|| support::only_in_the_lab(&arm.policy)))
+            })
             .flatten(),
     })
     .collect()
 }
 
 impl Plan {
+    /// Schedulers that are programs of their own take part: here is a place that starts them.
+    pub fn admit_programs(&mut self) {
+        let arms = self.variants.iter_mut().flat_map(|v| &mut v.arms);
+        for arm in arms.filter(|a| support::is_program(&a.arm.policy)) {
+            arm.absent = None;
+        }
+    }
+
     /// Refuses by name and line what a place cannot do, before anything starts. `micro_vms`: tasks need not fold onto
     /// vCPU threads.
     ///

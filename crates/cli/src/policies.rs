@@ -174,6 +174,37 @@ pub enum Set {
     Text(String),
 }
 
+/// The installed program of a scheduler that loads its policy itself.
+///
+/// # Errors
+/// It is not installed.
+#[cfg(feature = "kernel")]
+pub fn program(name: &str) -> Result<std::path::PathBuf, Failure> {
+    let mut folders: Vec<_> = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect())
+        .unwrap_or_default();
+    // Where `cargo install` puts it.
+    folders.extend(std::env::home_dir().map(|home| home.join(".cargo/bin")));
+    let mut candidates = folders.iter().map(|folder| folder.join(name));
+    candidates.find(|file| file.is_file()).ok_or_else(|| {
+        Failure::Input(format!(
+            "{name} is a program of its own, and is not in PATH
+  Install it: cargo install {name} --locked"
+        ))
+    })
+}
+
+/// Identifies the program's build in results.
+///
+/// # Errors
+/// It cannot be read.
+#[cfg(feature = "kernel")]
+pub fn program_hash(program: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(program)
+        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", program.display())))?;
+    Ok(berth_policy::identity::hash(&bytes))
+}
+
 /// An arm's parameters for a kernel.
 ///
 /// # Errors

@@ -213,6 +213,15 @@ fn policies_that_cannot_be_loaded() {
 }
 
 #[test]
+fn a_scheduler_that_is_a_program_has_no_runs_in_the_simulator() {
+    let place = Place::new(SHORT);
+    let table = place.works(&["sim", "short.toml", "--arm", "gfifo,scx_elsewhere"]);
+    let why = "scx_elsewhere is a program that loads its policy itself: `berth lab` runs it";
+    assert!(table.contains(why), "{table}");
+    assert!(table.contains("gfifo"), "{table}");
+}
+
+#[test]
 fn policies_that_misbehave_end_with_status_3_and_the_rest_is_kept() {
     let place = Place::new(SHORT);
     let rows = [
@@ -509,6 +518,10 @@ fn what_the_lab_cannot_do_is_refused_before_anything_is_fetched() {
         "at most 4",
     );
     refused(&["lab", "short.toml", "--timeout", "0"], "--timeout");
+    refused(
+        &["lab", "short.toml", "--arm", "linux,scx_nowhere"],
+        "Install it: cargo install scx_nowhere --locked",
+    );
 }
 
 #[test]

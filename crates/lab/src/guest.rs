@@ -2,6 +2,7 @@
 //! Inside the VM: the first process. Mounts what it needs, waits until the kernel's boot work is done, loads the
 //! policy, does the work, writes the answer to the second serial port, and powers off.
 use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
+use crate::program::Program;
 use berth_scx::{Loaded, ScxError};
 use serde_json::Value;
 use std::ffi::CString;
@@ -117,27 +118,69 @@ fn work(handlers: &[(&str, Handler)]) -> Answer {
     answer
 }
 
-/// Loads the policy, does the work (of a scenario: the seed with this number), unloads the policy.
+/// What schedules in place of the kernel's own scheduler.
+enum Policy {
+    Loaded(Box<Loaded>),
+    Program(Program),
+}
+
+impl Policy {
+    fn start(job: &PolicyJob) -> Result<Policy, String> {
+        match job {
+            PolicyJob::Program { path } => Ok(Policy::Program(Program::start(path)?)),
+            PolicyJob::Object { path, options } => {
+                let object = fs::read(path).map_err(|e| format!("{path}: {e}"))?;
+                let loaded = Loaded::load(&object, options).map_err(|e| e.to_string())?;
+                Ok(Policy::Loaded(Box::new(loaded)))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Policy::Loaded(p) => p.name(),
+            Policy::Program(p) => p.name(),
+        }
+    }
+
+    /// As one that Berth loaded.
+    fn loaded(&mut self) -> Option<&mut Loaded> {
+        match self {
+            Policy::Loaded(p) => Some(p),
+            Policy::Program(_) => None,
+        }
+    }
+
+    fn end(self) -> Result<PolicyReport, String> {
+        match self {
+            Policy::Loaded(p) => unload(*p).map_err(|e| e.to_string()),
+            Policy::Program(p) => p.finish(),
+        }
+    }
+}
+
+/// Starts the policy, does the work (of a scenario: the seed with this number), ends the policy.
 fn one_round(
     job: &Job,
     round: usize,
     handlers: &[(&str, Handler)],
     answer: &mut Answer,
 ) -> Result<(), String> {
-    let mut policy = job.policy.as_ref().map(load).transpose()?;
-    if let Some(p) = &policy {
+    let mut policy = job.policy.as_ref().map(Policy::start).transpose()?;
+    if let Some(p) = &mut policy {
         println!(
             "BERTH-POLICY {} uptime={:.3}",
             p.name(),
             uptime().as_secs_f64()
         );
-        if round == 0 {
+        if let (0, Some(p)) = (round, p.loaded()) {
             answer.notes.extend(p.warnings().iter().cloned());
         }
     }
-    let done = perform(&job.work, round, handlers, policy.as_mut(), answer);
+    let loaded = policy.as_mut().and_then(Policy::loaded);
+    let done = perform(&job.work, round, handlers, loaded, answer);
     let Some(p) = policy else { return done };
-    let report = end_policy(p).map_err(|e| e.to_string())?;
+    let report = p.end()?;
     // The kernel went back to its own scheduler, which makes every number meaningless.
     let ended = (!report.lasted && matches!(job.work, Work::Scenario { .. })).then(|| {
         format!(
@@ -149,12 +192,7 @@ fn one_round(
     ended.map_or(done, Err)
 }
 
-fn load(policy: &PolicyJob) -> Result<Loaded, String> {
-    let object = fs::read(&policy.object).map_err(|e| format!("{}: {e}", policy.object))?;
-    Loaded::load(&object, &policy.options).map_err(|e| e.to_string())
-}
-
-fn end_policy(policy: Loaded) -> Result<PolicyReport, ScxError> {
+fn unload(policy: Loaded) -> Result<PolicyReport, ScxError> {
     let name = policy.name().to_string();
     let lasted = policy.poll()?.running() == Some(&name);
     let events = policy.events()?;

@@ -23,12 +23,13 @@ pub struct Job {
     pub work: Work,
 }
 
-/// A policy object in the VM's file system, and how to load it.
+/// What schedules, by its path in the VM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PolicyJob {
-    /// Path of the object inside the VM.
-    pub object: String,
-    pub options: LoadOptions,
+pub enum PolicyJob {
+    /// A policy object, and how to load it.
+    Object { path: String, options: LoadOptions },
+    /// A program that loads a policy of its own.
+    Program { path: String },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ pub mod initramfs;
 pub mod job;
 mod nested;
 mod observe;
+mod program;
 mod progress;
 pub mod run;
 mod scenario;

@@ -22,6 +22,8 @@ use std::time::Duration;
 const ATTEMPTS: u32 = 3;
 /// Where a policy object lies in the VM.
 const OBJECT: &str = "/policy.bpf.o";
+/// Where a scheduler that is a program lies there, by its own name: some look at how they are called.
+const PROGRAMS: &str = "/bin";
 
 /// One thing to compare.
 #[derive(Clone, Debug)]
@@ -33,12 +35,17 @@ pub struct LabArm {
     pub policy: Option<LabPolicy>,
 }
 
-/// A policy to load in the VM.
+/// What schedules in the VM, if it is not the kernel's own scheduler.
 #[derive(Clone, Debug)]
-pub struct LabPolicy {
-    /// The bytes of its `.bpf.o`.
-    pub object: Vec<u8>,
-    pub options: LoadOptions,
+pub enum LabPolicy {
+    /// A policy for Berth to load.
+    Object {
+        /// The bytes of its `.bpf.o`.
+        object: Vec<u8>,
+        options: LoadOptions,
+    },
+    /// A program of this machine that loads a policy of its own. Nobody tells it whose the threads are.
+    Program(PathBuf),
 }
 
 /// How to run.
@@ -408,7 +415,9 @@ fn scenario_job(
 ) -> Result<Vec<u8>, LabError> {
     let policy = arm.policy.clone().map(|mut p| {
         let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
-        p.options.vm_slots.get_or_insert(vms + 1);
+        if let LabPolicy::Object { options, .. } = &mut p {
+            options.vm_slots.get_or_insert(vms + 1);
+        }
         p
     });
     let work = Work::Scenario {
@@ -429,13 +438,22 @@ fn job_archive(
     for (path, file) in &options.beside {
         a.installed(path, file)?;
     }
-    let policy = policy.map(|p| {
-        a.file(OBJECT, &p.object);
-        PolicyJob {
-            object: OBJECT.to_string(),
-            options: p.options.clone(),
+    let policy = match policy {
+        None => None,
+        Some(LabPolicy::Object { object, options }) => {
+            a.file(OBJECT, object);
+            Some(PolicyJob::Object {
+                path: OBJECT.to_string(),
+                options: options.clone(),
+            })
         }
-    });
+        Some(LabPolicy::Program(program)) => {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            let path = format!("{PROGRAMS}/{name}");
+            a.installed(&path, program)?;
+            Some(PolicyJob::Program { path })
+        }
+    };
     let job = Job {
         settle_ms: options.settle_ms,
         modules: nested::add(&mut a, modules),

@@ -11,11 +11,12 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 10] = [
+const HANDLERS: [(&str, Handler); 11] = [
     ("agent", cases::agent_inside),
     ("cycles", cases::cycles_inside),
     ("modes", cases::modes_inside),
     ("verbs", cases::verbs_inside),
+    ("programs", cases::programs_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),
@@ -27,6 +28,9 @@ const HANDLERS: [(&str, Handler); 10] = [
 fn main() -> ExitCode {
     if guest::is_guest() {
         guest::main_with(&HANDLERS);
+    }
+    if let Some(code) = cases::called_as_program() {
+        return code;
     }
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;

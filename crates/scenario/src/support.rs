@@ -42,6 +42,16 @@ pub fn later_policy(name: &str) -> Option<String> {
     Some(format!("policy {name} ({what}) comes with a later release"))
 }
 
+/// A scheduler that is a program of its own, as those of the scx project: it loads its policy itself.
+pub fn is_program(policy: &str) -> bool {
+    policy.starts_with("scx_") && !policy.contains(['/', '.'])
+}
+
+/// Why an arm with such a scheduler has no runs elsewhere.
+pub fn only_in_the_lab(program: &str) -> String {
+    format!("{program} is a program that loads its policy itself: `berth lab` runs it")
+}
+
 /// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ExitRecord {
     /// `enum scx_exit_kind`: 0 while it runs, 64 unloaded by its user space, 65 by its BPF code, 66 by the kernel,
-    /// 67 by SysRq-S, 1024 and above are errors.
+    /// 67 by SysRq-S, 1024 and above are errors; -1 where it is not known
+    /// (the scheduler was a program of its own).
     pub kind: i32,
     /// What the policy or the kernel gave as code; bits 32 and up are the kernel's (hotplug, restart wanted).
     pub code: i64,

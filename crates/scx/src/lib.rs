@@ -43,6 +43,6 @@ pub use exit::ExitRecord;
 pub use identity::{Role, ThreadRecord, VmClass, VmRecord};
 pub use load::{LoadOptions, Loaded, Prepared};
 pub use shared::Shared;
-pub use sysfs::{State, Status, status, supported};
+pub use sysfs::{State, Status, events, status, supported};
 pub use value::Value;
 pub use watch::Watcher;

@@ -96,7 +96,10 @@ pub fn status() -> Result<Status, ScxError> {
 }
 
 /// The kernel's event counters of the running scheduler (`SCX_EV_*`), by name; empty if none runs.
-pub(crate) fn events() -> Result<BTreeMap<String, u64>, ScxError> {
+///
+/// # Errors
+/// The file exists but cannot be read.
+pub fn events() -> Result<BTreeMap<String, u64>, ScxError> {
     let text = read("root/events")?.unwrap_or_default();
     Ok(text
         .lines()

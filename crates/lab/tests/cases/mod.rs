@@ -4,6 +4,7 @@ mod agent;
 mod cycles;
 mod micro;
 mod modes;
+mod programs;
 mod traced;
 mod verbs;
 mod waits;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 12] = [
+const CASES: [(&str, Case); 13] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
@@ -48,6 +49,10 @@ const CASES: [(&str, Case); 12] = [
         "the agent's commands beside micro-VMs: berth start, status, stop, daemon, host",
         verbs::verbs,
     ),
+    (
+        "schedulers that are programs of their own",
+        programs::of_their_own,
+    ),
     ("a kernel that crashes and a VM that is too slow", failures),
 ];
 
@@ -65,9 +70,10 @@ const LONG: [(&str, Case); 2] = [
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
-pub use traced::inside as traced_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
+pub use programs::{called_as_one as called_as_program, inside as programs_inside};
+pub use traced::inside as traced_inside;
 pub use verbs::inside as verbs_inside;
 
 static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
@@ -162,7 +168,7 @@ pub fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> H
 }
 
 fn policy(options: LoadOptions) -> Option<LabPolicy> {
-    Some(LabPolicy {
+    Some(LabPolicy::Object {
         object: OBJECT.get().expect("compiled first").clone(),
         options,
     })

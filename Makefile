@@ -7,7 +7,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare kvm-table papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint bench bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ fidelity: setup-sim ## simulator against the kept records of a real kernel; writ
 
 compare: setup-sim setup-lab ## the same, after recording the real kernel anew in the lab (about an hour)
 	cargo run --release -q -p berth-cli -- compare crates/compare/set --record all -q --out $(OUT) --markdown docs/fidelity-table.md
+
+lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
+	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 cargo test --release -q -p berth-lab --test lab
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (about an hour); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

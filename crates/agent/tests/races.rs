@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Processes that come and go while they are looked at, most of which look like VMs: never a wrong identity,
-//! and nothing is left of them. Where this user may make PID namespaces (root), every process is given the number of one
-//! that has just ended. `BERTH_RACES=10000` makes as many; a test run has fewer.
+//! Processes that come and go while they are looked at, most of which look like VMs: never a wrong identity, no action on
+//! who is no VM, and nothing is left of them. Where this user may make PID namespaces (root), every process is given the
+//! number of one that has just ended, and all of it happens in a namespace of its own. `BERTH_RACES=10000` makes as many;
+//! a test run has fewer.
 //!
-//! Each process writes down who it is in shared memory before it looks like anything, and the first process of the
-//! namespace writes down whose end it has seen. What a scan says is compared with that: a name goes with its process and
-//! its threads, and who had ended before the scan began is not in it.
+//! Each process writes down who it is in shared memory before it looks like anything, and its parent writes down whose end
+//! it has seen. What a scan says is compared with that: a name goes with its process and its threads, and who had ended
+//! before the scan began is not in it. The action is that of partial mode, by another scheduling class, which each process
+//! asks for at its end.
 //!
 //! No harness: this program is also the processes.
+use berth_agent::arrivals::Arrivals;
+use berth_agent::partial::Partial;
 use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
 use berth_host::discover::Scanner;
-use berth_host::model::{Role as Found, Vm};
+use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::root::Root;
 use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmRecord};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +22,6 @@ use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -35,20 +38,32 @@ const FIRST_PID: i32 = 100;
 /// Marks the process that makes the others; its value is the folder.
 const FACTORY: &str = "BERTH_RACES_FACTORY";
 const COUNT: &str = "BERTH_RACES";
+/// Marks the one who watches from inside a namespace.
+const INSIDE: &str = "BERTH_RACES_INSIDE";
+/// The class that VMs' threads are given here; every kernel has it.
+const CLASS: i32 = libc::SCHED_BATCH;
+/// A stranger that is in this class is asked once more after so many looks: a number may change hands between the last look
+/// and the system call, and is given back then.
+const MEND: i32 = 3;
 /// Room in the command line for a name.
 const ROOM: usize = 200;
 
-/// What a process says of itself: its numbers, and what the first process has seen of its end.
+/// What a process says of itself: its numbers, and what its parent has seen of its end.
 #[repr(C)]
 #[derive(Default)]
 struct Truth {
     pid: AtomicI32,
     vcpu: AtomicI32,
     ended: AtomicI32,
+    /// How it was found in the class of VMs: [`TOUCHED`], or for longer than [`MEND`].
+    touched: AtomicI32,
 }
 
+const TOUCHED: i32 = 1;
+const STAYED: i32 = 2;
+
 /// Shared by all: a truth for each process; behind them one whose `vcpu` says that it has begun, whose `ended` that all is
-/// over, and whose `pid` how many numbers there were, if they were used again.
+/// over, whose `pid` how many numbers there were, if they were used again, and whose `touched` how many looks there were.
 fn truths(folder: &Path, count: usize) -> io::Result<&'static [Truth]> {
     let file = OpenOptions::new()
         .read(true)
@@ -83,7 +98,9 @@ fn main() -> ExitCode {
     }
     let done = match std::env::var_os(FACTORY) {
         Some(folder) => factory(Path::new(&folder)),
-        None => watch(),
+        None if std::env::var_os(INSIDE).is_some() => watch(true),
+        None if namespaces().is_ok() => inside(),
+        None => watch(false),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -194,29 +211,51 @@ fn judge(vm: &Vm, truths: &[Truth], ended: &[bool]) -> Result<usize, String> {
     Ok(number)
 }
 
-fn watch() -> Result<(), String> {
+/// Namespaces for the children of this process: whatever happens, nothing is left behind.
+fn namespaces() -> io::Result<()> {
+    // SAFETY: C strings that outlive the calls. This program has one thread.
+    unsafe {
+        let nothing = std::ptr::null::<libc::c_char>();
+        let how = libc::MS_REC | libc::MS_PRIVATE;
+        if libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWPID) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, how, std::ptr::null()) == 0
+        {
+            return Ok(());
+        }
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Runs this program as the first process of the namespace.
+fn inside() -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let status = Command::new(program).env(INSIDE, "1").status();
+    match status.map_err(|e| e.to_string())? {
+        status if status.success() => Ok(()),
+        status => Err(format!("inside the namespace: {status}")),
+    }
+}
+
+fn open_files() -> Result<usize, String> {
+    let files = fs::read_dir("/proc/self/fd").map_err(|e| e.to_string())?;
+    Ok(files.count())
+}
+
+fn watch(private: bool) -> Result<(), String> {
     let said = |e: io::Error| e.to_string();
+    let program = std::env::current_exe().map_err(said)?;
+    if private {
+        mount_proc().map_err(said)?;
+    }
     let folder = tempfile::tempdir().map_err(said)?;
-    fs::create_dir_all(folder.path().join("proc")).map_err(said)?;
-    fs::create_dir_all(folder.path().join("sys")).map_err(said)?;
     let count = count();
     let truths = truths(folder.path(), count).map_err(said)?;
-    // Mounts of its own: whatever happens, none is left behind.
-    let private = private_mounts().is_ok();
-    let mut making = Command::new(std::env::current_exe().map_err(said)?);
+    let mut making = Command::new(program);
     making
         .arg("x".repeat(ROOM))
         .env(FACTORY, folder.path())
         .env(COUNT, count.to_string());
-    if private {
-        // SAFETY: one system call between fork and exec.
-        unsafe {
-            making.pre_exec(|| match libc::unshare(libc::CLONE_NEWPID) {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            });
-        }
-    }
+    let files = open_files()?;
     let started = Instant::now();
     let mut made = making.spawn().map_err(said)?;
     let over = &truths[count];
@@ -228,11 +267,7 @@ fn watch() -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let root = match private {
-        true => Root::at(folder.path()),
-        false => Root::live(),
-    };
-    let mut seen = Seen::new(root);
+    let mut seen = Seen::new().map_err(said)?;
     let mut result = Ok(());
     while over.ended.load(Ordering::SeqCst) == 0 && result.is_ok() {
         result = seen.look(truths, private);
@@ -246,23 +281,52 @@ fn watch() -> Result<(), String> {
     if !status.success() {
         return Err(format!("the processes: {status}"));
     }
-    let (mut register, mut maps) = (seen.register, seen.maps);
+    let Seen {
+        mut register,
+        mut maps,
+        mut partial,
+        mut arrivals,
+        scans,
+        told,
+        numbers,
+        ..
+    } = seen;
     register.update(&mut maps, &[]).map_err(|e| e.to_string())?;
-    if !(register.is_empty() && maps.vms.is_empty() && maps.threads.is_empty()) {
+    partial.give(&[]);
+    arrivals.follow(&Snapshot::default());
+    if !(register.is_empty() && maps.vms.is_empty() && maps.threads.is_empty())
+        || partial.given() != 0
+    {
         return Err("something is left of those that ended".into());
+    }
+    drop((arrivals, partial, seen.scanner));
+    let now = open_files()?;
+    if now != files {
+        return Err(format!("{files} open files before, {now} after"));
+    }
+    let touched = |stranger: bool, most: i32| {
+        let all = truths[..count].iter().enumerate();
+        let of_kind = all.filter(|(n, _)| n.is_multiple_of(STRANGER) == stranger);
+        let by = of_kind.filter(|(_, t)| t.touched.load(Ordering::SeqCst) >= most);
+        by.count()
+    };
+    if touched(true, STAYED) != 0 {
+        let number = touched(true, STAYED);
+        return Err(format!("{number} strangers were taken for threads of VMs"));
     }
     if private && left != 0 {
         return Err(format!("{left} VMs that are not there"));
     }
     let vms = (0..count).filter(|n| !n.is_multiple_of(STRANGER)).count();
-    let alive = seen.numbers.len();
+    let alive = numbers.len();
     if alive * 20 < vms {
         return Err(format!("only {alive} of {vms} VMs were seen at all"));
     }
     println!(
-        "ok    {count} processes, {alive} of {vms} VMs seen alive in {} scans, {} threads told, {} ({:.1} s)",
-        seen.scans,
-        seen.told,
+        "ok    {count} processes, {alive} of {vms} VMs seen alive in {scans} scans, {told} threads told, {} VMs acted on, {} strangers \
+         for a moment, {} ({:.1} s)",
+        touched(false, TOUCHED),
+        touched(true, TOUCHED),
         match over.pid.load(Ordering::SeqCst) {
             0 => "numbers not used again: that takes root".to_string(),
             numbers => format!("{numbers} process ids in all"),
@@ -277,21 +341,25 @@ struct Seen {
     scanner: Scanner,
     register: Register,
     maps: Maps,
+    partial: Partial,
+    arrivals: Arrivals,
     numbers: BTreeSet<usize>,
     scans: u32,
     told: usize,
 }
 
 impl Seen {
-    fn new(root: Root) -> Seen {
-        Seen {
-            scanner: Scanner::new(root),
+    fn new() -> io::Result<Seen> {
+        Ok(Seen {
+            scanner: Scanner::new(Root::live()),
             register: Register::default(),
             maps: Maps::default(),
+            partial: Partial::with_class(Root::live(), CLASS),
+            arrivals: Arrivals::new()?,
             numbers: BTreeSet::new(),
             scans: 0,
             told: 0,
-        }
+        })
     }
 
     fn look(&mut self, truths: &[Truth], private: bool) -> Result<(), String> {
@@ -306,32 +374,26 @@ impl Seen {
             self.numbers.insert(judge(vm, truths, &ended)?);
             entries.push(entry(vm));
         }
+        self.partial.give(&entries.iter().collect::<Vec<_>>());
+        // The ends of others' VMs are nothing to wait for.
+        if private {
+            self.arrivals.follow(&found);
+        }
         let changes = self.register.update(&mut self.maps, &entries);
         self.told += changes.map_err(|e| e.to_string())?.threads_added;
         let wanted: BTreeSet<u32> = entries
             .iter()
             .flat_map(|e| e.threads.keys().map(|k| k.tid.unsigned_abs()))
             .collect();
+        truths[truths.len() - 1]
+            .touched
+            .fetch_add(1, Ordering::SeqCst);
         let known: BTreeSet<u32> = self.maps.threads.keys().copied().collect();
         match known == wanted && self.maps.vms.len() == entries.len() {
             true => Ok(()),
             false => Err(format!("the policy knows {known:?}, not {wanted:?}")),
         }
     }
-}
-
-fn private_mounts() -> io::Result<()> {
-    // SAFETY: C strings that outlive the calls. This program has one thread.
-    unsafe {
-        let nothing = std::ptr::null::<libc::c_char>();
-        let how = libc::MS_REC | libc::MS_PRIVATE;
-        if libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(nothing, c"/".as_ptr(), nothing, how, std::ptr::null()) == 0
-        {
-            return Ok(());
-        }
-    }
-    Err(io::Error::last_os_error())
 }
 
 // --- who is watched
@@ -343,7 +405,7 @@ fn factory(folder: &Path) -> Result<(), String> {
     // SAFETY: the copy never returns from here; this process waits for it.
     let first = unsafe { libc::fork() };
     if first == 0 {
-        let done = first_process(folder, truths, &line);
+        let done = first_process(truths, &line);
         if let Err(e) = &done {
             eprintln!("the first process: {e}");
         }
@@ -403,24 +465,20 @@ fn call_me(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-fn mount_proc(at: &Path) -> io::Result<()> {
-    let at = std::ffi::CString::new(at.display().to_string())?;
+/// That of this namespace.
+fn mount_proc() -> io::Result<()> {
     let proc = c"proc".as_ptr();
     // SAFETY: C strings that outlive the call.
-    match unsafe { libc::mount(proc, at.as_ptr(), proc, 0, std::ptr::null()) } {
+    match unsafe { libc::mount(proc, c"/proc".as_ptr(), proc, 0, std::ptr::null()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-fn first_process(folder: &Path, truths: &'static [Truth], line: &Line) -> io::Result<()> {
+fn first_process(truths: &'static [Truth], line: &Line) -> io::Result<()> {
     let over = truths.len() - 1;
-    // SAFETY: asks for a number.
-    let mut reuses = unsafe { libc::getpid() } == 1;
-    if reuses {
-        mount_proc(&folder.join("proc"))?;
-    }
-    let last_pid = folder.join("proc/sys/kernel/ns_last_pid");
+    let mut reuses = std::env::var_os(INSIDE).is_some();
+    let last_pid = Path::new("/proc/sys/kernel/ns_last_pid");
     truths[over].vcpu.store(1, Ordering::SeqCst);
     let mut alive: BTreeMap<i32, usize> = BTreeMap::new();
     let mut numbers = BTreeSet::new();
@@ -430,7 +488,7 @@ fn first_process(folder: &Path, truths: &'static [Truth], line: &Line) -> io::Re
             reap(&mut alive, truths)?;
         }
         // A kernel without checkpointing does not have it.
-        reuses = reuses && fs::write(&last_pid, format!("{}", FIRST_PID - 1)).is_ok();
+        reuses = reuses && fs::write(last_pid, format!("{}", FIRST_PID - 1)).is_ok();
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -438,7 +496,7 @@ fn first_process(folder: &Path, truths: &'static [Truth], line: &Line) -> io::Re
         // SAFETY: the copy has one thread, and ends in `be`.
         let pid = unsafe { libc::fork() };
         match pid {
-            0 => be(number, &truths[number], line, lives),
+            0 => be(number, truths, line, lives),
             1.. => {
                 alive.insert(pid, number);
                 numbers.insert(pid);
@@ -454,8 +512,6 @@ fn first_process(folder: &Path, truths: &'static [Truth], line: &Line) -> io::Re
         truths[over].pid.store(numbers, Ordering::SeqCst);
     }
     truths[over].ended.store(1, Ordering::SeqCst);
-    // /proc is to be seen until the last look.
-    std::thread::sleep(Duration::from_millis(300));
     Ok(())
 }
 
@@ -472,7 +528,8 @@ fn reap(alive: &mut BTreeMap<i32, usize>, truths: &[Truth]) -> io::Result<()> {
 }
 
 /// The life of one process.
-fn be(number: usize, truth: &'static Truth, line: &Line, lives: Duration) -> ! {
+fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Duration) -> ! {
+    let truth = &truths[number];
     // SAFETY: asks for a number.
     truth.pid.store(unsafe { libc::getpid() }, Ordering::SeqCst);
     let vm = !number.is_multiple_of(STRANGER);
@@ -490,6 +547,21 @@ fn be(number: usize, truth: &'static Truth, line: &Line, lives: Duration) -> ! {
         std::thread::sleep(lives);
     });
     let _ = thread.join();
+    // SAFETY: asks for a number.
+    let in_class = || unsafe { libc::sched_getscheduler(0) } == CLASS;
+    if in_class() {
+        truth.touched.store(TOUCHED, Ordering::SeqCst);
+        if !vm {
+            let looks = || truths[truths.len() - 1].touched.load(Ordering::SeqCst);
+            let (first, end) = (looks(), Instant::now() + Duration::from_secs(10));
+            while looks() - first < MEND && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if in_class() {
+                truth.touched.store(STAYED, Ordering::SeqCst);
+            }
+        }
+    }
     // SAFETY: ends the copy without anything of the process it was copied from.
     unsafe { libc::_exit(0) }
 }

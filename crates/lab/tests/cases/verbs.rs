@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command itself beside real micro-VMs, as an operator meets it: `berth start`, `status`, `stop`, `daemon`, and
 //! `berth host` with a policy. One boot. The command is `BERTH`, or the one built beside this test.
-use super::agent::{VMS, load, state, until};
+use super::agent::{load, state, until};
 use super::{NEVER, check, host, options, read_scenario};
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
@@ -19,8 +19,22 @@ use std::time::Duration;
 const BERTH: &str = "/bin/berth";
 const CONFIG: &str = "/run/daemon.toml";
 const SAID: &str = "/run/daemon.log";
-/// The load, of the VM's time.
+/// The load, of the VM's time. Mostly idle: that passes quickly.
 const SECONDS: u64 = 60;
+const VMS: &str = r#"
+[vm.web]
+class = "latency"
+tasks = ["tick"]
+[vm.hog]
+vcpus = 2
+tasks = ["burn"]
+[task.tick]
+loop = ["sleep 20ms", "compute 20us"]
+[task.burn]
+loop = ["compute 30ms", "sleep 470ms"]
+[compare]
+policies = ["linux"]
+"#;
 const SHORT: &str = "title = \"Short\"\n[host]\ncores = 2\n[vm.web]\nclass = \"latency\"\ntasks = [\"tick\"]\n\
     [vm.hog]\nvcpus = 2\ntasks = [\"burn\"]\n[task.tick]\nloop = [\"sleep 5ms\", \"compute 20us\"]\n\
     [task.burn]\nmodel = \"busy\"\n[run]\nwarmup = \"200ms\"\nmeasure = \"1s\"\nseeds = 1\n\

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork of its
+//! process until the policy knows its vCPU), a vCPU that is added, a VM that is killed. Part of the boot of `agent`.
+use super::agent::{policy, rules};
+use super::check;
+use berth_agent::agent::Status;
+use berth_agent::control::{self, Request};
+use berth_agent::daemon::{self, Options};
+use berth_agent::signals::Asked;
+use berth_host::root::Root;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const WITHIN: Duration = Duration::from_millis(250);
+/// Idle, and as many busy, without `BERTH_LAB_ROUNDS`.
+const ROUNDS: u64 = 4;
+const SOCKET: &str = "/run/noticed.sock";
+const GROUP: &str = "/sys/fs/cgroup/noticed";
+// `include/uapi/linux/kvm.h`
+const KVM_CREATE_VM: libc::Ioctl = 0xae01;
+const KVM_CREATE_VCPU: libc::Ioctl = 0xae41;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static RELOAD: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn rounds_wanted() -> u64 {
+    let number = std::env::var("BERTH_LAB_ROUNDS").ok();
+    number
+        .and_then(|n| n.parse().ok())
+        .filter(|n| *n > 0)
+        .unwrap_or(ROUNDS)
+}
+
+/// What was measured, in words.
+pub(super) fn noticed(rounds_each: u64) -> Result<String, String> {
+    fs::create_dir_all(GROUP).map_err(|e| e.to_string())?;
+    let asked = Asked {
+        stop: &STOP,
+        reload: &RELOAD,
+    };
+    let daemon = std::thread::spawn(move || {
+        let options = Options {
+            root: Root::live(),
+            socket: SOCKET.into(),
+            config: None,
+            ends_with_policy: false,
+            resolve: &|_| Err("there is no configuration".into()),
+            say: &|line| println!("berth: {line}"),
+        };
+        daemon::run(&options, asked).map_err(|e| e.to_string())
+    });
+    let said = rounds(rounds_each);
+    STOP.store(true, Ordering::Relaxed);
+    daemon.join().map_err(|_| "the daemon panicked")??;
+    fs::remove_dir(GROUP).map_err(|e| format!("{GROUP}: {e}"))?;
+    said
+}
+
+fn rounds(number: u64) -> Result<String, String> {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !Path::new(SOCKET).exists() {
+        check(Instant::now() < end, "the daemon does not listen")?;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let vmfair = policy("vmfair")?;
+    let object = vmfair.object.clone();
+    let start = Request::Start {
+        policy: Box::new(vmfair),
+        rules: Some(rules()),
+        object_bytes: object.len() as u64,
+    };
+    let answer = control::ask(Path::new(SOCKET), &start, &object).map_err(|e| e.to_string())?;
+    check(answer.error.is_none(), format!("{:?}", answer.error))?;
+    let mut said = String::new();
+    let mut worst = Duration::ZERO;
+    for (what, busy) in [("idle", 0), ("busy", 4)] {
+        let _busy = Busy::threads(busy);
+        let mut all: [Vec<Duration>; 3] = Default::default();
+        for round in 0..number {
+            let took = one(round).map_err(|e| format!("{what}, round {round}: {e}"))?;
+            for (of_all, one) in all.iter_mut().zip(took) {
+                of_all.push(one);
+            }
+        }
+        said += &format!("; {what}:");
+        for (event, times) in ["arrival", "vCPU added", "exit"].iter().zip(&mut all) {
+            times.sort_unstable();
+            let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+            worst = worst.max(most);
+            said += &format!(
+                " {event} {:.1} ms (at most {:.1})",
+                median.as_secs_f64() * 1e3,
+                most.as_secs_f64() * 1e3
+            );
+        }
+    }
+    check(worst <= WITHIN, format!("too late{said}"))?;
+    Ok(format!("noticed{said}"))
+}
+
+/// Threads that want all the CPU there is, until it is dropped.
+struct Busy(Arc<AtomicBool>, Vec<JoinHandle<()>>);
+
+impl Busy {
+    fn threads(number: usize) -> Busy {
+        let over = Arc::new(AtomicBool::new(false));
+        let spin = || {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || while !over.load(Ordering::Relaxed) {})
+        };
+        let threads = (0..number).map(|_| spin()).collect();
+        Busy(over, threads)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        for thread in self.1.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Times from arrival, the second vCPU, and the end of one VM until the daemon knew.
+fn one(round: u64) -> Result<[Duration; 3], String> {
+    // Not in step with the daemon's looks.
+    let pause = || std::thread::sleep(Duration::from_millis(130 + round * 89 % 210));
+    pause();
+    let began = Instant::now();
+    let mut vm = Vm::start().map_err(|e| e.to_string())?;
+    let known = |vcpus: u32| {
+        move |s: &Status| {
+            let [vm] = s.vms.as_slice() else { return false };
+            // Each vCPU has a thread; there is the first thread besides.
+            vm.vcpus == vcpus && vm.threads > vcpus as usize
+        }
+    };
+    let whole = known(1);
+    let arrival = until(began, "the VM", &|s| {
+        whole(s) && s.vms[0].known_after_ms.is_some()
+    })?;
+    pause();
+    let began = Instant::now();
+    vm.orders.write_all(b"+").map_err(|e| e.to_string())?;
+    let added = until(began, "its second vCPU", &known(2))?;
+    pause();
+    let began = Instant::now();
+    drop(vm);
+    let gone = until(began, "its end", &|s| s.vms.is_empty())?;
+    Ok([arrival, added, gone])
+}
+
+fn until(began: Instant, what: &str, holds: &dyn Fn(&Status) -> bool) -> Result<Duration, String> {
+    loop {
+        let answer = control::ask(Path::new(SOCKET), &Request::Status, &[]);
+        let status = answer
+            .map_err(|e| e.to_string())?
+            .status
+            .ok_or("no status")?;
+        let elapsed = began.elapsed();
+        if let Some(trouble) = &status.trouble {
+            return Err(trouble.clone());
+        }
+        if holds(&status) {
+            return Ok(elapsed);
+        }
+        check(
+            elapsed < Duration::from_secs(5),
+            format!(
+                "{what} is not noticed: {:?} {:?}",
+                status.vms, status.left_out
+            ),
+        )?;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A process with a VM of KVM, whose vCPUs never run; killed when dropped.
+struct Vm {
+    pid: libc::pid_t,
+    orders: io::PipeWriter,
+}
+
+impl Vm {
+    fn start() -> io::Result<Vm> {
+        let (reader, orders) = io::pipe()?;
+        // SAFETY: the copy uses only its own memory and new threads of its own, and ends by a signal or `_exit`.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(orders);
+                if let Err(e) = be(reader) {
+                    println!("the VM: {e}");
+                }
+                // SAFETY: ends the copy without anything of the first process.
+                unsafe { libc::_exit(1) }
+            }
+            pid => Ok(Vm { pid, orders }),
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // SAFETY: our own child, which has not been waited for.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+fn be(mut orders: io::PipeReader) -> io::Result<()> {
+    fs::write(format!("{GROUP}/cgroup.procs"), "0")?;
+    let kvm = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")?;
+    let made = |file: i32, what, number: libc::c_ulong| {
+        // SAFETY: a request whose argument is a number; the result is checked.
+        match unsafe { libc::ioctl(file, what, number) } {
+            -1 => Err(io::Error::last_os_error()),
+            // SAFETY: just opened, owned by nobody else.
+            file => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
+        }
+    };
+    let vm = made(kvm.as_raw_fd(), KVM_CREATE_VM, 0)?;
+    let mut vcpus = Vec::new();
+    loop {
+        let number = vcpus.len();
+        vcpus.push(made(
+            vm.as_raw_fd(),
+            KVM_CREATE_VCPU,
+            number as libc::c_ulong,
+        )?);
+        let name = format!("CPU {number}/KVM");
+        std::thread::Builder::new().name(name).spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        })?;
+        // One more when asked for.
+        orders.read_exact(&mut [0])?;
+    }
+}

@@ -27,8 +27,9 @@ lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines
 bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
 	cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
 
-bench-host: ## what watching a host of 2,000 VMs costs, as a ratio to a bare loop too
+bench-host: ## what watching 2,000 VMs costs, as a ratio to a bare loop too; then 500 real ones (KVM), by /proc and BPF
 	cargo run --release -q -p berth-host --example cost
+	cargo run --release -q -p berth-tracer --example real_cost
 
 bench-jit: setup-sim ## translated C against a JIT library, same policy, same machine
 	cargo run --release -q --manifest-path bench/jit/Cargo.toml

@@ -69,7 +69,7 @@ impl Classes {
     }
 
     /// Reads at most about so many files of /proc and debugfs at a feed: those whose turn it is not get a longer sample
-    /// later. What a tracer told costs nothing.
+    /// later. A VM of which a tracer told all counts as one file.
     pub fn limit(&mut self, files: usize) {
         self.limit = files;
     }
@@ -107,7 +107,8 @@ impl Classes {
             let now = files.threads(vm, sampler, bursts);
             let at = now.1;
             let halts = halts(vm.pid);
-            left = left.saturating_sub(files.read + usize::from(halts.is_some()));
+            // What a tracer told takes no file, but some time too.
+            left = left.saturating_sub((files.read + usize::from(halts.is_some())).max(1));
             if let Some(class) = self.sample(vm, at, now.0, halts) {
                 let vm = (vm.pid, vm.start);
                 changes.push(Change { vm, class });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Counters of the threads of VMs, and what happened between two readings of them.
 use crate::dir::{Dir, Record, Short};
-use crate::model::{Role, Snapshot, TaskId, Vm};
+use crate::model::{Role, Snapshot, TaskId, Thread, Vm};
+use crate::pace::cpu_time;
 use crate::procfile::{self, Counters};
 use crate::root::Root;
 use crate::trace::Tracer;
@@ -259,6 +260,22 @@ impl Sampler {
         self.find(id)?.rates
     }
 
+    /// The same for each of a VM's threads, in their order.
+    pub fn rates_of(&self, vm: &Vm) -> Vec<Option<Rates>> {
+        // Most are threads of one process, next to each other in the list.
+        let first = self.threads.partition_point(|t| t.id.pid < vm.pid);
+        let own = self.threads.get(first..).unwrap_or(&[]);
+        let own = &own[..own.iter().take_while(|t| t.id.pid == vm.pid).count()];
+        let of = |thread: &Thread| match thread.id.pid == vm.pid {
+            true => {
+                let place = own.binary_search_by_key(&thread.id, |t| t.id).ok()?;
+                own.get(place)?.rates
+            }
+            false => self.thread(&thread.id),
+        };
+        vm.threads.iter().map(of).collect()
+    }
+
     /// Counters of a thread at its last reading.
     pub fn counters(&self, id: &TaskId) -> Option<Counters> {
         Some(self.find(id)?.last?.counters)
@@ -332,20 +349,6 @@ impl Followed {
     fn forget(&mut self) {
         *self = Followed::new(self.id);
     }
-}
-
-/// What this thread has used of a CPU.
-fn cpu_time() -> Duration {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel fills the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
-    Duration::new(
-        u64::try_from(t.tv_sec).unwrap_or(0),
-        u32::try_from(t.tv_nsec).unwrap_or(0),
-    )
 }
 
 /// Rates between two readings; `None` if the counters ran backwards (another thread) or no time passed.
@@ -437,6 +440,34 @@ mod tests {
             .unwrap();
         assert!((all.run_delay().unwrap() - 5.0 / 6.0).abs() < 0.01);
         assert!((vcpus.run_delay().unwrap() - 2.0 / 3.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn each_thread_has_its_own_rates_also_of_a_process_that_works_for_the_vm() {
+        let (folder, snapshot, mut sampler) = host(3);
+        // The first VM's last thread belongs to the process of the last VM, and a thread that was never read has none.
+        let mut vm = (*snapshot.vms[0]).clone();
+        vm.threads.push(snapshot.vms[2].threads[1].clone());
+        let mut unread = vm.threads[0].clone();
+        unread.id.tid += 7;
+        vm.threads.insert(0, unread);
+        for i in 0..2u32 {
+            for pid in [100, 110, 120] {
+                for tid in [pid, pid + 1] {
+                    let path = folder
+                        .path()
+                        .join(format!("proc/{pid}/task/{tid}/schedstat"));
+                    std::fs::write(path, format!("{} 0 1", i * tid * 1000)).unwrap();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            sampler.refresh(&snapshot, None).unwrap();
+        }
+        let rates = sampler.rates_of(&vm);
+        let one_by_one: Vec<_> = vm.threads.iter().map(|t| sampler.thread(&t.id)).collect();
+        assert_eq!(rates, one_by_one);
+        assert!(rates[0].is_none() && rates[1..].iter().all(Option::is_some));
+        assert!(rates[3].unwrap().cpus > rates[1].unwrap().cpus);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod fixture;
 pub mod machine;
 pub mod model;
 pub mod name;
+pub mod pace;
 pub mod pidfd;
 pub mod procfile;
 pub mod qmp;

@@ -6,6 +6,7 @@ use crate::counters::{Rates, Refreshed, Sampler};
 use crate::discover::Scanner;
 use crate::machine::Machine;
 use crate::model::{Role, Snapshot, Thread, Vm};
+use crate::pace::Pace;
 use crate::root::Root;
 use crate::trace::{Tracer, Waited, Waits};
 use serde::Serialize;
@@ -72,6 +73,10 @@ impl VmView {
 /// What a refresh may cost: beyond it, figures get older instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
+    /// CPU time for looking for VMs and their threads, in the mean over refreshes ([`Pace`]); `None`: at every refresh.
+    pub scan: Option<Duration>,
+    /// The same for what a tracer saw and what follows from it: all figures of VMs.
+    pub tracer: Option<Duration>,
     /// Time for reading counters; `None`: all of them are read.
     pub counters: Option<Duration>,
     /// Files of threads that are held open ([`Sampler::keep`]).
@@ -89,6 +94,8 @@ impl Bounds {
         // What the rest of the program needs.
         const OTHERS: usize = 100;
         Bounds {
+            scan: Some(Duration::from_millis(3)),
+            tracer: Some(Duration::from_millis(3)),
             counters: Some(Duration::from_millis(2)),
             keep: files.saturating_sub(OTHERS).min(KEEP),
             class: Some(200),
@@ -99,6 +106,8 @@ impl Bounds {
 /// Watches a host.
 pub struct Watcher {
     bounds: Bounds,
+    scans: Pace,
+    traces: Pace,
     tracer: Option<Box<dyn Tracer>>,
     /// Why the tracer that was there is not any more.
     lost: Option<String>,
@@ -119,6 +128,8 @@ impl Watcher {
     pub fn new(root: Root) -> Watcher {
         Watcher {
             bounds: Bounds::default(),
+            scans: Pace::default(),
+            traces: Pace::default(),
             scanner: Scanner::new(root.clone()),
             sampler: Sampler::new(root.clone()),
             classes: Classes::new(root.clone(), Rules::default()),
@@ -142,8 +153,32 @@ impl Watcher {
         for pid in self.sampler.take_lost() {
             self.scanner.doubt(pid);
         }
-        self.snapshot = self.scanner.scan()?;
-        if let Err(e) = self.trace() {
+        if let Some(snapshot) = self.scans.step(|| self.scanner.scan()) {
+            self.snapshot = snapshot?;
+        }
+        // Taken out while it runs: the work needs the watcher whole.
+        let mut traces = std::mem::take(&mut self.traces);
+        let done = match self.tracer.is_some() {
+            true => traces.step(|| self.gauge(true)),
+            false => Some(self.gauge(false)),
+        };
+        self.traces = traces;
+        let done = done.transpose()?.unwrap_or_else(|| Refreshed {
+            read: 0,
+            left: self.snapshot.vms.iter().map(|vm| vm.threads.len()).sum(),
+        });
+        let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
+        if let Some((at, before)) = self.busy.replace(now) {
+            self.seconds = (now.0 - at).as_secs_f64();
+            let busy = now.1.saturating_sub(before) as f64 / 1e9 / self.seconds;
+            self.host_cpus = (now.1 > 0 && self.seconds > 0.0).then_some(busy);
+        }
+        Ok(done)
+    }
+
+    /// Brings all figures of the VMs up to date, with what the tracer saw or without.
+    fn gauge(&mut self, traced: bool) -> io::Result<Refreshed> {
+        if traced && let Err(e) = self.trace() {
             self.tracer = None;
             self.lost = Some(format!("The tracer was given up: {e}"));
         }
@@ -154,12 +189,6 @@ impl Watcher {
         let bursts = |id: &crate::model::TaskId| tracer?.bursts(id);
         self.classes
             .feed(&self.snapshot, &self.sampler, &halts, Some(&bursts))?;
-        let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
-        if let Some((at, before)) = self.busy.replace(now) {
-            self.seconds = (now.0 - at).as_secs_f64();
-            let busy = now.1.saturating_sub(before) as f64 / 1e9 / self.seconds;
-            self.host_cpus = (now.1 > 0 && self.seconds > 0.0).then_some(busy);
-        }
         Ok(done)
     }
 
@@ -181,6 +210,7 @@ impl Watcher {
     /// Bounds the cost of refreshes from now on; without it everything is read.
     pub fn bound(&mut self, bounds: Bounds) {
         self.bounds = bounds;
+        (self.scans, self.traces) = (Pace::new(bounds.scan), Pace::new(bounds.tracer));
         self.sampler.keep(bounds.keep);
         self.classes.limit(bounds.class.unwrap_or(usize::MAX));
     }
@@ -263,11 +293,7 @@ impl Watcher {
     }
 
     fn of(&self, vm: &Arc<Vm>, names: &BTreeMap<VmId, &str>) -> VmView {
-        let thread_rates: Vec<_> = vm
-            .threads
-            .iter()
-            .map(|t| self.sampler.thread(&t.id))
-            .collect();
+        let thread_rates = self.sampler.rates_of(vm);
         let rates = Rates::sum(thread_rates.iter().flatten());
         VmView {
             rates,
@@ -328,4 +354,78 @@ fn busy_ns(root: &Root) -> Option<u64> {
     let busy: u64 = [0, 1, 2, 5, 6].iter().filter_map(|i| fields.get(*i)).sum();
     // 1/100 s on every architecture (USER_HZ).
     busy.checked_mul(10_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::Bursts;
+    use crate::fixture::Fixture;
+    use crate::model::TaskId;
+    use crate::pace::cpu_time;
+    use crate::procfile::Counters;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// Takes its time with every reading.
+    struct Slow {
+        cost: Duration,
+        thread: TaskId,
+        readings: Rc<Cell<u32>>,
+    }
+
+    impl Tracer for Slow {
+        fn follow(&mut self, _: &Snapshot) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn read(&mut self) -> io::Result<BTreeMap<VmId, Waits>> {
+            let end = cpu_time() + self.cost;
+            while cpu_time() < end {}
+            self.readings.set(self.readings.get() + 1);
+            Ok(BTreeMap::new())
+        }
+
+        fn counters(&mut self, each: &mut dyn FnMut(&TaskId, Counters, u64)) -> io::Result<()> {
+            let run_ns = u64::from(self.readings.get()) * 1000;
+            let counters = Counters {
+                run_ns,
+                ..Counters::default()
+            };
+            each(&self.thread, counters, 1);
+            Ok(())
+        }
+
+        fn bursts(&self, _: &TaskId) -> Option<Bursts> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_costly_tracer_is_read_less_often_and_its_figures_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = "process 5 lkvm\nargs lkvm run --name v\nfd 3 anon_inode:kvm-vm\n";
+        Fixture::parse(host).unwrap().unpack(folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        let thread = Scanner::new(root.clone()).scan().unwrap().vms[0].threads[0].id;
+        let readings = Rc::new(Cell::new(0));
+        let mut watcher = Watcher::new(root);
+        watcher.bound(Bounds {
+            tracer: Some(Duration::from_millis(1)),
+            ..Bounds::default()
+        });
+        watcher.set_tracer(Box::new(Slow {
+            cost: Duration::from_millis(4),
+            thread,
+            readings: readings.clone(),
+        }));
+        let mut said = 0;
+        for i in 0..41 {
+            said += watcher.refresh().unwrap().read;
+            // The first two are there at once: rates take two.
+            assert_eq!(watcher.view().vms[0].rates.is_some(), i > 0, "{i}");
+        }
+        assert!((8..=12).contains(&readings.get()), "{}", readings.get());
+        assert_eq!(said, readings.get() as usize);
+    }
 }

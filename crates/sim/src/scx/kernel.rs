@@ -153,6 +153,7 @@ pub struct Kernel {
     pub exit_ns: Nanos,
     pub halt_ns: Nanos,
     pub hash: TraceHash,
+    pub recent: Recent,
     /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
     pub waking_ns: Nanos,
     /// What the clock that policies read says at 0.
@@ -165,6 +166,10 @@ pub struct Kernel {
     pub pass_mark: u64,
     /// What comes on top if that wakes somebody: it is a client's request.
     pub request_ns: Nanos,
+    pub topo: Arc<Topology>,
+    pub cost: Arc<HostCost>,
+    /// Speeds and caches, if they make a difference.
+    pub hardware: Option<Box<super::hardware::Hardware>>,
     pub hz: Hz,
     /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
     pub grid: Grid,
@@ -181,16 +186,11 @@ pub struct Kernel {
     pub slice_dfl: u64,
 
     // ---- what few events touch
-    pub topo: Arc<Topology>,
-    pub cost: Arc<HostCost>,
-    /// Speeds and caches, if they make a difference.
-    pub hardware: Option<Box<super::hardware::Hardware>>,
     pub online: CpuMask,
     /// The empty set.
     pub no_cpus: CpuMask,
     pub cgroups: CgroupTable,
     pub timers: super::timer::Timers,
-    pub recent: Recent,
     pub next_pid: i32,
     /// Tasks by pid, for lookups by policies.
     pub pids: std::collections::BTreeMap<i32, TaskId>,

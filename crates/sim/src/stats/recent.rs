@@ -39,7 +39,7 @@ pub struct Worst {
 /// The ring, and the worst waits.
 #[derive(Debug)]
 pub struct Recent {
-    /// Time, and (kind, CPU, task) as in the trace hash; the length is a power of two.
+    /// Time, and (kind, CPU, task) as in the trace hash; the length is a power of two, or 0: nothing is remembered.
     ring: Box<[(Nanos, u64)]>,
     next: usize,
     /// When strips of `pending` are due.
@@ -52,7 +52,7 @@ impl Default for Recent {
     /// Remembers nothing.
     fn default() -> Self {
         Recent {
-            ring: Box::new([(0, 0)]),
+            ring: Box::default(),
             next: 0,
             due: Nanos::MAX,
             pending: Vec::new(),
@@ -75,14 +75,16 @@ impl Recent {
     /// Does it remember anything?
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.ring.len() > 1
+        !self.ring.is_empty()
     }
 
     #[inline(always)]
     pub fn push(&mut self, now: Nanos, word: u64) {
-        let mask = self.ring.len() - 1;
-        self.ring[self.next & mask] = (now, word);
-        self.next += 1;
+        let mask = self.ring.len().wrapping_sub(1);
+        if let Some(place) = self.ring.get_mut(self.next & mask) {
+            *place = (now, word);
+            self.next += 1;
+        }
     }
 
     /// Is a wait of this length worth a look?

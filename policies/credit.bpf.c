@@ -388,6 +388,6 @@ SCX_OPS_DEFINE(credit_ops,
 	.cpu_offline		= (void *)credit_cpu_offline,
 	.init			= (void *)credit_init,
 	.exit			= (void *)credit_exit,
-	.flags			= SCX_OPS_ENQ_LAST,
+	.flags			= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,
 	.timeout_ms		= 30000,
 	.name			= "credit");

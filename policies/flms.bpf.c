@@ -610,6 +610,6 @@ SCX_OPS_DEFINE(flms_ops,
 	.cpu_offline		= (void *)flms_cpu_offline,
 	.init			= (void *)flms_init,
 	.exit			= (void *)flms_exit,
-	.flags			= SCX_OPS_ENQ_LAST,
+	.flags			= SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,
 	.timeout_ms		= 30000,
 	.name			= "flms");

@@ -166,6 +166,9 @@ fn one_round(
     handlers: &[(&str, Handler)],
     answer: &mut Answer,
 ) -> Result<(), String> {
+    if job.policy.is_some() {
+        keep_dumps();
+    }
     let mut policy = job.policy.as_ref().map(Policy::start).transpose()?;
     if let Some(p) = &mut policy {
         println!(
@@ -189,7 +192,31 @@ fn one_round(
         )
     });
     answer.policy = Some(report);
+    if ended.is_some() {
+        print_dump();
+    }
     ended.map_or(done, Err)
+}
+
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// The kernel writes who waited where when it ends a policy, for whoever listens.
+fn keep_dumps() {
+    let event = format!("{TRACING}/events/sched_ext/sched_ext_dump/enable");
+    if let Err(e) = fs::write(&event, "1") {
+        println!("BERTH-NOTE {event}: {e}");
+    }
+}
+
+/// On the console, which `--logs` keeps.
+fn print_dump() {
+    let trace = fs::read_to_string(format!("{TRACING}/trace")).unwrap_or_default();
+    for line in trace
+        .lines()
+        .filter_map(|l| l.split_once("sched_ext_dump: "))
+    {
+        println!("BERTH-DUMP {}", line.1);
+    }
 }
 
 fn unload(policy: Loaded) -> Result<PolicyReport, ScxError> {

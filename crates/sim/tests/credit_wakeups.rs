@@ -78,6 +78,39 @@ fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
     });
 }
 
+/// Two threads have work to do while they exit, and a thread of the host wakes. Exiting threads that the kernel keeps from the
+/// policy would stand before all others on their CPU's own queue, and, each asked to give way, only take turns without end.
+#[test]
+fn exiting_threads_give_way_like_others() {
+    both(|name, policy| {
+        let mut cast = Cast::default();
+        let ends = [
+            Action::Compute { ns: 40 * MS },
+            Action::Compute { ns: 30 * MS },
+            Action::Exit,
+        ];
+        cast.vcpu(0, 0, 0, &ends);
+        cast.vcpu(1, 0, 0, &ends);
+        let nap = [
+            Action::Compute { ns: 100 * US },
+            Action::SleepUntil { at: 1_900 * US },
+        ];
+        cast.vcpu(0, 0, 0, &nap);
+        cast.scripts[2].spec.vm = None;
+        cast.exiting = vec![0, 1];
+        let vms = vms(2);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        load(&mut m, policy, &vms);
+        m.start();
+        m.run_until(140 * MS).unwrap();
+        m.check().unwrap();
+        // A cycle is 2 ms, the rate limit of 1 ms, and a wake-up that a tick finds without BOOST now and then.
+        let least = 140 * MS / (4 * MS) * (100 * US);
+        assert!(ran(&m, 2) > least, "{name}: {} of {least} ns", ran(&m, 2));
+        assert_eq!(m.kernel().events.enq_skip_exiting, 0);
+    });
+}
+
 /// The policy is loaded on a machine that has been busy and stays so: no CPU ever passes through idle.
 #[test]
 fn a_cpu_that_never_went_idle_is_not_taken_for_idle() {

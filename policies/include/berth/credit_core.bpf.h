@@ -165,6 +165,13 @@ static __always_inline void look_back(struct vcpu *v, struct pcpu *c, s32 cpu)
 	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
 	struct vcpu *first = head ? vcpu_of(head) : NULL;
 
+	/* Whoever waits on the CPU's own queue, where the kernel puts those that cannot migrate,
+	 * comes next in any case: to give way to it would only be taking turns. It looks back
+	 * itself. */
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0) {
+		__sync_lock_test_and_set(&c->missed, 1);
+		return;
+	}
 	if (first && beats(first, v, c, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }

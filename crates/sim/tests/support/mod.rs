@@ -34,6 +34,8 @@ pub struct Cast {
     pub ids: Vec<TaskId>,
     /// CPUs that each thread may use; empty, or not that long: all.
     pub masks: Vec<Vec<u32>>,
+    /// Threads that have begun to exit when they take up their second action.
+    pub exiting: Vec<usize>,
 }
 
 impl Cast {
@@ -70,8 +72,11 @@ impl Workload for Cast {
         self.ids[token as usize] = task;
     }
     fn died(&mut self, _: u32, _: TaskId) {}
-    fn next(&mut self, who: Who, now: Nanos, _: &mut Ctx) -> Action {
+    fn next(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
         let s = &mut self.scripts[who.token as usize];
+        if s.at == 1 && self.exiting.contains(&(who.token as usize)) {
+            ctx.exiting();
+        }
         let action = s.actions[s.at % s.actions.len()].clone();
         s.at += 1;
         match action {

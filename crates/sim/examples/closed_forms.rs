@@ -8,6 +8,7 @@
 use berth_sim::oracle::closed_forms::{RoundRobin, Row};
 use berth_sim::oracle::interval::Interval;
 use berth_sim::replicate::{Replicate, jobs};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -56,10 +57,11 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     println!("| system | quantity | truth | mean of means | half-width | coverage | seconds |");
     println!("|---|---|---|---|---|---|---|");
     let wanted = |row: &Row| row.name().contains(&arguments.only);
+    let talk = std::io::stderr().is_terminal();
     for row in Row::ALL.into_iter().filter(wanted) {
         let begin = Instant::now();
         let progress = |p: berth_sim::replicate::Progress| {
-            if p.done.is_multiple_of(50) {
+            if talk && p.done.is_multiple_of(50) {
                 eprint!("\r{}: {} of {} seeds ", row.name(), p.done, p.of);
             }
         };
@@ -71,7 +73,9 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
         let outcome = replicate.run(&jobs(1, 1..=arguments.seeds), |job| {
             row.interval(&machine, job.seed)
         });
-        eprint!("\r{:70}\r", "");
+        if talk {
+            eprint!("\r{:70}\r", "");
+        }
         if let Some((job, error)) = outcome.errors().next() {
             return Err(format!("{}, seed {}: {error}", row.name(), job.seed).into());
         }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 type Case = fn(&Assets) -> Result<String, String>;
@@ -84,17 +84,6 @@ static OBJECT: OnceLock<Vec<u8>> = OnceLock::new();
 pub fn run_all() -> ExitCode {
     let lines = std::env::var("BERTH_LAB_KERNELS").unwrap_or_else(|_| "6.18,7.0,7.2".to_string());
     let wanted = std::env::var("BERTH_LAB_CASES").unwrap_or_default();
-    let mut failed = 0;
-    let mut report = |name: &str, started: Instant, result: Result<String, String>| {
-        let seconds = started.elapsed().as_secs_f64();
-        match result {
-            Ok(said) => println!("ok    {name} ({seconds:.0} s) {said}"),
-            Err(why) => {
-                failed += 1;
-                println!("FAIL  {name} ({seconds:.0} s): {why}");
-            }
-        }
-    };
     let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies/fifo.bpf.c");
     match berth_policy::compile::compile(&object, &berth_policy::compile::CompileOptions::default())
     {
@@ -104,38 +93,66 @@ pub fn run_all() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match ensure("default") {
-        Ok(assets) => {
-            println!(
-                "lab: {}, Linux {}",
-                assets.qemu.describe(),
-                assets.kernel.release
-            );
-            let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
-            let more = if long { LONG.as_slice() } else { &[] };
-            let all = CASES.iter().chain(more);
-            for (name, case) in all.filter(|(name, _)| name.contains(&wanted)) {
-                report(name, Instant::now(), case(&assets));
-            }
+    let assets = match ensure("default") {
+        Ok(assets) => assets,
+        Err(e) => {
+            println!("FAIL  emulator and kernel: {e}");
+            return ExitCode::FAILURE;
         }
-        Err(e) => report("emulator and kernel", Instant::now(), Err(e.to_string())),
-    }
+    };
+    println!(
+        "lab: {}, Linux {}",
+        assets.qemu.describe(),
+        assets.kernel.release
+    );
+    let mut jobs: Vec<(String, Job)> = Vec::new();
+    // The longest of them first: nobody waits for it at the end.
     for line in lines.split(',').filter(|l| !l.is_empty()) {
         for (what, case) in ON_EACH_KERNEL {
-            let name = format!("kernel {line}: {what}");
-            if name.contains(&wanted) {
-                let started = Instant::now();
-                let result = ensure(line).map_err(|e| e.to_string());
-                report(&name, started, result.and_then(|a| case(&a)));
-            }
+            let job = move || case(&ensure(line).map_err(|e| e.to_string())?);
+            jobs.push((format!("kernel {line}: {what}"), Box::new(job)));
         }
     }
+    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
+    let more = if long { LONG.as_slice() } else { &[] };
+    for (name, case) in CASES.iter().chain(more) {
+        jobs.push((name.to_string(), Box::new(|| case(&assets))));
+    }
+    jobs.retain(|(name, _)| name.contains(&wanted));
+    let failed = side_by_side(&jobs);
     if failed == 0 {
         ExitCode::SUCCESS
     } else {
         println!("{failed} failed");
         ExitCode::FAILURE
     }
+}
+
+type Job<'a> = Box<dyn Fn() -> Result<String, String> + Sync + 'a>;
+
+/// A VM keeps one processor busy: as many cases at a time as there are. How many failed.
+fn side_by_side(jobs: &[(String, Job)]) -> usize {
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let worker = || {
+        while let Some((name, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let started = Instant::now();
+            let result = job();
+            let seconds = started.elapsed().as_secs_f64();
+            match result {
+                Ok(said) => println!("ok    {name} ({seconds:.0} s) {said}"),
+                Err(why) => {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    println!("FAIL  {name} ({seconds:.0} s): {why}");
+                }
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 0..LabOptions::default().jobs {
+            s.spawn(worker);
+        }
+    });
+    failed.into_inner()
 }
 
 fn ensure(rule: &str) -> Result<Assets, LabError> {
@@ -150,6 +167,8 @@ fn ensure(rule: &str) -> Result<Assets, LabError> {
 pub fn options() -> LabOptions {
     LabOptions {
         timeout: Duration::from_secs(300),
+        // Others beside it are other cases.
+        jobs: 1,
         ..LabOptions::default()
     }
 }

@@ -171,7 +171,7 @@ impl Terminal {
 
     fn read(&mut self) {
         let mut piece = [0; 65536];
-        // An error: nothing more for now, or the other end is closed.
+        // An error: there is nothing to read yet, or the other end is closed.
         while let Ok(n @ 1..) = self.terminal.read(&mut piece) {
             self.pending.extend_from_slice(&piece[..n]);
             // A character may be cut in two.

@@ -78,10 +78,11 @@ fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
     });
 }
 
-/// Two threads have work to do while they exit, and a thread of the host wakes. Exiting threads that the kernel keeps from the
-/// policy would stand before all others on their CPU's own queue, and, each asked to give way, only take turns without end.
+/// Threads that have work to do while they exit wait where the policy puts them. A kernel keeps them from a policy that does not
+/// ask for them; on real vCPUs two of them then took turns without end on the CPU's own queue, before a thread of the host. That
+/// itself does not happen here: the simulator's threads get on a little in each turn.
 #[test]
-fn exiting_threads_give_way_like_others() {
+fn exiting_threads_are_left_to_the_policy() {
     both(|name, policy| {
         let mut cast = Cast::default();
         let ends = [
@@ -104,9 +105,8 @@ fn exiting_threads_give_way_like_others() {
         m.start();
         m.run_until(140 * MS).unwrap();
         m.check().unwrap();
-        // A cycle is 2 ms, the rate limit of 1 ms, and a wake-up that a tick finds without BOOST now and then.
-        let least = 140 * MS / (4 * MS) * (100 * US);
-        assert!(ran(&m, 2) > least, "{name}: {} of {least} ns", ran(&m, 2));
+        // Both are in the middle of it, and a thread of the host has come between.
+        assert!(ran(&m, 0) > 40 * MS && ran(&m, 1) > 40 * MS && ran(&m, 2) > 0);
         assert_eq!(m.kernel().events.enq_skip_exiting, 0);
     });
 }

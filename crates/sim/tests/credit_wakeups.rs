@@ -83,7 +83,7 @@ fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
 /// itself does not happen here: the simulator's threads get on a little in each turn.
 #[test]
 fn exiting_threads_are_left_to_the_policy() {
-    both(|name, policy| {
+    both(|_, policy| {
         let mut cast = Cast::default();
         let ends = [
             Action::Compute { ns: 40 * MS },

@@ -55,8 +55,9 @@ compare: setup-sim setup-lab ## the same, after recording the real kernel anew i
 lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 cargo test --release -q -p berth-lab --test lab
 
-kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (about an hour); writes docs/kvm-table.md
+kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli
+	@tools/scx-schedulers
 	@tools/kvm-table $(BERTH)
 
 papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes docs/papers/flms-table.md

@@ -59,6 +59,13 @@ pub fn perform(
         worst: Vec::new(),
         times: BTreeMap::new(),
     };
+    if policy.as_deref().is_some_and(Loaded::wants_identity)
+        && scenario.vms.iter().any(|v| v.cgroup.is_some())
+    {
+        let note =
+            "VMs that share a cgroup are not told to the policy: their threads count as the host's";
+        run.notes.push(note.to_string());
+    }
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
     for (name, now) in counters(policy.as_deref())? {
         let before = counted.get(&name).copied().unwrap_or(0);
@@ -139,9 +146,12 @@ fn discover(
     };
     let mut keeper = Keeper::new(Root::live(), rules);
     keeper.refresh(policy).map_err(io::Error::other)?;
-    // Every vCPU must have been found, as what it is.
+    // Every vCPU must have been found, as what it is. A VM that shares its cgroup is left out on every host.
     for (thread, tid) in threads {
         let Some(vm) = &thread.vm else { continue };
+        if scenario.vms[vm.group].cgroup.is_some() {
+            continue;
+        }
         let entries = &keeper.description().entries;
         let entry = entries.iter().find(|e| e.name == vm.name);
         let found = entry.and_then(|e| e.threads.iter().find(|(key, _)| key.tid == *tid));
@@ -168,6 +178,9 @@ fn stand_ins(
     for (thread, tid) in threads {
         let Some(instance) = &thread.vm else { continue };
         let vm = &scenario.vms[instance.group];
+        if vm.cgroup.is_some() {
+            continue;
+        }
         let entry = match entries.entry(instance.ordinal) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
             btree_map::Entry::Vacant(new) => new.insert(Entry {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One cgroup per VM below a root of ours. All VMs' threads belong to one process, so the groups are
+//! One cgroup per VM below a root of ours, or one that VMs share. All VMs' threads belong to one process, so the groups are
 //! *threaded* ones (the `cpu` controller supports them).
 use crate::LoadError;
 use berth_scenario::model::Scenario;
@@ -32,7 +32,7 @@ fn mount_of(root: &Path) -> Option<PathBuf> {
 
 impl Groups {
     /// Makes `root` (its parent must be a cgroup v2 folder with the `cpu` controller available), moves
-    /// this process there, and makes one group per VM with its weight and cap.
+    /// this process there, and makes one group per VM with its weight and cap, and those that VMs share.
     pub fn make(root: &Path, scenario: &Scenario) -> Result<Groups, LoadError> {
         let mut groups = Groups {
             root: root.into(),
@@ -51,13 +51,14 @@ impl Groups {
         write(&root.join("cgroup.procs"), "0")?;
         let instances = placement::instances(scenario);
         for vm in &instances {
-            let path = root.join(&vm.name);
+            let path = root.join(placement::cgroup_of(&scenario.vms[vm.group], vm));
             groups.folder(&path)?;
             write(&path.join("cgroup.type"), "threaded")?;
         }
         write(&root.join("cgroup.subtree_control"), "+cpu")?;
         for vm in &instances {
-            let (path, spec) = (root.join(&vm.name), &scenario.vms[vm.group]);
+            let spec = &scenario.vms[vm.group];
+            let path = root.join(placement::cgroup_of(spec, vm));
             write(&path.join("cpu.weight"), &spec.weight.to_string())?;
             if let Some(cap) = spec.cap_milli {
                 // Thousandths of a CPU in a period of 100 ms = 100 us each.

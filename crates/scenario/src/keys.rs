@@ -415,6 +415,12 @@ pub static VM: Kind = Kind {
             Said("the kernel's"),
             "slice asked of the kernel's own scheduler",
         ),
+        key(
+            "cgroup",
+            "name",
+            Said("one of its own"),
+            "cgroup that all VMs share which name it",
+        ),
         key("tasks", "list of tasks", Is("[]"), "what runs in it"),
         key(
             "start",

@@ -204,6 +204,9 @@ pub struct Vm {
     /// Slice that the kernel's own scheduler is asked for (`sched_setattr`); none = its usual one.
     #[serde(default)]
     pub slice_ns: Option<Nanos>,
+    /// cgroup that it shares with every other VM that names it; none = one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     /// Names of the tasks that run in it.
     pub tasks: Vec<String>,
     /// When it starts, after the run's start, and when it stops, if it does.
@@ -229,6 +232,7 @@ impl Default for Vm {
             affinity: Vec::new(),
             nice: 0,
             slice_ns: None,
+            cgroup: None,
             tasks: Vec::new(),
             start_ns: 0,
             stop_ns: None,

@@ -63,7 +63,7 @@ pub struct HostThread {
     pub nice: i32,
     /// cgroup `cpu.weight` of its whole VM (100 for host tasks, which have no cgroup of their own).
     pub weight: u32,
-    /// cgroup below the run's root, `web-1`; empty = the root itself.
+    /// cgroup below the run's root, `web-1` or the one it shares; empty = the root itself.
     pub cgroup: String,
     /// When its VM starts and, if it does, stops, in nanoseconds after the start of the run.
     pub start_ns: u64,
@@ -162,6 +162,11 @@ pub fn instances(scenario: &Scenario) -> Vec<VmInstance> {
         }
     }
     all
+}
+
+/// cgroup of a VM below the run's root.
+pub fn cgroup_of(vm: &Vm, instance: &VmInstance) -> String {
+    vm.cgroup.clone().unwrap_or_else(|| instance.name.clone())
 }
 
 /// Checks everything that names something, and that every VM without a guest (`guest = "none"`) can be folded.
@@ -280,7 +285,7 @@ pub fn threads_where(
                         affinity: task.affinity.clone(),
                         nice: task.nice,
                         weight: vm.weight,
-                        cgroup: instance.name.clone(),
+                        cgroup: cgroup_of(vm, &instance),
                         start_ns: vm.start_ns,
                         stop_ns: vm.stop_ns,
                     });
@@ -306,7 +311,7 @@ pub fn threads_where(
                 nice: (vm.nice + task.nice).clamp(-20, 19),
                 work,
                 weight: vm.weight,
-                cgroup: instance.name.clone(),
+                cgroup: cgroup_of(vm, &instance),
                 start_ns: vm.start_ns,
                 stop_ns: vm.stop_ns,
             });
@@ -625,6 +630,27 @@ mod tests {
             (all[2].cgroup.as_str(), all[4].cgroup.as_str()),
             ("web-2", "build")
         );
+    }
+
+    #[test]
+    fn vms_that_name_a_cgroup_share_it() {
+        let in_one = |name, count| Vm {
+            cgroup: Some("all".into()),
+            ..vm(name, count, 1, &["hog"])
+        };
+        let s = scenario(vec![
+            in_one("a", 2),
+            vm("b", 1, 1, &["hog"]),
+            in_one("c", 1),
+        ]);
+        let groups: Vec<String> = threads(&s).unwrap().into_iter().map(|t| t.cgroup).collect();
+        assert_eq!(groups, ["all", "all", "b", "all"]);
+        let uses = crate::support::uses(&s).into_iter();
+        let shared: Vec<String> = uses
+            .filter(|u| u.feature == crate::support::Feature::SharedCgroups)
+            .map(|u| u.address)
+            .collect();
+        assert_eq!(shared, ["vm.a.cgroup", "vm.c.cgroup"]);
     }
 
     #[test]

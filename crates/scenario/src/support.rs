@@ -98,6 +98,7 @@ pub enum Feature {
     Stealing,
     Disks,
     CustomSlices,
+    SharedCgroups,
     FirstSteps,
     WorkingSets,
     Speeds,
@@ -146,7 +147,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 19] = {
+pub static TABLE: [Row; 20] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -180,6 +181,13 @@ pub static TABLE: [Row; 19] = {
         ),
         row(Disks, "disks", "steps read, write", No, No),
         row(CustomSlices, "slices of a VM's own", "vm.slice", No, Yes),
+        row(
+            SharedCgroups,
+            "cgroups that VMs share",
+            "vm.cgroup",
+            No,
+            Yes,
+        ),
         row(FirstSteps, "steps before a loop", "task.first", Yes, Yes),
         row(
             WorkingSets,
@@ -296,6 +304,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         }
         if vm.slice_ns.is_some() {
             add(Feature::CustomSlices, at("slice"));
+        }
+        if vm.cgroup.is_some() {
+            add(Feature::SharedCgroups, at("cgroup"));
         }
         if vm.turbo_vcpus > 0 {
             add(Feature::TurboVcpus, at("turbo_vcpus"));

@@ -230,6 +230,15 @@ fn mistakes() {
         ("[vm.web]\ncap = \"0 CPUs\"", &["a cap of zero"]),
         ("[vm.web]\ncap = 2", &["write \"2 CPUs\""]),
         ("[vm.web]\nnice = 20", &["-20 to 19"]),
+        ("[vm.web]\ncgroup = \"a/b\"", &["no name for a cgroup"]),
+        (
+            "[vm.web]\ncgroup = \"web-1\"",
+            &["`web-1` would be one of vm.web's own"],
+        ),
+        (
+            "[vm.web]\ncgroup = \"all\"\nweight = 200",
+            &["vm.web.weight is the whole cgroup's", "t.toml:3"],
+        ),
         ("[vm.web]\nclass = \"lateny\"", &["did you mean `latency`?"]),
         ("[vm.web]\nclass = \"auto\"", &["only a host has it"]),
         ("[vm.web]\nclass = \"mixed\"", &["needs `reserved_vcpus`"]),

@@ -8,7 +8,7 @@ use crate::keys;
 use crate::model::{Class, Host, Vm, VmRole};
 use crate::quantity;
 use crate::section::Section;
-use crate::tree::Node;
+use crate::tree::{Node, is_name};
 
 /// The most VMs of a group, and vCPUs of all VMs together.
 const MOST_VMS: u32 = 100_000;
@@ -42,6 +42,17 @@ pub fn vms(context: &Context<'_>, file: &Section<'_>, root: &Node, host: &Host) 
         check_names(&vms, &vm, &entry.key_at)?;
         vms.push(vm);
     }
+    for group in vms.iter().filter_map(|vm| vm.cgroup.as_deref()) {
+        // web-1 may be the first of several `web`.
+        let own =
+            |vm: &str| group == vm || group.strip_prefix(vm).is_some_and(|n| n.starts_with('-'));
+        if let Some((name, entry)) = file.named("vm", &keys::VM)?.iter().find(|(n, _)| own(n)) {
+            let text = format!("the shared cgroup `{group}` would be one of vm.{name}'s own");
+            return Err(
+                Error::at(&entry.key_at, text).label("give the cgroup a name that no VM has")
+            );
+        }
+    }
     Ok(vms)
 }
 
@@ -70,6 +81,7 @@ fn vm(
         ns if SLICE_NS.contains(&ns) => Ok(ns),
         _ => Err("the kernel takes slices of 100us to 100ms".into()),
     })?;
+    let cgroup = shared_cgroup(section)?;
     let tasks = task_names(section, root)?;
     let start_ns = section.duration("start")?;
     let stop = section.text("stop", quantity::duration)?;
@@ -105,6 +117,7 @@ fn vm(
         affinity,
         nice,
         slice_ns: slice_ns.map(|(ns, _)| ns),
+        cgroup,
         tasks,
         start_ns,
         stop_ns: stop.map(|(ns, _)| ns),
@@ -112,6 +125,25 @@ fn vm(
         role,
         turbo_vcpus,
     })
+}
+
+/// A cgroup shared with others is no VM's, and what shares it has neither weight nor cap of its own.
+fn shared_cgroup(section: &Section<'_>) -> Result<Option<String>> {
+    let Some((name, at)) = section.string("cgroup")? else {
+        return Ok(None);
+    };
+    if !is_name(&name) {
+        let text = format!("`{}` is no name for a cgroup", name.escape_debug());
+        return Err(Error::at(&at, text).label("letters, digits, - and _"));
+    }
+    for key in ["weight", "cap"] {
+        if let Some(entry) = section.table.get(key) {
+            let text = format!("{}.{key} is the whole cgroup's", section.path);
+            return Err(Error::at(&entry.key_at, text)
+                .label("a VM that shares its cgroup has none of its own: leave it out"));
+        }
+    }
+    Ok(Some(name))
 }
 
 fn class(section: &Section<'_>) -> Result<Class> {

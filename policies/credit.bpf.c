@@ -85,6 +85,7 @@ BERTH_PRESET(xen34, "xen-3.4",
 
 struct berth_stats {
 	u64 boosted;	   /* woken with credit left */
+	u64 woken_over;	   /* vCPUs woken without credit: OVER, they wait for their turn */
 	u64 rate_limited;  /* asked to give way before the rate limit */
 	u64 moved_by_tick; /* sent to a better CPU while running */
 	u64 stolen;	   /* taken by a CPU with nothing better */

@@ -81,6 +81,7 @@ BERTH_PRESET(paper, "paper", "",
 
 struct berth_stats {
 	u64 boosted;	   /* woken with credit left, on the compute side */
+	u64 woken_over;	   /* vCPUs woken without credit: OVER, they wait for their turn */
 	u64 rate_limited;  /* asked to give way before the rate limit */
 	u64 moved_by_tick; /* sent to a better CPU while running */
 	u64 parked;	   /* stopped for the cap */

@@ -12,6 +12,7 @@ use berth_host::root::Root;
 use berth_scx::{Role, ThreadRecord, VmClass};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 
 /// Weight of a VM whose manager set none.
 const USUAL_WEIGHT: u64 = 100;
@@ -239,7 +240,9 @@ fn look(root: &Root, vm: &Vm) -> Result<Own, String> {
     let is_ours = |m: &i32| {
         mine.contains(m) || leader(root, *m).is_some_and(|process| mine.contains(&process))
     };
-    if let Some(stranger) = members(&folder).into_iter().find(|m| !is_ours(m)) {
+    let gone = |m: &i32| *m == 0 && sees_all(root);
+    let others = |m: &i32| !gone(m) && !is_ours(m);
+    if let Some(stranger) = members(&folder).into_iter().find(others) {
         return Err(format!(
             "its cgroup {path} holds other processes too ({stranger})"
         ));
@@ -254,6 +257,14 @@ fn leader(root: &Root, tid: i32) -> Option<i32> {
     let status = proc.read_record(&format!("{tid}/status"), &mut buf).ok()?;
     let leader = procfile::status_value(status, "Tgid").and_then(procfile::number)?;
     i32::try_from(leader).ok()
+}
+
+/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a number. A cgroup
+/// lists as 0 who has none: elsewhere strangers of other namespaces, here only threads that have ended and still stand in the list.
+fn sees_all(root: &Root) -> bool {
+    const FIRST: u64 = 0xefff_fffc;
+    let own = || std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST);
+    root.is_live() && own()
 }
 
 /// Processes of a cgroup; its threads where the processes cannot be told (threaded cgroups).
@@ -368,6 +379,10 @@ mod tests {
         assert_eq!(found(5).left_out, []);
         assert_eq!(found(5).entries.len(), 1);
         assert!(found(8).left_out[0].why.contains("processes too (8)"));
+        // Nobody's number: on a recorded host it may be a stranger of another namespace.
+        let nobody = groups.replace("8\\n", "0\\n");
+        let with_nobody = host(&format!("{VM}{nobody}"), &Rules::default());
+        assert!(with_nobody.left_out[0].why.contains("processes too (0)"));
     }
 
     #[test]

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread::JoinHandle;
 use std::{fs, io};
 
@@ -227,11 +227,21 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     if setup.is_err() {
         shared.stop().store(1, Ordering::Release);
     }
-    shared.start_at(sys::now_ns() + HEAD_START_NS + options.lead_ns);
-    shared.open_gate();
+    let lead_ns = HEAD_START_NS + options.lead_ns;
     let snapshots = match setup {
-        Ok(()) => observe(&shared, streams, from_workers, window, options.stop),
-        Err(e) => Err(e),
+        Ok(()) => observe(
+            &shared,
+            streams,
+            from_workers,
+            window,
+            lead_ns,
+            options.stop,
+        ),
+        Err(e) => {
+            shared.start_at(sys::now_ns());
+            shared.open_gate();
+            Err(e)
+        }
     };
     shared.end();
     let mut latencies = collect(&shared, handles)?;
@@ -267,12 +277,16 @@ fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
     shared.slots().iter().map(id).collect()
 }
 
-/// Runs the generator and takes the snapshots at both ends of the measured window.
+/// Starts the run, runs the generator and takes the snapshots at both ends of the measured window.
+///
+/// Both threads are real-time ones before anything else runs: as new ordinary threads they would wait for their first turn
+/// with the load they are there to observe, which some policies let take longer than a short window.
 fn observe(
     shared: &Arc<Shared>,
     streams: Vec<client::RequestStream>,
     answers: std::sync::mpsc::Receiver<shared::Answer>,
     (begin_ns, end_ns): (Nanos, Nanos),
+    lead_ns: Nanos,
     asked: Option<&AtomicBool>,
 ) -> Result<(Snapshot, Snapshot), LoadError> {
     let failed = |what| {
@@ -282,9 +296,13 @@ fn observe(
             source,
         }
     };
+    // Met twice: when both are real-time threads, and when the start is known.
+    let met = Barrier::new(3);
     std::thread::scope(|scope| {
         let observer = scope.spawn(|| {
             real_time(shared, 1);
+            met.wait();
+            met.wait();
             let at = |ns: Nanos| -> io::Result<Snapshot> {
                 let due = shared.start_ns().saturating_add(ns);
                 loop {
@@ -305,10 +323,17 @@ fn observe(
             sys::change_and_wake(&shared.answered, i32::MAX);
             begin.and_then(|b| Ok((b, end?)))
         });
+        let there = &met;
         let generator = scope.spawn(move || {
             real_time(shared, 2);
+            there.wait();
+            there.wait();
             client::generate(shared, streams, &answers)
         });
+        met.wait();
+        shared.start_at(sys::now_ns() + lead_ns);
+        met.wait();
+        shared.open_gate();
         let panicked = |_| LoadError::Panic {
             thread: "clients".into(),
         };

@@ -18,6 +18,7 @@ const MS: u64 = 1_000_000;
 /// Of policies/include/berth/credit.bpf.h.
 const OVER: u64 = 2;
 const PARKED: u64 = 1;
+const QUEUED: u64 = 64;
 
 fn vms(n: u32) -> Vec<VmSpec> {
     let vm = |i: u32| VmSpec {
@@ -108,6 +109,63 @@ fn exiting_threads_are_left_to_the_policy() {
         // Both are in the middle of it, and a thread of the host has come between.
         assert!(ran(&m, 0) > 40 * MS && ran(&m, 1) > 40 * MS && ran(&m, 2) > 0);
         assert_eq!(m.kernel().events.enq_skip_exiting, 0);
+    });
+}
+
+/// A light sleeper is found by no tick for a while, earns nothing and owes what it has burned, still UNDER and boosted. Then a
+/// tick finds it. If the next accounting does not cover the debt it is OVER, and waits for its turn behind all others, as in
+/// Xen. It never waits otherwise.
+#[test]
+fn a_sleeper_with_debts_waits_its_turn_once_a_tick_has_found_it() {
+    const INACTIVE_AND_UNDER: i32 = -75; // a quarter of a period
+    both(|name, policy| {
+        let mut cast = Cast::default();
+        for vm in 0..3 {
+            cast.vcpu(vm, 0, 0, &[Action::ComputeForever]);
+        }
+        let nap = [
+            Action::Compute { ns: 60 * US },
+            Action::SleepUntil { at: 2_437 * US },
+        ];
+        // The hogs have lost their first BOOST by then.
+        cast.vcpu(3, 0, 100 * MS, &nap);
+        let vms = vms(4);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        load(&mut m, policy, &vms);
+        m.start();
+        let (mut long, mut since, mut before) = (0, None, (0, 0, 0));
+        let mut deepest = 0;
+        for step in 2_000..80_000 {
+            let now = step * 50 * US;
+            m.run_until(now).unwrap();
+            let k = m.kernel();
+            let peek = Peek(k.policy.instance().unwrap());
+            let (credit, pri) = (peek.vcpu(4, "credit") as u32 as i32, peek.vcpu(4, "pri"));
+            let active = peek.vcpu(4, "active");
+            if active == 0 {
+                assert_ne!(
+                    pri, OVER,
+                    "{name}: only an accounting of active ones says so"
+                );
+                deepest = deepest.min(credit);
+            }
+            if peek.vcpu(4, "flags") & QUEUED != 0 {
+                let from = *since.get_or_insert(now);
+                if from == now {
+                    before = (pri, credit, active);
+                }
+                let (pri, credit, active) = before;
+                // Boosted, it waits no longer than the rate limit.
+                let owes = pri == OVER && credit < 0 && active == 1;
+                assert!(owes || now - from <= MS, "{name}: {before:?} at {now}");
+                long += u32::from(now - from == 20 * MS);
+            } else {
+                since = None;
+            }
+        }
+        m.check().unwrap();
+        assert!(long > 0, "{name}: it never waited");
+        assert!(deepest < INACTIVE_AND_UNDER, "{name}: {deepest}");
     });
 }
 

@@ -84,6 +84,8 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 	if ((woken || (moves && boost_after_migration)) && v->pri == UNDER && boosts(v, cpu)) {
 		v->pri = BOOST;
 		berth_count(boosted);
+	} else if (woken && v->pri == OVER && v->role == BERTH_ROLE_VCPU) {
+		berth_count(woken_over);
 	}
 	queue_on(p, v, cpu, front, enq_flags);
 	if (cpu == scx_bpf_task_cpu(p)) {

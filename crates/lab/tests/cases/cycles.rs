@@ -2,7 +2,7 @@
 //! Load a policy, boot micro-VMs under it, let them end, unload it; again and again, each policy in turn. Nothing may be
 //! left: no file, no program, no map, no complaint of the kernel. One boot of the lab. `BERTH_LAB_BOOTS` is how many
 //! micro-VMs each policy sees boot, `BERTH_LAB_POLICY` one policy. `make lab-boots` has 200 under each; without either
-//! variable it is a few under one.
+//! variable it is a few under two.
 use super::agent::{load, policy, quiet, rules, state};
 use super::{NEVER, check, host, options, read_scenario};
 use berth_agent::agent::Agent;
@@ -17,9 +17,10 @@ use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Micro-VMs without `BERTH_LAB_BOOTS`, and the policy without `BERTH_LAB_POLICY` then.
+/// Micro-VMs without `BERTH_LAB_BOOTS`, and the policies without `BERTH_LAB_POLICY` then: the main one, and the one with the
+/// longest slices, under which whoever measures must not stand in line with whom it measures.
 const BOOTS: u64 = 32;
-const POLICY: &str = "vmfair";
+const POLICIES: [&str; 2] = ["vmfair", "credit"];
 /// Of them, in each cycle.
 const AT_ONCE: u64 = 8;
 /// Cycles before anything is counted: caches of the kernel and of this process fill.
@@ -46,8 +47,10 @@ pub fn cycles(assets: &Assets) -> Result<String, String> {
     let number = std::env::var("BERTH_LAB_BOOTS").ok();
     let boots: Option<u64> = number.and_then(|n| n.parse().ok());
     let one = std::env::var("BERTH_LAB_POLICY").ok();
-    let one = one.or_else(|| boots.is_none().then(|| POLICY.to_string()));
-    let wanted = |name: &&str| one.as_ref().is_none_or(|o| o == name);
+    let wanted = |name: &&str| match &one {
+        Some(one) => one == name,
+        None => boots.is_some() || POLICIES.contains(name),
+    };
     let supported = berth_builtin::all().iter().filter(|b| !b.study);
     let names: Vec<&str> = supported.map(|b| b.name).filter(wanted).collect();
     let mut scenario = read_scenario("cores = 2", VMS)?;
@@ -175,6 +178,10 @@ fn one(scenario: &Scenario, seed: u64, name: &str) -> Result<usize, String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let outcome = load.join().map_err(|_| "the load panicked")??;
+    check(
+        outcome.window_ns.0 < outcome.window_ns.1,
+        format!("measured too late: {:?}", outcome.window_ns),
+    )?;
     check(
         outcome.metrics["hog.cpu"] > 0.1,
         format!("the VM stood still: {:?}", outcome.metrics),

@@ -162,7 +162,7 @@ kview! {
     "task_group" => TaskGroup { css: CgroupSubsysState, idle: i32 }
     "signal_struct" => SignalStruct { nr_threads: i32, oom_score_adj: i16 }
     /// The order of the fields (and of those of `scx` and `se`) is the simulator's: what wake-ups and switches
-    /// touch is in the first three cache lines, and the rest is there only where the policy has a relocation for
+    /// touch is in the first two cache lines, and the rest is there only where the policy has a relocation for
     /// one of its fields. Policies find fields by relocation.
     #[repr(align(64))]
     "task_struct" => TaskStruct {
@@ -171,11 +171,12 @@ kview! {
         on_cpu: i32, on_rq: i32, wake_cpu: i32, nr_cpus_allowed: i32,
         /// Dense number of the task in its machine: index of task storages. Reused after exit.
         berth_index: u32,
-        cpus_ptr: *const Cpumask,
+        migration_disabled: u16,
+        policy: u32,
         scx: SchedExtEntity,
         se: SchedEntity,
-        migration_disabled: u16,
-        static_prio: i32, policy: u32, pid: i32,
+        cpus_ptr: *const Cpumask,
+        static_prio: i32, pid: i32,
         comm: [u8; 16],
     }
     then TaskRest {

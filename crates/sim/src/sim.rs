@@ -150,6 +150,7 @@ impl<W: Workload> Machine<W> {
     ///
     /// # Errors
     /// Whatever ended the run before: the policy's exit or trap, a broken invariant, a livelock, a cancellation.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn run_until(&mut self, end: Nanos) -> Result<(), SimError> {
         let k = self.kernel;
         if end > k.queue.horizon() {
@@ -200,7 +201,8 @@ impl<W: Workload> Machine<W> {
 
     /// Handle one event of a machine.
     #[inline]
-    pub(crate) fn event(&mut self, mut k: Handle, at: Nanos, slot: u32) {
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    pub(crate) fn event(&mut self, k: Handle, at: Nanos, slot: u32) {
         // The first slots are the CPUs'.
         if (slot as usize) < k.cpus.len() {
             k.begin(at, slot);
@@ -209,23 +211,30 @@ impl<W: Workload> Machine<W> {
             }
             return self.finish(k, slot);
         }
-        match k.sources[slot as usize] {
-            Source::Cpu(_) => (),
-            Source::Task(task) => {
-                let cpu = k.tasks.hot[task as usize].cpu;
-                let cpu = if k.cpus[cpu as usize].online {
-                    cpu
-                } else {
-                    k.online.first().unwrap_or(0)
-                };
-                if k.cpus[cpu as usize].paused {
-                    return k.come_late(at, slot, cpu);
-                }
-                k.begin(at, cpu);
-                k.charge_exit(cpu);
-                k.wake_task(task, cpu, false);
-                self.finish(k, cpu);
+        if let Source::Task(task) = k.sources[slot as usize] {
+            let cpu = k.tasks.hot[task as usize].cpu;
+            let cpu = if k.cpus[cpu as usize].online {
+                cpu
+            } else {
+                k.online.first().unwrap_or(0)
+            };
+            if k.cpus[cpu as usize].paused {
+                return k.come_late(at, slot, cpu);
             }
+            k.begin(at, cpu);
+            k.charge_exit(cpu);
+            k.wake_task(task, cpu, false);
+            return self.finish(k, cpu);
+        }
+        self.rare_event(k, at, slot);
+    }
+
+    /// An event that is neither a CPU's nor a sleeping task's.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    fn rare_event(&mut self, mut k: Handle, at: Nanos, slot: u32) {
+        match k.sources[slot as usize] {
+            Source::Cpu(_) | Source::Task(_) => (),
             Source::Token { cpu, token } => {
                 let cpu = if k.cpus[cpu as usize].online {
                     cpu
@@ -277,6 +286,7 @@ impl<W: Workload> Machine<W> {
 
     /// A guest's CPU takes the interrupts that fell due while it had no physical CPU.
     #[cold]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn late(&mut self, mut k: Handle, at: Nanos, cpu: CpuId) {
         let due = std::mem::take(&mut k.cpus[cpu as usize].late);
         for slot in due.iter() {
@@ -300,13 +310,14 @@ impl<W: Workload> Machine<W> {
     /// The rest of an event on this CPU: what its task wants next, reschedules, interrupts; then its next
     /// event goes into the queue.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub(crate) fn finish(&mut self, k: Handle, cpu: CpuId) {
+        let c = k.cpu(cpu);
         k.irq_work();
         loop {
             if k.attention && self.attend(k) {
                 break;
             }
-            let c = &k.cpus[cpu as usize];
             if c.run_end <= k.now {
                 self.next_action(k, cpu);
             } else if c.resched_at <= k.now {
@@ -337,8 +348,9 @@ impl<W: Workload> Machine<W> {
     /// The running task has done what it asked for.
     #[inline]
     fn next_action(&mut self, mut k: Handle, cpu: CpuId) {
+        let mut c = k.cpu(cpu);
         k.sync_work(cpu);
-        let task = k.cpus[cpu as usize].curr;
+        let task = c.curr;
         let hot = &mut k.tasks.hot[task as usize];
         if hot.killed {
             return k.exit_running(cpu);
@@ -365,18 +377,17 @@ impl<W: Workload> Machine<W> {
                 if ns > 0 {
                     hot.instant = 0;
                 }
-                let c = &mut k.cpus[cpu as usize];
-                c.work_start = c.work_start.max(now);
-                c.run_end = c.work_start + ns.min(ENDLESS / 4);
+                let start = c.work_start.max(now);
+                c.work_start = start;
+                c.run_end = start + ns.min(ENDLESS / 4);
                 if c.pace.uneven {
-                    c.run_end = c.work_start + c.pace.span(ns);
+                    c.run_end = start + c.pace.span(ns);
                 }
             }
             Action::ComputeForever => {
                 let hot = &mut k.tasks.hot[task as usize];
                 hot.remaining = ENDLESS;
                 hot.instant = 0;
-                let c = &mut k.cpus[cpu as usize];
                 c.work_start = c.work_start.max(now);
                 c.run_end = NEVER - 1;
             }
@@ -406,7 +417,7 @@ impl<W: Workload> Machine<W> {
                 let c = &mut k.cpus[cpu as usize];
                 c.work_start = c.work_start.max(now);
                 let start = c.work_start;
-                let end = k.work_end(task, start);
+                let end = k.work_end(cpu, task, start);
                 k.cpus[cpu as usize].run_end = end;
             }
             Action::Yield => k.yield_running(cpu),
@@ -438,7 +449,7 @@ impl<W: Workload> Machine<W> {
             let c = &mut k.cpus[cpu as usize];
             c.spun = (c.spun + 1).min(MOST_SPUN);
         }
-        let end = k.work_end(task, start);
+        let end = k.work_end(cpu, task, start);
         k.cpus[cpu as usize].run_end = end;
         if spins && k.ple_window != 0 {
             k.calls.push(Call::Spins(cpu));

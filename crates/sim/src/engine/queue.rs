@@ -49,10 +49,18 @@ pub struct EventQueue {
     groups: Dense<Group>,
     /// First group of leaves.
     leaves: usize,
-    /// Levels of groups.
-    levels: u32,
+    /// See [`EventQueue::horizon`].
+    horizon: Nanos,
+    /// A tree this small is gone through to the top.
+    small: bool,
     /// Low bits of a key that hold the slot.
     shift: u32,
+    book: Box<Book>,
+}
+
+/// Which slots are given out: no event asks.
+#[derive(Clone, Debug, Default)]
+struct Book {
     used: Vec<bool>,
     free: Vec<Slot>,
     next: Slot,
@@ -65,27 +73,31 @@ impl EventQueue {
             root: u64::MAX,
             groups: Dense::default(),
             leaves: 0,
-            levels: 0,
+            horizon: 0,
+            small: true,
             shift: 0,
-            used: Vec::new(),
-            free: Vec::new(),
-            next: 0,
+            book: Box::default(),
         };
         q.resize(slots.max(2).next_power_of_two());
         q
     }
 
     fn resize(&mut self, slots: usize) {
-        let times: Vec<Nanos> = (0..self.used.len()).map(|s| self.time(s as Slot)).collect();
+        let times: Vec<Nanos> = (0..self.book.used.len())
+            .map(|s| self.time(s as Slot))
+            .collect();
         self.shift = slots.trailing_zeros();
-        (self.levels, self.leaves) = (1, 0);
-        while 4usize.pow(self.levels) < slots {
-            self.levels += 1;
+        self.horizon = (u64::MAX >> self.shift) - 1;
+        let mut levels = 1;
+        self.leaves = 0;
+        while 4usize.pow(levels) < slots {
+            levels += 1;
             self.leaves = 4 * self.leaves + 1;
         }
+        self.small = levels <= SMALL;
         self.root = u64::MAX;
         self.groups = vec![Group::EMPTY; self.leaves + slots.div_ceil(4)].into();
-        self.used.resize(slots, false);
+        self.book.used.resize(slots, false);
         for (slot, time) in times.into_iter().enumerate() {
             self.set(slot as Slot, time);
         }
@@ -93,35 +105,35 @@ impl EventQueue {
 
     /// A new slot, without an event. Lowest free number first among never used ones, else the one freed last.
     pub fn alloc(&mut self) -> Slot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            if self.next as usize == self.used.len() {
-                self.resize(2 * self.used.len());
+        let slot = self.book.free.pop().unwrap_or_else(|| {
+            if self.book.next as usize == self.book.used.len() {
+                self.resize(2 * self.book.used.len());
             }
-            self.next += 1;
-            self.next - 1
+            self.book.next += 1;
+            self.book.next - 1
         });
-        self.used[slot as usize] = true;
+        self.book.used[slot as usize] = true;
         slot
     }
 
     /// Give a slot back; its event, if any, is void.
     pub fn release(&mut self, slot: Slot) {
-        debug_assert!(self.used[slot as usize]);
+        debug_assert!(self.book.used[slot as usize]);
         self.set(slot, NEVER);
-        self.used[slot as usize] = false;
-        self.free.push(slot);
+        self.book.used[slot as usize] = false;
+        self.book.free.push(slot);
     }
 
     /// The last instant the queue can hold, ns. Later events are never due.
     #[inline]
     pub fn horizon(&self) -> Nanos {
-        (u64::MAX >> self.shift) - 1
+        self.horizon
     }
 
     /// What a slot holds if it is due at this time.
     #[inline(always)]
     fn key(&self, slot: Slot, time: Nanos) -> u64 {
-        if time > self.horizon() {
+        if time > self.horizon {
             u64::MAX
         } else {
             (time << self.shift) | u64::from(slot)
@@ -142,28 +154,23 @@ impl EventQueue {
     }
 
     /// Let the slot be due at this time (replacing its earlier time); [`NEVER`] = not at all.
-    #[inline]
+    #[inline(never)] // one copy: it is called from a dozen places, which share the cache for code
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn set(&mut self, slot: Slot, time: Nanos) {
         let key = self.key(slot, time);
-        let at = self.leaves + slot as usize / 4;
+        let mut at = self.leaves + slot as usize / 4;
         let group = &mut self.groups[at];
         if group.0[slot as usize % 4] == key {
             return;
         }
-        let winner = group.put(slot as usize, key);
-        self.rise(at, winner);
-    }
-
-    /// The winner of a group is the node above it.
-    #[inline(never)] // one copy: it is called from a dozen places, which share the cache for code
-    fn rise(&mut self, mut at: usize, mut winner: u64) {
-        // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
-        let small = self.levels <= SMALL;
+        // The winner of a group is the node above it.
+        let mut winner = group.put(slot as usize, key);
         while at > 0 {
             let below = at - 1;
             at = below / 4;
             let group = &mut self.groups[at];
-            if !small && group.0[below % 4] == winner {
+            // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
+            if !self.small && group.0[below % 4] == winner {
                 return;
             }
             winner = group.put(below, winner);
@@ -173,7 +180,7 @@ impl EventQueue {
 
     /// Slots that are due up to this time, in no order, at most as many as there is room for; their number.
     pub fn soon(&self, until: Nanos, found: &mut [Slot]) -> usize {
-        let room = self.used.len() as u64;
+        let room = 1 << self.shift;
         let latest = (until.min(self.horizon()) << self.shift) | (room - 1);
         if self.root > latest {
             return 0;

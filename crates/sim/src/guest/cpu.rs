@@ -13,17 +13,18 @@ use crate::workload::api::{CpuId, Nanos};
 
 impl Handle {
     /// The vCPU has no physical CPU from now on.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn pause(mut self, now: Nanos, cpu: CpuId) {
         debug_assert!(now >= self.now);
         self.now = now;
-        if self.cpus[cpu as usize].paused {
+        let mut c = self.cpu(cpu);
+        if c.paused {
             return;
         }
-        if !self.cpus[cpu as usize].is_idle() {
+        if !c.is_idle() {
             self.sync_work(cpu);
             self.update_curr(cpu);
             let k = &mut *self;
-            let c = &mut k.cpus[cpu as usize];
             let span = now - c.since;
             c.since = now;
             c.busy_ns += span;
@@ -35,7 +36,6 @@ impl Handle {
             t.runtime += span;
             k.stats.ran(t.stats, span);
         }
-        let c = &mut self.cpus[cpu as usize];
         c.paused = true;
         let (slot, irq) = (c.slot, c.irq_slot);
         self.queue.set(slot, NEVER);
@@ -45,11 +45,11 @@ impl Handle {
     }
 
     /// The vCPU has a physical CPU since `now`, and is inside the guest from `start` on.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn resume(mut self, now: Nanos, cpu: CpuId, start: Nanos) {
         debug_assert!(now >= self.now);
         self.now = now;
-        let k = &mut *self;
-        let c = &mut k.cpus[cpu as usize];
+        let mut c = self.cpu(cpu);
         if !c.paused {
             return;
         }
@@ -63,22 +63,21 @@ impl Handle {
             c.since = now;
             c.stolen_ns += away;
             c.exec_start = now;
-            c.work_start = start + c.owed;
-            let held = !c.waits_for.is_empty();
-            let (curr, work_start) = (c.curr, c.work_start);
-            let end = k.work_end(curr, work_start);
-            let c = &mut k.cpus[cpu as usize];
-            c.run_end = if held { NEVER } else { end };
-            let due = c.tick_at <= now;
-            k.tasks.ts(curr).se.exec_start = now;
-            if !due {
+            let (curr, work_start) = (c.curr, start + c.owed);
+            c.work_start = work_start;
+            c.run_end = if c.waits() {
+                NEVER
+            } else {
+                self.work_end(cpu, curr, work_start)
+            };
+            self.tasks.ts(curr).se.exec_start = now;
+            if c.tick_at > now {
                 self.refresh_tick(cpu);
             }
-            let c = &mut self.cpus[cpu as usize];
             // A tick that fell due meanwhile comes at once.
             c.tick_at = c.tick_at.max(start);
         }
-        if !self.cpus[cpu as usize].late.is_empty() {
+        if !c.late.is_empty() {
             self.arm_late(cpu, start);
         }
         self.arm(cpu);
@@ -86,6 +85,7 @@ impl Handle {
 
     /// Late interrupts of this CPU are taken then.
     #[cold]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn arm_late(mut self, cpu: CpuId, at: Nanos) {
         if self.cpus[cpu as usize].irq_slot == NONE {
             let slot = self.queue.alloc();
@@ -112,6 +112,7 @@ impl Handle {
     }
 
     /// This event is due, but its CPU is not running: it waits, and the host is asked to run the CPU.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn come_late(mut self, now: Nanos, slot: Slot, cpu: CpuId) {
         self.now = now;
         self.queue.set(slot, NEVER);
@@ -168,7 +169,7 @@ impl Handle {
         c.work_start = c.work_start.max(now) + ns;
         let (curr, start, held) = (c.curr, c.work_start, c.run_end == NEVER);
         if !held {
-            let end = k.work_end(curr, start);
+            let end = k.work_end(cpu, curr, start);
             k.cpus[cpu as usize].run_end = end;
         }
         if cpu != self.exec {

@@ -39,19 +39,20 @@ impl Handle {
 }
 
 impl Kernel {
-    /// When the work a task still has ends, if it begins then.
+    /// When the work that the task on a CPU still has ends, if it begins then.
     #[inline]
-    pub fn work_end(&self, task: TaskId, start: Nanos) -> Nanos {
+    pub fn work_end(&self, cpu: CpuId, task: TaskId, start: Nanos) -> Nanos {
         let hot = &self.tasks.hot[task as usize];
+        debug_assert_eq!(hot.cpu, cpu);
         let remaining = hot.remaining;
+        let c = &self.cpus[cpu as usize];
         if remaining < SPINNING {
-            let pace = &self.cpus[self.tasks.hot[task as usize].cpu as usize].pace;
-            if pace.uneven {
-                return start + pace.span(remaining);
+            if c.pace.uneven {
+                return start + c.pace.span(remaining);
             }
             start + remaining
         } else if remaining == SPINNING && self.ple_window != 0 {
-            start + (self.ple_window << self.cpus[hot.cpu as usize].spun)
+            start + (self.ple_window << c.spun)
         } else {
             NEVER - 1
         }

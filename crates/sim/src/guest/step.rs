@@ -252,6 +252,7 @@ impl<W: Workload> Machine<W> {
     }
 
     /// The vCPU halts: out of the guest, and its thread sleeps.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn halt(&mut self, k: Handle, cpu: CpuId) {
         let mut w = self.world;
         let v = &mut w.vcpus[(k.first_vcpu + cpu) as usize];
@@ -327,6 +328,7 @@ impl<W: Workload> Machine<W> {
     }
 
     #[inline(never)] // most events of a guest switch nothing on the host
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn settle(&mut self, mut host: Handle) {
         while !host.switched.is_empty() {
             let list = std::mem::take(&mut host.switched);
@@ -345,14 +347,13 @@ impl<W: Workload> Machine<W> {
         let mut w = self.world;
         let host = w.host();
         let now = host.now;
-        let v = &w.vcpus[s.vcpu as usize];
+        let v = &mut w.vcpus[s.vcpu as usize];
         let (machine, cpu, halting, thread) = (v.machine, v.cpu, v.halting, v.task);
         let before = v.state;
-        let guest = w.guest(machine);
-        if let Some(mut k) = guest
-            && matches!(s.what, What::In { .. })
-            && before == VcpuState::Waiting
-        {
+        let Some(mut k) = w.guest(machine) else {
+            return;
+        };
+        if matches!(s.what, What::In { .. }) && before == VcpuState::Waiting {
             if k.rests() && !k.off {
                 self.catch_up(k, now);
             }
@@ -380,34 +381,27 @@ impl<W: Workload> Machine<W> {
                     Life::Asleep => VcpuState::Halted,
                     _ => VcpuState::Off,
                 };
-                if v.state == VcpuState::Waiting
-                    && let Some(mut k) = guest
-                {
+                if v.state == VcpuState::Waiting {
                     k.waiting += 1;
                 }
             }
             What::Hold => (),
             What::Delay { ns } => {
-                if let Some(k) = w.guest(machine) {
-                    k.put_off(now, cpu, ns);
-                    w.touch(k);
-                }
+                k.put_off(now, cpu, ns);
+                w.touch(k);
                 return;
             }
             What::Start { start } => started = Some(start),
             What::Rate { rate } => {
-                if let Some(mut k) = w.guest(machine) {
-                    k.now = now;
-                    if !k.cpus[cpu as usize].paused {
-                        k.set_rate(cpu, rate);
-                        k.arm(cpu);
-                    }
-                    w.touch(k);
+                k.now = now;
+                if !k.cpus[cpu as usize].paused {
+                    k.set_rate(cpu, rate);
+                    k.arm(cpu);
                 }
+                w.touch(k);
                 return;
             }
         }
-        let Some(k) = w.guest(machine) else { return };
         match started {
             Some(start) if !halting => {
                 let pace = host.cpus[host.tasks.hot[thread as usize].cpu as usize].pace;

@@ -65,8 +65,8 @@ impl Slots {
     }
 }
 
-/// What most events touch comes first.
-#[repr(C)]
+/// What most events touch comes first, and what few touch is made when first needed: five cache lines.
+#[repr(C, align(64))]
 pub struct Cpu {
     pub curr: TaskId,
     /// Its idle task; number = CPU number.
@@ -82,10 +82,6 @@ pub struct Cpu {
     pub resched_at: Nanos,
     /// When the running task has done what it asked for.
     pub run_end: Nanos,
-    /// What the policy's code took in the last pass that switched a thread in, and whether the way into the next pass
-    /// has been made longer by it.
-    pub pass_ns: Nanos,
-    pub pass_paid: bool,
     /// Next timer tick that matters.
     pub tick_at: Nanos,
     /// Useful work of the running task counts from here (switch and migration costs come before).
@@ -94,52 +90,63 @@ pub struct Cpu {
     pub exec_start: Nanos,
     /// Since when the present task (or idleness) has the CPU.
     pub since: Nanos,
-    /// How fast work is done.
-    pub pace: Pace,
-    /// Idle and busy time before `since`.
-    pub idle_ns: Nanos,
+
+    // ---- a pass
+    /// Advances whenever the CPU passes through its scheduler.
+    pub kick_sync: u64,
+    pub switches: u64,
+    /// Busy time before `since`.
     pub busy_ns: Nanos,
     /// A guest's: time its tasks had no physical CPU, before `since`.
     pub stolen_ns: Nanos,
+    /// Until when an interrupt's handler has it.
+    pub irq_until: Nanos,
+    /// Task that last ran here (idleness apart): the same one again costs no switch.
+    pub last_task: TaskId,
+    pub nr_immed: u32,
+    /// Whether the way into the next pass has been made longer by `pass_ns`.
+    pub pass_paid: bool,
+    pub bal_keep: bool,
+    pub in_wakeup: bool,
+    pub bal_cb_pending: bool,
+    pub cpu_released: bool,
+    rare: Option<Box<Rare>>,
+    /// How fast work is done.
+    pub pace: Pace,
+    /// What a policy sees of the run queue; a machine's CPUs never move.
+    pub rq: Rq,
+
+    // ---- a wake-up
+    /// Tasks directly dispatched to other CPUs' local queues, waiting for this run queue's lock.
+    pub deferred: List,
+    pub extra_enq_flags: u64,
+    pub ops_qseq: u64,
+    /// Flags of a pending re-enqueue of the local queue; 0 = none (bit 63 marks "pending").
+    pub reenq_local: u64,
+    pub nr_running: u32,
+    pub distribute_prev: u32,
+    /// Idle time before `since`.
+    pub idle_ns: Nanos,
+    /// What the policy's code took in the last pass that switched a thread in.
+    pub pass_ns: Nanos,
     /// A guest's: of `work_start`, what was left when it was paused.
     pub owed: Nanos,
     /// A guest's: interrupts that fell due while it was paused, in order, and the slot they are taken with.
     pub late: Slots,
     pub irq_slot: Slot,
-    /// Task that last ran here (idleness apart): the same one again costs no switch.
-    pub last_task: TaskId,
-    /// Until when an interrupt's handler has it, and the time all handlers have had.
-    pub irq_until: Nanos,
-    pub switches: u64,
-    /// What a policy sees of the run queue; a machine's CPUs never move.
-    pub rq: Rq,
+}
+
+const _: () = assert!(size_of::<Cpu>() == 320);
+
+/// What most CPUs never need.
+pub struct Rare {
     /// CPUs whose pass this one waits for, with their `kick_sync` then.
     pub waits_for: Vec<(u32, u64)>,
-
-    // ---- the sched_ext part of the run queue
-    /// Advances whenever the CPU passes through its scheduler.
-    pub kick_sync: u64,
-    pub extra_enq_flags: u64,
-    pub ops_qseq: u64,
-    pub bal_keep: bool,
-    pub in_wakeup: bool,
-    pub bal_cb_pending: bool,
-    pub cpu_released: bool,
-    pub nr_running: u32,
-    pub nr_immed: u32,
-    /// Tasks directly dispatched to other CPUs' local queues, waiting for this run queue's lock.
-    pub deferred: List,
-    pub distribute_prev: u32,
-    /// Flags of a pending re-enqueue of the local queue; 0 = none (bit 63 marks "pending").
-    pub reenq_local: u64,
-
-    // ---- higher classes
     /// Waiting tasks of class fair, real-time, stop.
     pub higher: [List; 3],
     /// Its stopper thread, made when first needed.
     pub stopper: TaskId,
     pub fair_since: Nanos,
-    pub irq_ns: Nanos,
 }
 
 impl Cpu {
@@ -158,7 +165,6 @@ impl Cpu {
             work_start: 0,
             pace: Pace::default(),
             irq_until: 0,
-            irq_ns: 0,
             exec_start: 0,
             since: 0,
             idle_ns: 0,
@@ -182,13 +188,34 @@ impl Cpu {
             nr_immed: 0,
             reenq_local: 0,
             kick_sync: 0,
-            waits_for: Vec::new(),
             distribute_prev: 0,
-            higher: [List::default(); 3],
-            fair_since: 0,
-            stopper: NONE,
+            rare: None,
             rq: Rq::default(),
         }
+    }
+
+    /// What few CPUs have, if this one has needed it.
+    #[inline]
+    pub fn rare(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    #[cold]
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_with(|| {
+            Box::new(Rare {
+                waits_for: Vec::new(),
+                higher: [List::default(); 3],
+                stopper: NONE,
+                fair_since: 0,
+            })
+        })
+    }
+
+    /// Does it wait for other CPUs' passes?
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.rare().is_some_and(|r| !r.waits_for.is_empty())
     }
 
     #[inline]

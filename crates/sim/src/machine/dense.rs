@@ -6,6 +6,7 @@
 //! `ops_cpu_valid`, its tasks by `TaskTable::find`, its queues by `find_user`; the workload's by `get`. So an index is
 //! checked in builds with debug assertions only, which all tests are: the checks were a tenth of all instructions.
 use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::ptr::NonNull;
 
 /// See the module's comment.
 #[derive(Clone, Debug)]
@@ -20,6 +21,16 @@ impl<T> Default for Dense<T> {
 impl<T> From<Vec<T>> for Dense<T> {
     fn from(v: Vec<T>) -> Self {
         Dense(v)
+    }
+}
+
+impl<T> Dense<T> {
+    /// Where an element is, until the vector grows.
+    #[inline(always)]
+    pub fn place(&mut self, i: usize) -> NonNull<T> {
+        debug_assert!(i < self.0.len(), "{i} of {}", self.0.len());
+        // SAFETY: the machine's own number; see the module's comment.
+        unsafe { NonNull::new_unchecked(self.0.as_mut_ptr().add(i)) }
     }
 }
 

@@ -149,6 +149,7 @@ pub fn next_and_wrap(a: &[u64], b: &[u64], from: u32) -> Option<u32> {
 
 /// First CPU in `a` and in all of `sets` at or after `from`, then from the beginning.
 #[inline]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
 pub fn next_in_all(a: &[u64], sets: [&[u64]; 3], from: u32) -> Option<u32> {
     let [b, c, d] = sets;
     let words = a.len().min(b.len()).min(c.len()).min(d.len());

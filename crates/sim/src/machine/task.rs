@@ -291,6 +291,12 @@ impl TaskTable {
         Some(unsafe { &mut *front.add(1).cast::<TaskRest>() })
     }
 
+    /// Is this the task at an address that a policy gave us?
+    #[inline(always)]
+    pub fn is_at(&self, id: TaskId, addr: u64) -> bool {
+        self.ptr(id) as u64 == addr && self.hot[id as usize].life != Life::Free
+    }
+
     /// The task at an address that a policy gave us, if there is one.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<TaskId> {

@@ -55,6 +55,7 @@ impl Handle {
 
     /// Any queue but the run queue's own.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn other_dsq(self, dsq_id: u64, task_cpu: CpuId) -> DsqIx {
         if dsq_id & DSQ_FLAG_BUILTIN == 0
             && let Some(q) = self.dsqs.find_user(dsq_id)
@@ -77,7 +78,7 @@ impl Handle {
     /// The global queue that a CPU's tasks fall back to.
     #[inline]
     pub fn global_dsq(self, cpu: CpuId) -> DsqIx {
-        let node = if self.wrong(Mutation::OneGlobalQueue) {
+        let node = if self.dsqs.one_node() || self.wrong(Mutation::OneGlobalQueue) {
             0
         } else {
             self.topo.node_of(cpu)
@@ -195,6 +196,7 @@ impl Handle {
     }
 
     /// Carry out a direct dispatch at enqueue time (row 15), or put it off if it needs another lock (row 16).
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn direct_dispatch(mut self, task: TaskId, enq_flags: u64) {
         let hot = &self.tasks.hot[task as usize];
         let rq = hot.cpu;
@@ -324,8 +326,15 @@ impl Handle {
     }
 
     /// Carry out the buffered inserts, in order.
-    #[inline]
-    pub fn flush_dispatch(mut self, rq: CpuId) {
+    #[inline(always)]
+    pub fn flush_dispatch(self, rq: CpuId) {
+        if !self.dispatch.buffer.is_empty() {
+            self.flush(rq);
+        }
+    }
+
+    #[inline(never)]
+    fn flush(mut self, rq: CpuId) {
         let n = self.dispatch.buffer.len();
         for i in 0..n {
             let p = self.dispatch.buffer[i];

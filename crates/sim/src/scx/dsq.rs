@@ -131,6 +131,12 @@ impl DsqTable {
         cpu
     }
 
+    /// Is there one global queue?
+    #[inline]
+    pub fn one_node(&self) -> bool {
+        self.nr_nodes == 1
+    }
+
     #[inline]
     pub fn global(&self, node: u32) -> DsqIx {
         self.nr_cpus + node

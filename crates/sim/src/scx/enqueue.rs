@@ -34,6 +34,7 @@ impl Handle {
     }
 
     /// Put a task into a queue (rows 18, 19, 21).
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn dispatch_enqueue(mut self, rq: CpuId, mut q: DsqIx, task: TaskId, enq_flags: u64) {
         let mut flags = enq_flags;
         if flags & ENQ_DSQ_PRIQ != 0 && !self.dsqs.is_user(q) {
@@ -42,7 +43,7 @@ impl Handle {
         }
         let dsq = self.dsqs.get(q);
         let ordered = flags & ENQ_DSQ_PRIQ != 0;
-        if ordered && dsq.head != NONE || !ordered && !dsq.ordered().is_empty() {
+        if dsq.nr > 0 && ordered != (dsq.head == NONE) {
             let (id, what) = (dsq.id, if ordered { "FIFO" } else { "PRIQ" });
             self.scx_error(format!(
                 "DSQ ID {id:#018x} already had {what}-enqueued tasks"
@@ -80,6 +81,9 @@ impl Handle {
     #[inline(always)]
     fn entered(mut self, q: DsqIx, task: TaskId, flags: u64) {
         let ts = self.tasks.ts(task);
+        if flags & ENQ_IMMED == 0 && ts.scx.flags & TASK_IMMED == 0 {
+            return;
+        }
         if flags & ENQ_IMMED != 0 {
             if !self.dsqs.is_local(q) {
                 return;
@@ -107,6 +111,7 @@ impl Handle {
 
     /// Take a task out of its queue.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn unlink(mut self, task: TaskId) {
         let k = &mut *self;
         let q = k.tasks.hot[task as usize].dsq;
@@ -123,7 +128,7 @@ impl Handle {
     fn local_post_enq(self, local: DsqIx, task: TaskId, enq_flags: u64) {
         let cpu: CpuId = local;
         self.call_task_dequeue(task, 0);
-        let c = &self.cpus[cpu as usize];
+        let c = self.cpu(cpu);
         if c.in_balance {
             return;
         }
@@ -155,6 +160,7 @@ impl Handle {
     }
 
     /// A runnable task of this run queue goes to the policy, or past it (rows 9, 15, 25).
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn do_enqueue_task(mut self, rq: CpuId, task: TaskId, enq_flags: u64, sticky_cpu: i32) {
         let local = self.dsqs.local(rq);
         if sticky_cpu == rq as i32 {
@@ -163,7 +169,7 @@ impl Handle {
         let ts = self.tasks.ts(task);
         ts.scx.flags &= !TASK_IMMED;
         let (pf, migration_disabled) = (ts.flags, ts.migration_disabled != 0);
-        let c = &self.cpus[rq as usize];
+        let mut c = self.cpu(rq);
         let target = if !c.online {
             local
         } else if self.bypass {
@@ -188,8 +194,8 @@ impl Handle {
         } else if !self.policy.has(Op::Enqueue) {
             self.global_dsq(rq)
         } else {
-            let qseq = self.cpus[rq as usize].ops_qseq;
-            self.cpus[rq as usize].ops_qseq += 1;
+            let qseq = c.ops_qseq;
+            c.ops_qseq += 1;
             let hot = &mut self.tasks.hot[task as usize];
             hot.ops_state = OpsState::Queueing;
             hot.qseq = qseq;
@@ -221,9 +227,10 @@ impl Handle {
     }
 
     /// The task joins this run queue (enqueue_task of the class).
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn enqueue_task(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
         let mut sticky = self.tasks.hot[task as usize].sticky_cpu;
-        let c = &mut self.cpus[rq as usize];
+        let mut c = self.cpu(rq);
         let flags = core_flags | c.extra_enq_flags;
         if flags & ENQ_WAKEUP != 0 {
             c.in_wakeup = true;
@@ -235,7 +242,6 @@ impl Handle {
         if ts.scx.flags & TASK_QUEUED == 0 {
             self.set_runnable(task);
             ts.scx.flags |= TASK_QUEUED;
-            let c = &mut self.cpus[rq as usize];
             c.nr_running += 1;
             c.rq.nr_running += 1;
             if !self.tasks.hot[task as usize].migrating || self.wrong(Mutation::NoisyMigration) {
@@ -245,7 +251,7 @@ impl Handle {
             self.tasks.hot[task as usize].sticky_cpu = -1;
             self.do_enqueue_task(rq, task, flags, sticky);
         }
-        self.cpus[rq as usize].in_wakeup = false;
+        c.in_wakeup = false;
         if flags & ENQ_CPU_SELECTED != 0 && rq as i32 != self.tasks.ts(task).scx.selected_cpu {
             self.events.select_cpu_fallback += 1;
         }
@@ -259,7 +265,9 @@ impl Handle {
     }
 
     /// The task leaves this run queue (dequeue_task of the class).
-    pub fn dequeue_task(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    pub fn dequeue_task(self, rq: CpuId, task: TaskId, core_flags: u64) {
+        let mut c = self.cpu(rq);
         let mut flags = core_flags;
         if flags & (DEQ_SLEEP | DEQ_CORE_SCHED_EXEC) == 0 {
             flags |= DEQ_SCHED_CHANGE;
@@ -268,7 +276,7 @@ impl Handle {
             return;
         }
         self.ops_dequeue(task, flags);
-        if self.cpus[rq as usize].curr == task {
+        if c.curr == task {
             self.update_curr(rq);
             self.op_task(Op::Stopping, task, 0);
         }
@@ -282,7 +290,6 @@ impl Handle {
             ts.scx.flags &= !TASK_DEQD_FOR_SLEEP;
         }
         ts.scx.flags &= !TASK_QUEUED;
-        let c = &mut self.cpus[rq as usize];
         c.nr_running -= 1;
         c.rq.nr_running -= 1;
         self.dispatch_dequeue(task);
@@ -291,6 +298,7 @@ impl Handle {
 
     /// Its run queue changes; it must not be queued anywhere.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn set_task_cpu(mut self, task: TaskId, cpu: CpuId) {
         let k = &mut *self;
         let hot = &mut k.tasks.hot[task as usize];
@@ -340,6 +348,7 @@ impl Handle {
     }
 
     #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn take_first(self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
         let mut at = self.dsqs.first(q);
         if self.ahead && at.is_some() {

@@ -142,7 +142,7 @@ impl Handle {
         let vcpu = t.mark & MARK_VCPU != 0;
         // What the host does for a vCPU, and windows of those that spin, do not depend on speed.
         if !held && !vcpu && t.remaining < SPINNING {
-            let end = k.work_end(curr, start);
+            let end = k.work_end(cpu, curr, start);
             k.cpus[cpu as usize].run_end = end;
             if cpu != k.exec {
                 self.arm(cpu);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The classes above sched_ext, as far as a policy notices them: they take the CPU away (row 22). The stop and
 //! real-time classes run to completion, first come first served; the fair class takes turns.
-use super::kernel::Handle;
+use super::kernel::{CpuRef, Handle};
 use crate::machine::task::{Life, NONE};
 use crate::workload::api::{CpuId, SchedClass, TaskId};
 
@@ -10,18 +10,17 @@ fn index(class: SchedClass) -> usize {
 }
 
 impl Handle {
+    #[inline]
     pub fn higher_waiting(self, cpu: CpuId) -> bool {
-        self.cpus[cpu as usize]
-            .higher
-            .iter()
-            .any(|l| l.head != NONE)
+        let rare = self.cpus[cpu as usize].rare();
+        rare.is_some_and(|r| r.higher.iter().any(|l| l.head != NONE))
     }
 
     /// A task of a higher class waits on this CPU.
     pub fn enqueue_higher(mut self, cpu: CpuId, task: TaskId, at_head: bool) {
         let i = index(self.tasks.hot[task as usize].class);
         let k = &mut *self;
-        let list = &mut k.cpus[cpu as usize].higher[i];
+        let list = &mut k.cpus[cpu as usize].rare_mut().higher[i];
         let (prev, next) = if at_head {
             (NONE, list.head)
         } else {
@@ -44,7 +43,7 @@ impl Handle {
         let t = &mut k.tasks.hot[task as usize];
         let (prev, next, class) = (t.prev, t.next, t.class);
         (t.prev, t.next) = (NONE, NONE);
-        let list = &mut k.cpus[cpu as usize].higher[index(class)];
+        let list = &mut k.cpus[cpu as usize].rare_mut().higher[index(class)];
         match prev {
             NONE => list.head = next,
             p => k.tasks.hot[p as usize].next = next,
@@ -56,13 +55,22 @@ impl Handle {
     }
 
     /// The task of a higher class that runs next, if there is one.
-    #[inline]
-    pub fn pick_higher(self, cpu: CpuId, prev: TaskId) -> Option<TaskId> {
-        let c = &self.cpus[cpu as usize];
-        let prev_class = self.class_on(cpu).filter(|class| {
+    #[inline(always)]
+    pub fn pick_higher(
+        self,
+        c: CpuRef,
+        cpu: CpuId,
+        prev: TaskId,
+        class: Option<SchedClass>,
+    ) -> Option<TaskId> {
+        // Most CPUs never see one.
+        if class <= Some(SchedClass::Ext) && c.rare().is_none() {
+            return None;
+        }
+        let prev_class = class.filter(|class| {
             *class > SchedClass::Ext && self.tasks.hot[prev as usize].life == Life::Runnable
         });
-        if prev_class.is_none() && c.higher.iter().all(|l| l.head == NONE) {
+        if prev_class.is_none() && !self.higher_waiting(cpu) {
             return None;
         }
         self.pick_waiting(cpu, prev, prev_class)
@@ -76,18 +84,20 @@ impl Handle {
         prev_class: Option<SchedClass>,
     ) -> Option<TaskId> {
         for class in [SchedClass::Stop, SchedClass::Rt, SchedClass::Fair] {
-            let head = self.cpus[cpu as usize].higher[index(class)].head;
+            let rare = self.cpus[cpu as usize].rare_mut();
+            let head = rare.higher[index(class)].head;
             if prev_class == Some(class) {
                 let turn = class == SchedClass::Fair
                     && head != NONE
-                    && self.now - self.cpus[cpu as usize].fair_since >= 1;
+                    && self.now - self.cpus[cpu as usize].rare_mut().fair_since >= 1;
                 if !turn {
                     return Some(prev);
                 }
             }
             if head != NONE {
                 self.dequeue_higher(cpu, head);
-                self.cpus[cpu as usize].fair_since = self.now;
+                let now = self.now;
+                self.cpus[cpu as usize].rare_mut().fair_since = now;
                 return Some(head);
             }
         }

@@ -107,6 +107,7 @@ impl Handle {
     }
 
     /// Claim an idle CPU; `false` if it is not idle. The core's bits go either way.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn test_and_clear_idle(mut self, cpu: CpuId) -> bool {
         let node = self.idle_node(cpu);
         let k = &mut *self;
@@ -126,6 +127,7 @@ impl Handle {
     }
 
     /// An idle CPU of these masks in all of `allowed`, claimed. "Any" goes on where this CPU's last search ended.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn pick_idle_in_node(
         mut self,
         allowed: [&[u64]; 3],
@@ -175,6 +177,7 @@ impl Handle {
     }
 
     /// A CPU passes through idle or leaves it. `notify`: a real transition, not idle to idle (row 30).
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn update_idle(mut self, cpu: CpuId, idle: bool, notify: bool) {
         if self.idle.enabled && (notify || self.cpus[cpu as usize].is_idle()) {
             let node = self.idle_node(cpu);

@@ -238,6 +238,29 @@ impl DerefMut for Handle {
     }
 }
 
+/// One CPU of a machine, to act on; copies are free. As [`Handle`], for the same reasons: whoever looks at a CPU a dozen
+/// times looks it up once.
+#[derive(Clone, Copy)]
+pub struct CpuRef(NonNull<Cpu>);
+
+impl Deref for CpuRef {
+    type Target = Cpu;
+    #[inline(always)]
+    fn deref(&self) -> &Cpu {
+        // SAFETY: a machine's CPUs are as many as it was built with, so they never move; references made here last for
+        // one expression that runs no policy code.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for CpuRef {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Cpu {
+        // SAFETY: as `deref`.
+        unsafe { self.0.as_mut() }
+    }
+}
+
 /// The costs of a machine on which a sched_ext policy schedules.
 /// Machines with the same costs have them once between them.
 fn under_a_policy(cost: &HostCost) -> Arc<HostCost> {
@@ -505,6 +528,12 @@ impl Handle {
         self.0.as_ptr()
     }
 
+    /// One of its CPUs, to look at or change more than once.
+    #[inline(always)]
+    pub fn cpu(mut self, cpu: CpuId) -> CpuRef {
+        CpuRef(self.cpus.place(cpu as usize))
+    }
+
     /// Begin an event: the clock moves, and this CPU executes what follows.
     #[inline]
     pub fn begin(mut self, now: Nanos, cpu: CpuId) {
@@ -537,13 +566,12 @@ impl Handle {
     /// Put the CPU's next event into the queue.
     #[inline]
     pub fn arm(mut self, cpu: CpuId) {
-        let c = &self.cpus[cpu as usize];
+        let c = self.cpu(cpu);
         if c.paused {
             return self.arm_paused(cpu);
         }
         let at = c.resched_at.min(c.run_end).min(c.tick_at);
-        let slot = c.slot;
-        self.queue.set(slot, at);
+        self.queue.set(c.slot, at);
     }
 
     /// Call [`crate::workload::api::Workload::event`] then and there.
@@ -571,8 +599,9 @@ impl Handle {
 
     /// The CPU's stopper thread.
     pub fn stopper(mut self, cpu: CpuId) -> TaskId {
-        if self.cpus[cpu as usize].stopper != NONE {
-            return self.cpus[cpu as usize].stopper;
+        let stopper = self.cpus[cpu as usize].rare_mut().stopper;
+        if stopper != NONE {
+            return stopper;
         }
         let task = self.tasks.alloc();
         let pid = self.new_pid();
@@ -599,7 +628,7 @@ impl Handle {
         hot.cpu = cpu;
         let entry = self.stats.index(None);
         self.tasks.hot[task as usize].stats = entry;
-        self.cpus[cpu as usize].stopper = task;
+        self.cpus[cpu as usize].rare_mut().stopper = task;
         self.tell_born(task);
         task
     }

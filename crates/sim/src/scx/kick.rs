@@ -7,6 +7,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::CpuMask;
+use crate::machine::cpu::Rare;
 use crate::workload::api::{CpuId, Nanos, SchedClass};
 
 /// Kicks and deferred interrupts of the executing CPU; carried out before its event ends.
@@ -59,6 +60,7 @@ impl Handle {
 
     /// The CPU must enter its scheduler: at once if it is this one, else when the IPI arrives.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn resched(mut self, cpu: CpuId) {
         let here = cpu == self.exec;
         let mut at = if here {
@@ -192,10 +194,10 @@ impl Handle {
                 self.tasks.ts(curr).scx.slice = 0;
             }
             if wait && cpu as usize != exec && !self.wrong(Mutation::NoKickWait) {
-                if self.cpus[exec].waits_for.is_empty() {
-                    self.kicks.waiting += 1;
-                }
-                self.cpus[exec].waits_for.push((cpu, sync));
+                let waits_for = &mut self.cpus[exec].rare_mut().waits_for;
+                let first = waits_for.is_empty();
+                waits_for.push((cpu, sync));
+                self.kicks.waiting += u32::from(first);
                 should_wait = true;
             }
         }
@@ -205,16 +207,16 @@ impl Handle {
 
     /// CPUs this one waits for have passed their scheduler? Then its task may start.
     pub fn wait_over(mut self, cpu: CpuId) -> bool {
-        let mut waits = std::mem::take(&mut self.cpus[cpu as usize].waits_for);
-        if waits.is_empty() {
+        if !self.cpus[cpu as usize].waits() {
             return true;
         }
+        let mut waits = std::mem::take(&mut self.cpus[cpu as usize].rare_mut().waits_for);
         waits.retain(|(c, sync)| self.cpus[*c as usize].kick_sync == *sync);
         let over = waits.is_empty();
         if over {
             self.kicks.waiting -= 1;
         }
-        self.cpus[cpu as usize].waits_for = waits;
+        self.cpus[cpu as usize].rare_mut().waits_for = waits;
         over
     }
 
@@ -222,7 +224,8 @@ impl Handle {
     pub fn release_waiters(self, passed: CpuId) {
         for cpu in 0..self.cpus.len() as u32 {
             let c = &self.cpus[cpu as usize];
-            if cpu == passed || !c.waits_for.iter().any(|(w, _)| *w == passed) {
+            let waits = |r: &Rare| r.waits_for.iter().any(|(w, _)| *w == passed);
+            if cpu == passed || !c.rare().is_some_and(waits) {
                 continue;
             }
             if self.wait_over(cpu) && self.cpus[cpu as usize].run_end == NEVER {

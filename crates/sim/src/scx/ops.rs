@@ -36,6 +36,8 @@ pub struct Policy {
     pub max_batch: u32,
     /// Operation in progress on behalf of this run queue; `None` = no run queue is locked.
     pub locked_rq: Option<CpuId>,
+    /// Task that the last operation about one was about: most likely the one that the policy's next words are about.
+    pub about: TaskId,
 }
 
 impl Default for Policy {
@@ -48,6 +50,7 @@ impl Default for Policy {
             timeout_ns: WATCHDOG_MAX_NS,
             max_batch: DSP_DFL_MAX_BATCH,
             locked_rq: None,
+            about: 0,
         }
     }
 }
@@ -170,10 +173,11 @@ impl Handle {
 
     /// Call an operation about a task with one more argument, if the policy has it.
     #[inline(always)]
-    pub fn op_task(self, op: Op, task: TaskId, arg: u64) {
+    pub fn op_task(mut self, op: Op, task: TaskId, arg: u64) {
         if self.policy.has(op) {
+            self.policy.about = task;
             let rq = self.tasks.hot[task as usize].cpu;
-            self.call_locked(op, rq, self.tasks.ptr(task) as u64, arg);
+            self.call_with(op, Some(rq), self.tasks.ptr(task) as u64, arg, 0);
         }
     }
 
@@ -189,16 +193,18 @@ impl Handle {
     #[inline(always)]
     pub fn op_cpu(self, op: Op, cpu: CpuId, arg: u64) {
         if self.policy.has(op) {
-            self.call_locked(op, cpu, cpu as u64, arg);
+            self.call_with(op, Some(cpu), cpu as u64, arg, 0);
         }
     }
 
-    /// Call an operation the policy has, with this CPU's run queue locked.
+    /// Call an operation the policy has, of at most three arguments, with this run queue locked.
     #[inline(never)] // one copy of the way into the policy, all of it in one function
-    fn call_locked(mut self, op: Op, rq: CpuId, first: u64, second: u64) {
-        let outer = self.policy.locked_rq.replace(rq);
-        self.call(op, [first, second]);
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    fn call_with(mut self, op: Op, rq: Option<CpuId>, a: u64, b: u64, c: u64) -> u64 {
+        let outer = std::mem::replace(&mut self.policy.locked_rq, rq);
+        let result = self.call(op, [a, b, c]);
         self.policy.locked_rq = outer;
+        result
     }
 
     /// Call an operation without a run queue locked, if the policy has it; 0 if not.
@@ -210,6 +216,14 @@ impl Handle {
         let result = self.call(op, args);
         self.policy.locked_rq = outer;
         result
+    }
+
+    /// Ask the policy, which has ops.select_cpu, for a CPU.
+    #[inline(always)]
+    pub fn call_select_cpu(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> i32 {
+        self.policy.about = task;
+        let p = self.tasks.ptr(task) as u64;
+        self.call_with(Op::SelectCpu, None, p, prev as u64, wake_flags) as i32
     }
 
     /// Run `f` while the policy may read and write these bytes (an argument structure).

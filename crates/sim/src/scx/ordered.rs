@@ -385,6 +385,7 @@ impl Chunks {
     }
 
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn insert(&mut self, e: Entry) {
         let c = self.chunk_of(&e);
         let chunk = &mut self.chunks[c];

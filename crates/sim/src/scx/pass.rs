@@ -3,7 +3,7 @@
 //! a sleeping task is dequeued first; then the next task is looked for, with ops.dispatch; then the
 //! previous task is put back (stopping, enqueue); then the next one is set (running).
 use super::consts::*;
-use super::kernel::Handle;
+use super::kernel::{CpuRef, Handle, Kernel};
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
@@ -26,63 +26,80 @@ pub enum Why {
     Dead,
 }
 
+impl Kernel {
+    /// A thread (of this entry of the statistics) has come from another CPU: counted, and what that costs.
+    fn migrated(&mut self, entry: u32, from: CpuId, to: CpuId) -> Nanos {
+        let distance = self.topo.distance(from, to);
+        self.stats.migrated(entry, distance);
+        match distance {
+            Distance::Same => 0,
+            Distance::Core => self.cost.migrate_same_core_ns,
+            Distance::Llc => self.cost.migrate_same_llc_ns,
+            Distance::Package => self.cost.migrate_same_package_ns,
+            Distance::Node => self.cost.migrate_same_node_ns,
+            Distance::Far => self.cost.migrate_other_node_ns,
+        }
+    }
+}
+
 impl Handle {
     /// The pass.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn schedule(mut self, cpu: CpuId, why: Why) {
-        let c = &mut self.cpus[cpu as usize];
+        let mut c = self.cpu(cpu);
         c.resched_at = NEVER;
         let prev = c.curr;
+        let class = self.class_on(cpu);
         if self.cost.insn_ps > 0 {
             self.pass_mark = self.policy.insns();
         }
-        if !self.is_idle_task(prev) {
+        if class.is_some() {
             self.sync_work(cpu);
             if why != Why::Resched {
-                self.tasks.hot[prev as usize].life = if why == Why::Dead {
-                    Life::Dead
-                } else {
-                    Life::Asleep
+                let (life, state) = match why {
+                    Why::Dead => (Life::Dead, 0x80),
+                    _ => (Life::Asleep, 1),
                 };
-                self.tasks.ts(prev).__state = if why == Why::Dead { 0x80 } else { 1 };
-                self.tasks.ts(prev).on_rq = 0;
-                let ext = self.tasks.hot[prev as usize].class == SchedClass::Ext;
-                if ext && !self.wrong(Mutation::DispatchBeforeDequeue) {
+                self.tasks.hot[prev as usize].life = life;
+                let ts = self.tasks.ts(prev);
+                (ts.__state, ts.on_rq) = (state, 0);
+                if class == Some(SchedClass::Ext) && !self.wrong(Mutation::DispatchBeforeDequeue) {
                     self.dequeue_task(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
                 }
             }
         }
-        let next = self.pick_next(cpu, prev);
+        let next = self.pick_next(c, cpu, prev, class);
         if why != Why::Resched
             && self.wrong(Mutation::DispatchBeforeDequeue)
-            && self.tasks.hot[prev as usize].class == SchedClass::Ext
+            && class == Some(SchedClass::Ext)
         {
             self.dequeue_task(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
         }
         if next == prev {
             if self.is_idle_task(next) {
                 self.update_idle(cpu, true, false);
-            } else if !self.cpus[cpu as usize].waits_for.is_empty() {
+            } else if c.waits() {
                 // A KICK_WAIT: the task goes on when the others have passed their schedulers.
-                self.cpus[cpu as usize].run_end = NEVER;
+                c.run_end = NEVER;
                 self.vcpu_switched(cpu, next, What::Hold);
-            } else if self.cpus[cpu as usize].run_end == NEVER {
+            } else if c.run_end == NEVER {
                 self.start_work(cpu);
             }
         } else {
             // The policy sees the previous task as the CPU's current one until all of this is over.
             self.put_prev(cpu, prev, next);
             self.set_next(cpu, prev, next);
-            self.account_switch(cpu, prev, next);
+            self.account_switch(c, cpu, prev, next);
         }
         // Requests made so far meant this pass.
-        self.cpus[cpu as usize].resched_at = NEVER;
-        self.cpus[cpu as usize].pass_paid = false;
+        c.resched_at = NEVER;
+        c.pass_paid = false;
         self.refresh_tick(cpu);
         if self.kicks.waiting > 0 {
             self.release_waiters(cpu);
         }
-        if self.cpus[cpu as usize].bal_cb_pending {
-            self.cpus[cpu as usize].bal_cb_pending = false;
+        if c.bal_cb_pending {
+            c.bal_cb_pending = false;
             self.run_deferred(cpu);
         }
         self.irq_work();
@@ -93,17 +110,22 @@ impl Handle {
 
     /// The task to run next: higher classes, then sched_ext, then idle.
     #[inline(always)]
-    fn pick_next(mut self, cpu: CpuId, prev: TaskId) -> TaskId {
-        if let Some(next) = self.pick_higher(cpu, prev) {
+    fn pick_next(
+        self,
+        mut c: CpuRef,
+        cpu: CpuId,
+        prev: TaskId,
+        class: Option<SchedClass>,
+    ) -> TaskId {
+        if let Some(next) = self.pick_higher(c, cpu, prev, class) {
             return next;
         }
-        self.cpus[cpu as usize].kick_sync += 1;
+        c.kick_sync += 1;
         if self.wrong(Mutation::EnqueueBeforeDispatch) {
             self.enqueue_early(cpu, prev);
         }
-        self.balance(cpu, prev);
-        let c = &self.cpus[cpu as usize];
-        if c.bal_keep && self.class_on(cpu) == Some(SchedClass::Ext) {
+        self.balance(c, cpu, prev, class == Some(SchedClass::Ext));
+        if c.bal_keep && class == Some(SchedClass::Ext) {
             if self.tasks.ts(prev).scx.slice == 0 {
                 let restart = self.wrong(Mutation::KeepLastRestarts);
                 if restart {
@@ -123,7 +145,7 @@ impl Handle {
                 }
                 task
             }
-            None => self.cpus[cpu as usize].idle,
+            None => c.idle,
         }
     }
 
@@ -143,27 +165,24 @@ impl Handle {
     }
 
     /// balance_one: make sure that something is in the local queue, or that the previous task goes on.
-    fn balance(mut self, cpu: CpuId, prev: TaskId) {
-        let c = &mut self.cpus[cpu as usize];
+    #[inline(always)]
+    fn balance(self, mut c: CpuRef, cpu: CpuId, prev: TaskId, prev_ext: bool) {
         c.in_balance = true;
         c.bal_keep = false;
         if c.cpu_released {
             c.cpu_released = false;
             self.op_cpu(Op::CpuAcquire, cpu, 0);
         }
-        let prev_ext = self.class_on(cpu) == Some(SchedClass::Ext);
-        let found = self.balance_sources(cpu, prev, prev_ext);
-        if found
-            && self.cpus[cpu as usize].nr_immed > 0
-            && self.dsqs.get(self.dsqs.local(cpu)).nr > 1
-        {
+        let found = self.balance_sources(c, cpu, prev, prev_ext);
+        if found && c.nr_immed > 0 && self.dsqs.get(self.dsqs.local(cpu)).nr > 1 {
             self.schedule_reenq_local(cpu, 0);
         }
-        self.cpus[cpu as usize].in_balance = false;
+        c.in_balance = false;
     }
 
     /// Sources in order (rows 3 to 8); `true`: something to run.
-    fn balance_sources(mut self, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
+    #[inline(always)]
+    fn balance_sources(mut self, mut c: CpuRef, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
         let queued = |k: Handle| prev_ext && k.tasks.ts(prev).scx.flags & TASK_QUEUED != 0;
         if prev_ext {
             self.update_curr(cpu);
@@ -172,7 +191,7 @@ impl Handle {
                 && !self.bypass
                 && !self.wrong(Mutation::DispatchDespiteSlice)
             {
-                self.cpus[cpu as usize].bal_keep = true;
+                c.bal_keep = true;
                 return true;
             }
         }
@@ -180,7 +199,7 @@ impl Handle {
         if self.dsqs.get(local).nr > 0 && !self.wrong(Mutation::DispatchDespiteLocal) {
             return true;
         }
-        if self.dispatch_rounds(cpu, prev, prev_ext) {
+        if self.dispatch_rounds(c, cpu, prev, prev_ext) {
             return true;
         }
         if queued(self)
@@ -188,14 +207,15 @@ impl Handle {
                 || self.bypass
                 || self.wrong(Mutation::IgnoreEnqLast))
         {
-            self.cpus[cpu as usize].bal_keep = true;
+            c.bal_keep = true;
             self.events.dispatch_keep_last += 1;
             return true;
         }
         false
     }
 
-    fn dispatch_rounds(mut self, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
+    #[inline(always)]
+    fn dispatch_rounds(mut self, mut c: CpuRef, cpu: CpuId, prev: TaskId, prev_ext: bool) -> bool {
         let (local, global) = (self.dsqs.local(cpu), self.global_dsq(cpu));
         if self.consume(cpu, global, 0) {
             return true;
@@ -204,7 +224,7 @@ impl Handle {
             let q = self.dsqs.bypass(cpu);
             return self.consume(cpu, q, 0);
         }
-        if !self.policy.has(Op::Dispatch) || !self.cpus[cpu as usize].online {
+        if !self.policy.has(Op::Dispatch) || !c.online {
             return false;
         }
         self.dispatch.cpu = cpu;
@@ -221,7 +241,7 @@ impl Handle {
             let ts = self.tasks.ts(prev);
             if prev_ext && ts.scx.flags & TASK_QUEUED != 0 && ts.scx.slice != 0 {
                 let beaten = self.wrong(Mutation::LocalBeatsRenewed) && self.dsqs.get(local).nr > 0;
-                self.cpus[cpu as usize].bal_keep = !beaten;
+                c.bal_keep = !beaten;
                 return true;
             }
             if self.dsqs.get(local).nr > 0 || self.consume(cpu, global, 0) {
@@ -240,7 +260,7 @@ impl Handle {
 
     /// The class's put_prev_task.
     #[inline]
-    pub fn put_prev(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+    pub fn put_prev(self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if self.is_idle_task(prev) {
             if !self.wrong(Mutation::LateUpdateIdle) {
                 self.update_idle(cpu, false, true);
@@ -250,7 +270,7 @@ impl Handle {
         if self.tasks.hot[prev as usize].class != SchedClass::Ext {
             return self.put_higher(cpu, prev, next);
         }
-        self.cpus[cpu as usize].kick_sync += 1;
+        self.cpu(cpu).kick_sync += 1;
         self.update_curr(cpu);
         let next_class = (!self.is_idle_task(next)).then(|| self.tasks.hot[next as usize].class);
         let ts = self.tasks.ts(prev);
@@ -322,6 +342,7 @@ impl Handle {
     }
 
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn set_next_scx(mut self, cpu: CpuId, task: TaskId) {
         let ts = self.tasks.ts(task);
         if ts.scx.flags & TASK_QUEUED != 0 {
@@ -337,10 +358,10 @@ impl Handle {
     }
 
     /// Who has the CPU from now on: statistics, costs, the workload's demand.
-    fn account_switch(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+    #[inline(always)]
+    fn account_switch(mut self, mut c: CpuRef, cpu: CpuId, prev: TaskId, next: TaskId) {
         let now = self.now;
         let k = &mut *self;
-        let c = &mut k.cpus[cpu as usize];
         let span = now - c.since;
         c.since = now;
         c.curr = next;
@@ -348,33 +369,33 @@ impl Handle {
         c.run_end = NEVER;
         c.rq.curr = k.tasks.ptr(next);
         c.rq.clock = now + k.uptime_ns;
-        c.rq.clock_task = c.rq.clock - c.stolen_ns;
+        c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
-        let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
-        k.stats
-            .blame
-            .switch(cpu, now, entry(prev), stays, entry(next));
+        if !k.stats.blame.is_off() {
+            let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
+            let (prev, next) = (entry(prev), entry(next));
+            k.stats.blame.switch(cpu, now, prev, stays, next);
+        }
         if prev < idle {
-            k.cpus[cpu as usize].idle_ns += span;
+            c.idle_ns += span;
         } else {
-            k.cpus[cpu as usize].busy_ns += span;
+            c.busy_ns += span;
+            let ts = k.tasks.ts(prev);
+            ts.on_cpu = 0;
             let t = &mut k.tasks.hot[prev as usize];
             t.runtime += span;
             t.last_cpu = cpu;
             k.stats.ran(t.stats, span);
-            let ts = k.tasks.ts(prev);
-            ts.on_cpu = 0;
-            let t = &mut k.tasks.hot[prev as usize];
+            if stays {
+                t.queued_at = now;
+                t.waits = Waits::Ready;
+            }
             if t.mark & MARK_VCPU != 0 {
                 k.switched.push(Switched {
                     vcpu: t.token,
                     what: What::Out,
                 });
-            }
-            if stays {
-                t.queued_at = now;
-                t.waits = Waits::Ready;
             }
             if let Some(rest) = k.tasks.rest(prev) {
                 rest.nivcsw += u64::from(stays);
@@ -385,69 +406,53 @@ impl Handle {
         if k.hardware.is_some() {
             self.hardware_switch(cpu, prev, next);
         }
-        let k = &mut *self;
-        if (next as usize) < k.cpus.len() {
+        if next < idle {
             return;
         }
+        let k = &mut *self;
         let t = &mut k.tasks.hot[next as usize];
         if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
             return self.broken_switch(cpu, next);
         }
         let woken = t.waits == Waits::Woken;
         t.waits = Waits::No;
-        let (since, entry) = (t.queued_at, t.stats);
+        let (since, entry, from) = (t.queued_at, t.stats, t.last_cpu);
+        let vcpu = (t.mark & MARK_VCPU != 0).then_some(t.token);
         let longest = k.stats.waited(entry, since, now, woken);
         let look_back = longest || now >= k.recent.due;
         k.tasks.ts(next).on_cpu = 1;
         let mut cost = 0;
-        if k.cpus[cpu as usize].last_task != next {
+        if c.last_task != next {
             cost = k.cost.switch_ns;
+            c.last_task = next;
         }
         if woken {
             cost += k.cost.sleep_ns;
         }
         if k.cost.insn_ps > 0 {
             let code = k.policy.insns().wrapping_sub(k.pass_mark) * k.cost.insn_ps / 1_000;
-            let c = &mut k.cpus[cpu as usize];
             c.pass_ns = code;
             if !std::mem::take(&mut c.pass_paid) {
                 cost += code;
             }
         }
-        let from = k.tasks.hot[next as usize].last_cpu;
         if from != cpu && from != NONE {
-            let distance = k.topo.distance(from, cpu);
-            let entry = k.tasks.hot[next as usize].stats;
-            k.stats.migrated(entry, distance);
-            cost += match distance {
-                Distance::Same => 0,
-                Distance::Core => k.cost.migrate_same_core_ns,
-                Distance::Llc => k.cost.migrate_same_llc_ns,
-                Distance::Package => k.cost.migrate_same_package_ns,
-                Distance::Node => k.cost.migrate_same_node_ns,
-                Distance::Far => k.cost.migrate_other_node_ns,
-            };
+            cost += k.migrated(entry, from, cpu);
         }
-        let c = &mut k.cpus[cpu as usize];
-        c.last_task = next;
-        c.work_start = now.max(c.irq_until) + cost;
-        if c.work_start > now {
-            let until = c.work_start;
-            k.stats.blame.costs_until(cpu, until);
+        let start = now.max(c.irq_until) + cost;
+        c.work_start = start;
+        if start > now {
+            k.stats.blame.costs_until(cpu, start);
         }
-        let c = &mut k.cpus[cpu as usize];
-        let work_start = c.work_start;
-        let mut start = NEVER;
-        if c.waits_for.is_empty() {
-            start = work_start;
-            let end = k.work_end(next, start);
-            k.cpus[cpu as usize].run_end = end;
+        let held = c.waits();
+        if !held {
+            c.run_end = k.work_end(cpu, next, start);
         }
-        let t = &k.tasks.hot[next as usize];
-        if t.mark & MARK_VCPU != 0 {
-            let queued_at = t.queued_at;
+        if let Some(vcpu) = vcpu {
+            let start = if held { NEVER } else { start };
+            let queued_at = since;
             k.switched.push(Switched {
-                vcpu: t.token,
+                vcpu,
                 what: What::In { queued_at, start },
             });
         }
@@ -480,7 +485,7 @@ impl Handle {
         }
         c.work_start = c.work_start.max(now);
         let (curr, start) = (c.curr, c.work_start);
-        let end = k.work_end(curr, start);
+        let end = k.work_end(cpu, curr, start);
         k.cpus[cpu as usize].run_end = end;
         self.vcpu_switched(cpu, curr, What::Start { start });
     }
@@ -488,16 +493,17 @@ impl Handle {
     /// The running task's work up to now is done.
     #[inline]
     pub fn sync_work(mut self, cpu: CpuId) {
+        let mut c = self.cpu(cpu);
         let k = &mut *self;
-        let c = &mut k.cpus[cpu as usize];
+        let now = k.now;
         if c.run_end == NEVER {
             // Held back: nothing is done yet.
-            c.work_start = c.work_start.max(k.now);
+            c.work_start = c.work_start.max(now);
             return;
         }
-        if k.now > c.work_start {
-            let mut done = k.now - c.work_start;
-            c.work_start = k.now;
+        if now > c.work_start {
+            let mut done = now - c.work_start;
+            c.work_start = now;
             let t = &mut k.tasks.hot[c.curr as usize];
             if c.pace.uneven {
                 done = c.pace.work(done, t.remaining);
@@ -521,12 +527,11 @@ impl Handle {
         let k = &mut *self;
         let c = &mut k.cpus[cpu as usize];
         c.irq_until = c.irq_until.max(now) + ns;
-        c.irq_ns += ns;
         if !idle && ns > 0 {
             c.work_start = c.work_start.max(now) + ns;
             let (curr, start, held) = (c.curr, c.work_start, c.run_end == NEVER);
             if !held {
-                k.cpus[cpu as usize].run_end = k.work_end(curr, start);
+                k.cpus[cpu as usize].run_end = k.work_end(cpu, curr, start);
             }
             self.vcpu_switched(cpu, curr, What::Delay { ns });
         }

@@ -16,6 +16,7 @@ pub fn bit(words: &[u64], cpu: CpuId) -> bool {
 
 impl Handle {
     /// scx_select_cpu_dfl: an idle CPU for the task, claimed. `cpus_allowed`: a further restriction, words.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn select_cpu_dfl(
         self,
         task: TaskId,
@@ -103,6 +104,7 @@ impl Handle {
     }
 
     /// select_task_rq: the run queue a waking or new task is put on, and whether the class was asked.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn select_task_rq(self, task: TaskId, prev: CpuId, wake_flags: u64) -> (CpuId, bool) {
         let ts = self.tasks.ts(task);
         let mask = self.tasks.hot[task as usize].mask;
@@ -143,8 +145,7 @@ impl Handle {
     fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {
         if self.policy.has(Op::SelectCpu) && !self.bypass {
             let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));
-            let p = self.tasks.ptr(task) as u64;
-            let cpu = self.op_unlocked(Op::SelectCpu, [p, prev as u64, wake_flags]) as i32;
+            let cpu = self.call_select_cpu(task, prev, wake_flags);
             self.dispatch.direct = outer;
             self.tasks.ts(task).scx.selected_cpu = cpu;
             let wrong = self.wrong(Mutation::LocalIsPrevCpu);

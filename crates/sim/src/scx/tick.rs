@@ -6,6 +6,7 @@ use super::consts::*;
 use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
+use crate::machine::task::NONE;
 use crate::workload::api::{CpuId, Nanos, SchedClass};
 use berth_policy::abi::Op;
 use berth_scenario::model::Hz;
@@ -66,16 +67,17 @@ impl Handle {
     /// Charge the running task up to now.
     #[inline]
     pub fn update_curr(mut self, cpu: CpuId) {
+        let mut c = self.cpu(cpu);
         let k = &mut *self;
-        let c = &mut k.cpus[cpu as usize];
-        let delta = k.now.saturating_sub(c.exec_start);
+        let now = k.now;
+        let delta = now.saturating_sub(c.exec_start);
         if delta == 0 || c.is_idle() {
             return;
         }
-        c.exec_start = k.now;
+        c.exec_start = now;
         let curr = c.curr;
         let ts = k.tasks.ts(curr);
-        ts.se.exec_start = k.now + k.uptime_ns;
+        ts.se.exec_start = now + k.uptime_ns;
         ts.se.sum_exec_runtime += delta;
         if let Some(rest) = k.tasks.rest(curr) {
             rest.utime += delta;
@@ -87,9 +89,9 @@ impl Handle {
 
     /// When does this CPU need its next tick?
     #[inline]
-    pub fn refresh_tick(mut self, cpu: CpuId) {
+    pub fn refresh_tick(self, cpu: CpuId) {
         let at = self.next_tick(cpu);
-        self.cpus[cpu as usize].tick_at = at;
+        self.cpu(cpu).tick_at = at;
     }
 
     #[inline(always)]
@@ -97,7 +99,7 @@ impl Handle {
         let Some(class) = self.class_on(cpu) else {
             return NEVER;
         };
-        let c = &self.cpus[cpu as usize];
+        let c = self.cpu(cpu);
         let exact = self.hz == Hz::Exact || self.wrong(Mutation::ExactSlices);
         if exact && class == SchedClass::Ext {
             let slice = self.tasks.ts(c.curr).scx.slice;
@@ -129,9 +131,10 @@ impl Handle {
     }
 
     /// The timer interrupt.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn tick(mut self, cpu: CpuId) {
         let Some(class) = self.class_on(cpu) else {
-            self.cpus[cpu as usize].tick_at = NEVER;
+            self.cpu(cpu).tick_at = NEVER;
             return;
         };
         self.update_curr(cpu);
@@ -152,9 +155,9 @@ impl Handle {
                 }
             }
             SchedClass::Fair => {
-                let c = &self.cpus[cpu as usize];
-                let ran = self.now - c.fair_since;
-                if ran >= FAIR_SLICE && c.higher[0].head != crate::machine::task::NONE {
+                let rare = self.cpus[cpu as usize].rare_mut();
+                let (since, waiting) = (rare.fair_since, rare.higher[0].head != NONE);
+                if self.now - since >= FAIR_SLICE && waiting {
                     self.resched(cpu);
                 }
             }

@@ -16,6 +16,7 @@ use berth_policy::kview::{ScxExitTaskArgs, ScxInitTaskArgs};
 
 impl Handle {
     /// Wake a sleeping task; the executing CPU is the waker (row 26). `false`: it was not asleep.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn wake_task(mut self, task: TaskId, _waker: CpuId, sync: bool) -> bool {
         let Some(hot) = self.tasks.hot.get_mut(task as usize) else {
             return false;
@@ -111,6 +112,7 @@ impl Handle {
     }
 
     /// Let the sleeping task's timer go off then.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn arm_sleep(mut self, task: TaskId, at: Nanos) {
         if self.tasks.hot[task as usize].slot == NONE {
             let slot = self.queue.alloc();

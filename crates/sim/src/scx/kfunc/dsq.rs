@@ -26,6 +26,7 @@ impl Handle {
     }
 
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn insert(
         self,
         name: &str,
@@ -154,12 +155,14 @@ kernel_fns! {
     fn scx_bpf_dsq_insert in INSERT (k, p, dsq_id, slice, flags) {
         k.insert("scx_bpf_dsq_insert", p, dsq_id, slice, None, flags)
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_dsq_insert___v2 in INSERT (k, p, dsq_id, slice, flags) {
         k.insert("scx_bpf_dsq_insert", p, dsq_id, slice, None, flags)
     }
     fn scx_bpf_dsq_insert_vtime in INSERT (k, p, dsq_id, slice, vtime, flags) {
         k.insert("scx_bpf_dsq_insert_vtime", p, dsq_id, slice, Some(vtime), flags)
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn __scx_bpf_dsq_insert_vtime in INSERT (k, p, args) {
         // SAFETY: the policy's argument block (null is refused).
         match unsafe { (args as *const ScxBpfDsqInsertVtimeArgs).as_ref() } {
@@ -182,6 +185,7 @@ kernel_fns! {
     fn scx_bpf_dsq_move_to_local in DISPATCH (k, dsq_id) {
         move_to_local(k, dsq_id, 0)
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_dsq_move_to_local___v2 in DISPATCH (k, dsq_id, flags) {
         move_to_local(k, dsq_id, flags)
     }
@@ -241,6 +245,7 @@ kernel_fns! {
         }
         -ENOENT as u64
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_dsq_peek in ANY (k, dsq_id) {
         if dsq_id & DSQ_FLAG_BUILTIN != 0 {
             k.scx_error(format!("peek disallowed on builtin DSQ {dsq_id:#x}"));
@@ -317,14 +322,13 @@ kernel_fns! {
     }
 }
 
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
 fn move_to_local(mut k: Handle, dsq_id: u64, flags: u64) -> u64 {
     let Some(flags) = k.vet_flags(DSQ_LOCAL, flags) else {
         return 0;
     };
     let cpu = k.dispatch.cpu;
-    if !k.dispatch.buffer.is_empty() {
-        k.flush_dispatch(cpu);
-    }
+    k.flush_dispatch(cpu);
     let Some(q) = k.dsqs.find_user(dsq_id) else {
         k.scx_error(format!("invalid DSQ ID {dsq_id:#018x}"));
         return 0;

@@ -54,6 +54,7 @@ impl Handle {
         !self.idle.per_node
     }
 
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn select(
         self,
         name: &str,
@@ -70,6 +71,9 @@ impl Handle {
             return -EINVAL;
         }
         if !self.idle_enabled() {
+            return -EBUSY;
+        }
+        if self.nobody_idle() {
             return -EBUSY;
         }
         let prev = prev as u32;
@@ -106,6 +110,7 @@ fn empty(k: Handle) -> u64 {
 }
 
 kernel_fns! {
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_select_cpu_dfl in SELECT (k, p, prev, wake_flags, is_idle) {
         let cpu = k.select("scx_bpf_select_cpu_dfl", p, prev as i32, wake_flags, None, 0);
         let idle = is_idle as *mut u8;
@@ -169,6 +174,7 @@ kernel_fns! {
             Err(e) => e as u64,
         }
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_pick_idle_cpu in ANY (k, allowed, flags) {
         if !k.no_nodes("scx_bpf_pick_idle_cpu") || !k.idle_enabled() {
             return -EBUSY as u64;

@@ -83,6 +83,10 @@ impl Handle {
     /// The task at this address; another address ejects the policy.
     #[inline(always)]
     fn task_arg(self, name: &str, addr: u64) -> Option<TaskId> {
+        let about = self.policy.about;
+        if self.tasks.is_at(about, addr) {
+            return Some(about);
+        }
         let task = self.tasks.find(addr);
         if task.is_none() {
             self.bad_task(name, addr);

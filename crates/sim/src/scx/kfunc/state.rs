@@ -62,6 +62,7 @@ kernel_fns! {
         let cpu = k.tasks.hot[t as usize].cpu;
         (k.cpus[cpu as usize].curr == t) as u64
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_task_cpu in ANY (k, p) {
         let Some(t) = k.task_arg("scx_bpf_task_cpu", p) else { return 0 };
         k.tasks.hot[t as usize].cpu as u64
@@ -112,6 +113,7 @@ kernel_fns! {
         }
         1
     }
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn scx_bpf_task_set_dsq_vtime in ANY (k, p, vtime) {
         let Some(t) = k.task_arg("scx_bpf_task_set_dsq_vtime", p) else { return 0 };
         k.tasks.ts(t).scx.dsq_vtime = vtime;

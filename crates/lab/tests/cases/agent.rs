@@ -2,15 +2,13 @@
 //! The agent beside real micro-VMs: it finds them, policies are switched while they run, one VM ends, the agent is killed,
 //! another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
-use super::{NEVER, OBJECT, check, host, options, read_scenario};
+use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Policy, Started};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
-use berth_lab::run::{LabOptions, Single, single};
 use berth_loadgen::Outcome;
 use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded, State, Value as Setting};
@@ -47,30 +45,9 @@ pub fn acting(assets: &Assets) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 2", VMS)?;
     scenario.run.warmup_ns = 0;
     scenario.run.measure_ns = SECONDS * 1_000_000_000;
-    let what = Single {
-        host: host(1, 1, 1, 2, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "agent".to_string(),
-            input: json!({ "scenario": scenario, "foreign": OBJECT.get(), "rounds": rounds_wanted() }),
-        },
-    };
-    let with_kvm = LabOptions {
-        vcpus: Vcpus::Kvm,
-        ..options()
-    };
-    let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
-    check(
-        boot.answer.notes.is_empty(),
-        format!("the kernel's log: {:?}", boot.answer.notes),
-    )?;
-    Ok(boot.answer.result["said"]
-        .as_str()
-        .unwrap_or("")
-        .to_string())
+    let input = json!({ "scenario": scenario, "foreign": OBJECT.get(), "rounds": rounds_wanted() });
+    let result = with_micro_vms(assets, "agent", host(1, 1, 1, 2, 1), input, options())?;
+    Ok(result["said"].as_str().unwrap_or("").to_string())
 }
 
 pub(super) fn policy(name: &str) -> Result<Policy, String> {

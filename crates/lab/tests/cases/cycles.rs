@@ -4,14 +4,12 @@
 //! micro-VMs each policy sees boot, `BERTH_LAB_POLICY` one policy. `make lab-boots` has 200 under each; without either
 //! variable it is a few under two.
 use super::agent::{load, policy, quiet, rules, state};
-use super::{NEVER, check, host, options, read_scenario};
+use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::Agent;
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
-use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
-use berth_lab::run::{LabOptions, Single, single};
+use berth_lab::run::LabOptions;
 use berth_scenario::model::Scenario;
 use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
@@ -56,28 +54,13 @@ pub fn cycles(assets: &Assets) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 2", VMS)?;
     scenario.run.warmup_ns = 0;
     scenario.run.measure_ns = 60_000_000;
-    let what = Single {
-        host: host(1, 1, 1, 2, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "cycles".to_string(),
-            input: json!({ "scenario": scenario, "policies": names, "boots": boots.unwrap_or(BOOTS) }),
-        },
-    };
-    let with_kvm = LabOptions {
-        vcpus: Vcpus::Kvm,
+    let patient = LabOptions {
         timeout: Duration::from_secs(7200),
         ..options()
     };
-    let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
-    check(
-        boot.answer.notes.is_empty(),
-        format!("the kernel's log: {:?}", boot.answer.notes),
-    )?;
-    let words = boot.answer.result.as_str().unwrap_or("");
+    let input = json!({ "scenario": scenario, "policies": names, "boots": boots.unwrap_or(BOOTS) });
+    let result = with_micro_vms(assets, "cycles", host(1, 1, 1, 2, 1), input, patient)?;
+    let words = result.as_str().unwrap_or("");
     Ok(format!("{words}\n  the kernel's log is clean"))
 }
 

@@ -195,6 +195,37 @@ fn policy(options: LoadOptions) -> Option<LabPolicy> {
     })
 }
 
+/// Boots with a custom function inside, which has real vCPUs; the kernel's log must be clean. Gives the function's result.
+fn with_micro_vms(
+    assets: &Assets,
+    name: &str,
+    host: Host,
+    input: Value,
+    options: LabOptions,
+) -> Result<Value, String> {
+    let what = Single {
+        host,
+        policy: None,
+        work: Work::Custom {
+            name: name.to_string(),
+            input,
+        },
+    };
+    let options = LabOptions {
+        vcpus: berth_lab::Vcpus::Kvm,
+        ..options
+    };
+    let boot = single(&what, &options, assets, &NEVER).map_err(|e| e.to_string())?;
+    if let Some(e) = &boot.answer.error {
+        return Err(format!("{e}\n{}", boot.console));
+    }
+    check(
+        boot.answer.notes.is_empty(),
+        format!("the kernel's log: {:?}", boot.answer.notes),
+    )?;
+    Ok(boot.answer.result)
+}
+
 /// Boots with a custom function inside.
 fn inside(
     assets: &Assets,

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The tracer on the vCPU threads of micro-VMs, beside what the guests themselves saw: how late the timers of a latency VM were,
 //! by its own clock, and how long its thread waited after a wake-up, by BPF. One boot, in virtual time.
-use super::{NEVER, check, host, options, read_scenario};
+use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_host::trace::{Cause, Tracer, Waits};
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
-use berth_lab::run::{LabOptions, Single, single};
 use berth_scenario::model::Scenario;
 use berth_scx::Loaded;
 use berth_tracer::BpfTracer;
@@ -36,23 +34,9 @@ pub fn beside_the_guests(assets: &Assets) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 1", VMS)?;
     scenario.run.warmup_ns = 0;
     scenario.run.measure_ns = SECONDS * 1_000_000_000;
-    let what = Single {
-        host: host(1, 1, 1, 1, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "traced".to_string(),
-            input: json!(scenario),
-        },
-    };
-    let with_kvm = LabOptions {
-        vcpus: Vcpus::Kvm,
-        ..options()
-    };
-    let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
-    let o = &boot.answer.result;
+    let input = json!(scenario);
+    let result = with_micro_vms(assets, "traced", host(1, 1, 1, 1, 1), input, options())?;
+    let o = &result;
     let n = |name: &str| o[name].as_f64().unwrap_or(-1.0);
     let said = format!(
         "wake-up p50 {:.0} us, p99 {:.0} us by BPF; {:.0} us and {:.0} us by the guest; {:.0} % of the waiting behind the hogs",

@@ -2,11 +2,9 @@
 //! The command itself beside real micro-VMs, as an operator meets it: `berth start`, `status`, `stop`, `daemon`, and
 //! `berth host` with a policy. One boot. The command is `BERTH`, or the one built beside this test.
 use super::agent::{load, state, until};
-use super::{NEVER, check, host, options, read_scenario};
-use berth_lab::Vcpus;
+use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
-use berth_lab::run::{LabOptions, Single, single};
+use berth_lab::run::LabOptions;
 use berth_scenario::model::Scenario;
 use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
@@ -55,29 +53,14 @@ pub fn verbs(assets: &Assets) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 2", VMS)?;
     scenario.run.warmup_ns = 0;
     scenario.run.measure_ns = SECONDS * 1_000_000_000;
-    let what = Single {
-        host: host(1, 1, 1, 2, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "verbs".to_string(),
-            input: json!(scenario),
-        },
-    };
-    let with_kvm = LabOptions {
-        vcpus: Vcpus::Kvm,
+    let with_command = LabOptions {
         beside: vec![(BERTH.to_string(), command()?)],
         timeout: Duration::from_secs(900),
         ..options()
     };
-    let boot = single(&what, &with_kvm, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
-    check(
-        boot.answer.notes.is_empty(),
-        format!("the kernel's log: {:?}", boot.answer.notes),
-    )?;
-    Ok(boot.answer.result.as_str().unwrap_or("").to_string())
+    let input = json!(scenario);
+    let result = with_micro_vms(assets, "verbs", host(1, 1, 1, 2, 1), input, with_command)?;
+    Ok(result.as_str().unwrap_or("").to_string())
 }
 
 /// Runs the command, expects this status; gives all that it said.

@@ -51,6 +51,10 @@ pub struct Args {
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
 
+    /// What vCPUs are in the VM: `threads`, for which the bounds were written, or `kvm`, those of real micro-VMs
+    #[arg(long, value_name = "FORM", default_value = "threads", value_parser = ["threads", "kvm"])]
+    vcpus: String,
+
     /// VMs at the same time [default: one per CPU of this machine]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -62,6 +66,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "Examples:
   berth compare noisy-neighbour --arm vmfair,vtime    both places, arm by arm, metric by metric
+  berth compare noisy-neighbour --vcpus kvm           the kernel's side with real micro-VMs
   berth compare crates/compare/set --check            a folder of scenarios, against its kept records
   berth compare crates/compare/set --record           the same; what has no record yet runs in VMs first
 
@@ -89,6 +94,13 @@ pub fn run(args: &Args) -> Done {
     }
     let named = PathBuf::from(args.run.scenario()?);
     let is_set = named.is_dir();
+    if is_set && args.vcpus != "threads" {
+        return Err(Failure::Input(format!(
+            "--vcpus {}: a folder's records are of threads; name one scenario, such as {}/FILE.toml",
+            args.vcpus,
+            named.display()
+        )));
+    }
     let known = if is_set {
         Known::read(&named.join("known.toml")).map_err(|e| Failure::Input(e.to_string()))?
     } else {
@@ -349,7 +361,10 @@ fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Compa
     let fits = |r: &Results| {
         let variant = planned.variants.first();
         let e = r.experiments.first();
+        // Earlier versions did not say, and had threads.
+        let vcpus = Some(r.provenance.vcpus.as_str()).filter(|v| !v.is_empty());
         r.complete
+            && vcpus.unwrap_or("threads") == args.vcpus
             && variant.is_some_and(|v| {
                 v.full == r.provenance.scenario
                     && v.arms
@@ -383,7 +398,15 @@ fn boot(
     lengths: Option<Lengths>,
     seeds_per_boot: usize,
 ) -> Result<Results, Failure> {
-    crate::lab::results(options, lengths, &args.kernel, args.jobs, seeds_per_boot)
+    let vcpus = berth_lab::Vcpus::parse(&args.vcpus).map_err(Failure::Input)?;
+    crate::lab::results(
+        options,
+        lengths,
+        &args.kernel,
+        args.jobs,
+        seeds_per_boot,
+        vcpus,
+    )
 }
 
 #[cfg(not(feature = "kernel"))]

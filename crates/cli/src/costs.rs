@@ -4,6 +4,7 @@
 use crate::exit::Failure;
 use crate::options::RunOptions;
 use berth_compare::costs::{self, CASES, Measured};
+use berth_lab::Vcpus;
 use std::path::Path;
 
 /// Runs the cases in VMs; gives the profile's text.
@@ -27,7 +28,7 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
             options.policy = vec![file.display().to_string()];
             options.arm = vec![case.name.into()];
         }
-        let results = crate::lab::results(&options, None, kernel, jobs, 1)?;
+        let results = crate::lab::results(&options, None, kernel, jobs, 1, Vcpus::Threads)?;
         release.clone_from(&results.provenance.kernel);
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
         if case.policy.is_some() {

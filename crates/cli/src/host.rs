@@ -289,7 +289,7 @@ fn report(
         let saved = saved?;
         if !args.run.json && !args.run.csv {
             let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
-            let lines = [("Policies", format!("berth lab {name} --vcpus kvm"))];
+            let lines = [("Policies", format!("berth lab {name}"))];
             output::next_steps(&saved, &lines);
         }
     }

@@ -30,8 +30,9 @@ pub struct Args {
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
 
-    /// What vCPUs are: `threads`, or `kvm`, those of real micro-VMs inside the VM (downloads 40 MB more, once)
-    #[arg(long, value_name = "FORM", default_value = "threads", value_parser = Vcpus::parse)]
+    /// What vCPUs are: `kvm`, those of real micro-VMs inside the VM (nested KVM), `threads`, or `auto`: micro-VMs where
+    /// the scenario and the kernel can have them
+    #[arg(long, value_name = "FORM", default_value = "auto", value_parser = Vcpus::parse)]
     vcpus: Vcpus,
 
     /// Only fetch what a VM needs (emulator, kernel) into the cache; no scenario is run
@@ -75,10 +76,10 @@ const EXAMPLES: &str = "Examples:
   berth lab noisy-neighbour --arm linux,vmfair      two schedulers on a real kernel
   berth lab noisy-neighbour --kernel 7.0            on another kernel line
   berth lab noisy-neighbour --policy my.bpf.c       your own policy beside the others
-  berth lab noisy-neighbour --vcpus kvm             real VMs inside the VM
+  berth lab noisy-neighbour --vcpus threads         threads in the place of VMs' vCPUs
   berth lab noisy-neighbour --arm linux,scx_cosmos  another scheduler (cargo install scx_cosmos)
 
-Nothing of this machine changes: kernel and emulator go into a cache (about 100 MB), each run into a VM.
+Nothing of this machine changes: kernel and emulator go into a cache (about 140 MB), each run into a VM.
 Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
 (what was finished is kept).";
 
@@ -112,6 +113,8 @@ pub fn run(args: &Args) -> Done {
 /// What came out of the boots of a plan.
 struct Booted {
     kernel: String,
+    /// Never `auto`.
+    vcpus: Vcpus,
     /// Of each variant of the plan.
     records: Vec<Vec<RunRecord>>,
     outcome: Result<(), LabError>,
@@ -127,15 +130,49 @@ pub fn results(
     kernel: &str,
     jobs: Option<usize>,
     seeds_per_boot: usize,
+    vcpus: Vcpus,
 ) -> Result<Results, Failure> {
     let rule = KernelRule::parse(kernel).map_err(input)?;
     let mut plan = plan(run, &policies::shipped(), lengths)?;
-    let mut options = LabOptions::default();
+    let mut options = LabOptions {
+        vcpus,
+        ..LabOptions::default()
+    };
     options.jobs = jobs.unwrap_or(options.jobs).max(1);
     options.seeds_per_boot = seeds_per_boot;
-    let done = boot(run, &mut plan, &rule, false, options)?;
-    done.outcome.map_err(failed)?;
-    Ok(plan.results(Place::Lab, &done.kernel, run.command(), done.records, true))
+    let mut done = boot(run, &mut plan, &rule, false, options)?;
+    std::mem::replace(&mut done.outcome, Ok(())).map_err(failed)?;
+    Ok(done.results(&plan, run, true))
+}
+
+impl Booted {
+    fn results(self, plan: &Plan, run: &RunOptions, complete: bool) -> Results {
+        let mut results = plan.results(
+            Place::Lab,
+            &self.kernel,
+            run.command(),
+            self.records,
+            complete,
+        );
+        results.provenance.vcpus = self.vcpus.word().into();
+        results
+    }
+}
+
+/// Micro-VMs if every arm's scenario fits; else threads, and why, where there are VMs at all.
+fn form(arms: &[Vec<LabArm>]) -> (Vcpus, Option<String>) {
+    let mut all = arms.iter().flatten().map(|a| &a.scenario);
+    if all.clone().all(|s| s.vms.is_empty()) {
+        return (Vcpus::Threads, None);
+    }
+    match all.find_map(|s| berth_lab::fits_micro_vms(s).err()) {
+        None => (Vcpus::Kvm, None),
+        Some(e) => (Vcpus::Threads, Some(plain_threads(&e))),
+    }
+}
+
+fn plain_threads(why: &dyn std::fmt::Display) -> String {
+    format!("vCPUs are plain threads, not those of real VMs: {why}")
 }
 
 /// Boots a VM for each variant, arm and seed.
@@ -147,12 +184,17 @@ fn boot(
     plan: &mut Plan,
     rule: &KernelRule,
     refresh: bool,
-    options: LabOptions,
+    mut options: LabOptions,
 ) -> Result<Booted, Failure> {
     plan.admit_programs();
     let arms = arms(plan)?;
-    let micro_vms = options.vcpus == Vcpus::Kvm;
-    plan.check(support::Place::Lab, micro_vms)?;
+    let choose = options.vcpus == Vcpus::Auto;
+    if choose {
+        let (vcpus, why) = form(&arms);
+        options.vcpus = vcpus;
+        plan.warnings.extend(why);
+    }
+    plan.check(support::Place::Lab, options.vcpus == Vcpus::Kvm)?;
     for arm in arms.iter().flatten() {
         berth_lab::run::check_scenario(&arm.scenario, options.vcpus).map_err(failed)?;
     }
@@ -186,6 +228,18 @@ fn boot(
         }
     };
     let assets = assets::ensure(rule, refresh, &listener, stop).map_err(failed)?;
+    if options.vcpus == Vcpus::Kvm {
+        match assets::modules::kvm(&assets.kernel, &listener, stop) {
+            Err(e @ LabError::UnfitKernel { .. }) if choose => {
+                options.vcpus = Vcpus::Threads;
+                plan.check(support::Place::Lab, false)?;
+                let note = plain_threads(&e);
+                bar.line(&format!("note: {note}"));
+                plan.warnings.push(note);
+            }
+            other => other.map(|_| ()).map_err(failed)?,
+        }
+    }
     bar.line(&format!(
         "kernel {}, {}, each in a VM of its own",
         assets.kernel.release,
@@ -206,6 +260,7 @@ fn boot(
     drop(bar);
     Ok(Booted {
         kernel: assets.kernel.release,
+        vcpus: options.vcpus,
         records,
         outcome,
     })
@@ -222,7 +277,14 @@ fn fetch(args: &Args, rule: &KernelRule) -> Done {
         }
         Progress::Boot { .. } | Progress::Done { .. } => {}
     };
-    let assets = assets::ensure(rule, args.refresh, &listener, interrupt::flag());
+    let stop = interrupt::flag();
+    let assets = assets::ensure(rule, args.refresh, &listener, stop).and_then(|assets| {
+        // What micro-VMs need; a kernel without it runs threads.
+        match assets::modules::kvm(&assets.kernel, &listener, stop) {
+            Ok(_) | Err(LabError::UnfitKernel { .. }) => Ok(assets),
+            Err(e) => Err(e),
+        }
+    });
     drop(bar);
     let assets = assets.map_err(failed)?;
     output::print(&format!(
@@ -328,16 +390,11 @@ fn without_params(arm: &Arm) -> String {
 }
 
 /// Keeps and shows what there is, whatever else went wrong.
-fn report(args: &Args, plan: &Plan, done: Booted) -> Done {
-    let Booted {
-        kernel,
-        records,
-        outcome,
-    } = done;
-    let (finished, runs) = (records.iter().map(Vec::len).sum::<usize>(), plan.runs());
-    let complete = outcome.is_ok();
-    let command = args.run.command();
-    let results = plan.results(Place::Lab, &kernel, command, records, complete);
+fn report(args: &Args, plan: &Plan, mut done: Booted) -> Done {
+    let outcome = std::mem::replace(&mut done.outcome, Ok(()));
+    let finished: usize = done.records.iter().map(Vec::len).sum();
+    let runs = plan.runs();
+    let results = done.results(plan, &args.run, outcome.is_ok());
     if finished > 0 {
         let saved = output::save(&args.run, &plan.name, &results);
         let baseline = plan

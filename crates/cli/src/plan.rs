@@ -309,6 +309,7 @@ impl Plan {
                 version: env!("CARGO_PKG_VERSION").into(),
                 command,
                 kernel: kernel.into(),
+                vcpus: String::new(),
                 machine: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
                 scenario: self
                     .variants

@@ -259,6 +259,7 @@ mod tests {
                 version: String::new(),
                 command: String::new(),
                 kernel: "7.2".into(),
+                vcpus: "threads".into(),
                 machine: String::new(),
                 scenario: String::new(),
             },

@@ -21,7 +21,7 @@ mod strip;
 mod testing;
 pub mod vm;
 
-pub use berth_loadgen::Vcpus;
+pub use berth_loadgen::{Vcpus, fits_micro_vms};
 pub use error::LabError;
 pub use progress::{Listener, Progress};
 pub use scenario::{introduce, perform};

@@ -35,6 +35,15 @@ impl Vcpus {
             )),
         }
     }
+
+    /// As the command line says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Vcpus::Threads => "threads",
+            Vcpus::Kvm => "kvm",
+            Vcpus::Auto => "auto",
+        }
+    }
 }
 
 /// The threads of a run, and the micro-VMs they belong to.

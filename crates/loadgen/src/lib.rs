@@ -27,7 +27,7 @@ mod sys;
 mod worker;
 
 pub use form::Vcpus;
-pub use kvm::KvmError;
+pub use kvm::{KvmError, measure_speed};
 
 use berth_scenario::model::{Nanos, Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError};

@@ -103,6 +103,7 @@ fn results(place: Place, factor: f64) -> Results {
             version: "0.1.0".into(),
             command: format!("berth sim '{EVIL}'"),
             kernel: "7.2".into(),
+            vcpus: String::new(),
             machine: "linux-x86_64".into(),
             scenario: format!("title = \"{EVIL}\""),
         },

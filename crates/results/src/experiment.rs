@@ -29,6 +29,9 @@ pub struct Provenance {
     pub command: String,
     /// Kernel: the model's profile in the simulator, `uname -r` in the lab and on a host.
     pub kernel: String,
+    /// What vCPUs were in the lab: `kvm` or `threads`; empty elsewhere.
+    #[serde(default)]
+    pub vcpus: String,
     /// Operating system and architecture of the machine.
     pub machine: String,
     /// The scenario with every default filled in and every change of the command line applied.

@@ -162,6 +162,7 @@ mod tests {
                 version: "0".into(),
                 command: "berth sim t".into(),
                 kernel: "7.2".into(),
+                vcpus: String::new(),
                 machine: "m".into(),
                 scenario: "title = \"T\"".into(),
             },

@@ -110,3 +110,9 @@ pub(crate) fn fits(_: &Scenario) -> Result<(), LoadError> {
 pub(crate) fn form(_: &Scenario, _: u64) -> Result<Form, LoadError> {
     Err(KvmError::Machine(std::env::consts::ARCH).into())
 }
+
+/// # Errors
+/// Always.
+pub fn measure_speed() -> Result<(), KvmError> {
+    Err(KvmError::Machine(std::env::consts::ARCH))
+}

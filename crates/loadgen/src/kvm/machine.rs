@@ -4,6 +4,7 @@ use super::layout::{self, queue, vcpu, vm};
 use super::memory::{Counter, Memory};
 use super::plan::Placed;
 use super::program::{PoolStep, Programs, Receiver, Ticks};
+use super::speed::Speed;
 use super::{KvmError, device};
 use crate::mailbox::{Asker, Message};
 use crate::sys;
@@ -13,7 +14,7 @@ use kvm_bindings::{
     KVM_IRQ_ROUTING_MSI, KVM_MP_STATE_RUNNABLE, KvmIrqRouting, Msrs, kvm_irq_routing_msi,
     kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_segment, kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,25 +22,12 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-/// Work between two looks at whether the run is over, in nanoseconds; more where so few turns of the work loop fit in
-/// that looking would take longer than working.
-const CHUNK_NS: (u64, u64) = (20_000, 1_000_000);
-const CHUNK_TURNS: u64 = 1_000;
 /// A guest task's turn while others of its vCPU can run.
 const SLICE_NS: u64 = 4_000_000;
 const FIRST_GSI: u32 = 24;
 const CPUID_ENTRIES: usize = 80;
 /// Random streams of tasks that share a vCPU begin here; below are those of host threads.
 const SHARED_STREAMS: u32 = 1 << 20;
-
-/// How fast a guest computes here.
-#[derive(Clone, Copy, Debug)]
-pub struct Speed {
-    /// Turns of the work loop in a millisecond of CPU time, at least 1.
-    turns_per_ms: u64,
-    /// Frequency of a guest's clock.
-    pub khz: u32,
-}
 
 /// A queue of the guest, seen from the host.
 #[derive(Debug)]
@@ -82,64 +70,8 @@ fn tsc() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> KvmError {
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> KvmError {
     move |source| KvmError::Device { what, source }
-}
-
-impl Speed {
-    /// Lets a guest compute for some milliseconds; the fastest of five tries counts.
-    ///
-    /// # Errors
-    /// KVM does not work here.
-    pub fn measure(kvm: &Kvm) -> Result<Speed, KvmError> {
-        let memory = Memory::new().map_err(failed("no memory"))?;
-        let made = kvm.create_vm().map_err(device("it makes no VM"))?;
-        give_memory(&made, &memory)?;
-        tables(&memory);
-        let mut cpu = made.create_vcpu(0).map_err(device("it makes no vCPU"))?;
-        processor(kvm, &cpu, 0)?;
-        let khz = cpu
-            .get_tsc_khz()
-            .map_err(device("it does not tell its clock's frequency"))?;
-        let mut turns_per_ms = 1;
-        let (mut turns, mut tries) = (200, 0);
-        while tries < 5 {
-            start(&cpu, 0, layout::entry::MEASURE, turns)?;
-            let start = sys::cpu_ns();
-            loop {
-                match cpu.run() {
-                    Ok(VcpuExit::IoOut(..)) => break,
-                    Err(e) if [libc::EINTR, libc::EAGAIN].contains(&e.errno()) => (),
-                    Ok(other) => {
-                        return Err(KvmError::Guest {
-                            thread: "measuring".into(),
-                            what: format!("unexpected exit {other:?}"),
-                        });
-                    }
-                    Err(e) => return Err(device("it runs no vCPU")(e)),
-                }
-            }
-            let took = sys::cpu_ns().saturating_sub(start).max(1);
-            if took < 1_000_000 && turns < 1 << 40 {
-                turns *= 2;
-                continue;
-            }
-            turns_per_ms = turns_per_ms.max(turns * 1_000_000 / took);
-            tries += 1;
-        }
-        Ok(Speed { turns_per_ms, khz })
-    }
-
-    /// Turns of the work loop in a second of CPU time.
-    pub fn turns_per_second(self) -> u64 {
-        self.turns_per_ms * 1_000
-    }
-
-    /// A chunk of work: nanoseconds, and turns of the loop.
-    fn chunk(self) -> (u64, u64) {
-        let ns = (CHUNK_TURNS * 1_000_000 / self.turns_per_ms).clamp(CHUNK_NS.0, CHUNK_NS.1);
-        (ns, (self.turns_per_ms * ns / 1_000_000).max(1))
-    }
 }
 
 impl Machine {
@@ -392,7 +324,7 @@ pub fn unpack(word: u64) -> Option<Asker> {
     })
 }
 
-fn give_memory(vm: &VmFd, memory: &Memory) -> Result<(), KvmError> {
+pub(super) fn give_memory(vm: &VmFd, memory: &Memory) -> Result<(), KvmError> {
     let region = kvm_userspace_memory_region {
         slot: 0,
         guest_phys_addr: 0,
@@ -405,7 +337,7 @@ fn give_memory(vm: &VmFd, memory: &Memory) -> Result<(), KvmError> {
 }
 
 /// Code, descriptors, interrupt table and page tables.
-fn tables(memory: &Memory) {
+pub(super) fn tables(memory: &Memory) {
     memory.copy(layout::CODE, layout::CODE_BYTES);
     // Null, code (64-bit), data.
     for (i, entry) in (0..).zip([0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff_u64]) {
@@ -471,7 +403,7 @@ fn segment(selector: u16, code: bool) -> kvm_segment {
 }
 
 /// What the guest's processor can do; once, before it runs.
-fn processor(kvm: &Kvm, cpu: &VcpuFd, number: u32) -> Result<(), KvmError> {
+pub(super) fn processor(kvm: &Kvm, cpu: &VcpuFd, number: u32) -> Result<(), KvmError> {
     let refused = device("it refuses a vCPU's features");
     let mut cpuid = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(&refused)?;
     for e in cpuid.as_mut_slice().iter_mut().filter(|e| e.function == 1) {
@@ -482,7 +414,7 @@ fn processor(kvm: &Kvm, cpu: &VcpuFd, number: u32) -> Result<(), KvmError> {
 }
 
 /// 64-bit mode, at this entry with this argument.
-fn start(cpu: &VcpuFd, number: u32, entry: u64, argument: u64) -> Result<(), KvmError> {
+pub(super) fn start(cpu: &VcpuFd, number: u32, entry: u64, argument: u64) -> Result<(), KvmError> {
     let refused = device("it refuses a vCPU's segments");
     let mut s = cpu.get_sregs().map_err(&refused)?;
     s.cs = segment(8, true);

@@ -7,6 +7,7 @@ mod memory;
 mod plan;
 mod process;
 mod program;
+mod speed;
 mod vcpu;
 
 pub(crate) use machine::Machine;
@@ -81,6 +82,14 @@ pub(crate) fn fits(scenario: &Scenario) -> Result<Vec<plan::Placed>, LoadError> 
     }
 }
 
+/// Learns how fast guests compute here, which the first run does otherwise: before a policy schedules.
+///
+/// # Errors
+/// KVM does not work here.
+pub fn measure_speed() -> Result<(), KvmError> {
+    speed::Speed::here(&open()?).map(|_| ())
+}
+
 /// A scenario's VMs as micro-VMs.
 ///
 /// # Errors
@@ -88,7 +97,7 @@ pub(crate) fn fits(scenario: &Scenario) -> Result<Vec<plan::Placed>, LoadError> 
 pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
     let plan = fits(scenario)?;
     let device = open()?;
-    let speed = machine::Speed::measure(&device)?;
+    let speed = speed::Speed::here(&device)?;
     let mut of_vm: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for (ordinal, placed) in (0..).zip(&plan) {
         if let Some(vm) = &placed.thread.vm {
@@ -97,7 +106,7 @@ pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
     }
     let mut machines = BTreeMap::new();
     let mut notes = vec![format!(
-        "vCPUs are those of real KVM micro-VMs; a guest's work loop turns {:.1} million times a second of CPU time",
+        "vCPUs are those of real KVM micro-VMs; with all CPUs busy a guest's work loop turns {:.0} million times a second of CPU time",
         speed.turns_per_second() as f64 / 1e6
     )];
     for (vm, placed) in of_vm {

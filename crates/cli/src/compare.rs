@@ -52,8 +52,9 @@ pub struct Args {
     kernel: String,
 
     /// What vCPUs are in the VM: `threads`, for which the bounds were written, or `kvm`, those of real micro-VMs
-    #[arg(long, value_name = "FORM", default_value = "threads", value_parser = ["threads", "kvm"])]
-    vcpus: String,
+    /// [default: as in berth-out's results of the lab, if they fit, else threads]
+    #[arg(long, value_name = "FORM", value_parser = ["threads", "kvm"])]
+    vcpus: Option<String>,
 
     /// VMs at the same time [default: one per CPU of this machine]
     #[arg(long, value_name = "N")]
@@ -94,10 +95,9 @@ pub fn run(args: &Args) -> Done {
     }
     let named = PathBuf::from(args.run.scenario()?);
     let is_set = named.is_dir();
-    if is_set && args.vcpus != "threads" {
+    if let (true, Some("kvm")) = (is_set, args.vcpus.as_deref()) {
         return Err(Failure::Input(format!(
-            "--vcpus {}: a folder's records are of threads; name one scenario, such as {}/FILE.toml",
-            args.vcpus,
+            "--vcpus kvm: a folder's records are of threads; name one scenario, such as {}/FILE.toml",
             named.display()
         )));
     }
@@ -361,10 +361,9 @@ fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Compa
     let fits = |r: &Results| {
         let variant = planned.variants.first();
         let e = r.experiments.first();
-        // Earlier versions did not say, and had threads.
-        let vcpus = Some(r.provenance.vcpus.as_str()).filter(|v| !v.is_empty());
+        let asked = args.vcpus.as_deref();
         r.complete
-            && vcpus.unwrap_or("threads") == args.vcpus
+            && asked.is_none_or(|form| form == r.provenance.vcpus)
             && variant.is_some_and(|v| {
                 v.full == r.provenance.scenario
                     && v.arms
@@ -374,8 +373,12 @@ fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Compa
     };
     let lab = match kept {
         Some(results) if args.record.is_none() && fits(&results) => {
+            let of = match results.provenance.vcpus.as_str() {
+                "kvm" => ", with micro-VMs (the bounds were written for threads: --vcpus threads)",
+                _ => "",
+            };
             notes.push(format!(
-                "the kernel's side is that of {}; --record makes it anew",
+                "the kernel's side is that of {}{of}; --record makes it anew",
                 write::json_path(&folder, Place::Lab).display()
             ));
             results
@@ -398,7 +401,8 @@ fn boot(
     lengths: Option<Lengths>,
     seeds_per_boot: usize,
 ) -> Result<Results, Failure> {
-    let vcpus = berth_lab::Vcpus::parse(&args.vcpus).map_err(Failure::Input)?;
+    let vcpus = args.vcpus.as_deref().unwrap_or("threads");
+    let vcpus = berth_lab::Vcpus::parse(vcpus).map_err(Failure::Input)?;
     crate::lab::results(
         options,
         lengths,

@@ -122,6 +122,10 @@ pub fn run(args: &Args) -> Done {
     for warning in &plan.warnings {
         eprintln!("note: {warning}");
     }
+    if args.vcpus != Vcpus::Threads {
+        // Before any policy: the same for all arms. What fails here fails in the runs, which say so.
+        let _ = berth_loadgen::measure_speed();
+    }
     let mut records = Vec::new();
     let mut outcome = Ok(());
     let talk = !args.run.quiet && std::io::stderr().is_terminal();

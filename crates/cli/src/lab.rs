@@ -230,7 +230,7 @@ fn boot(
     let assets = assets::ensure(rule, refresh, &listener, stop).map_err(failed)?;
     if options.vcpus == Vcpus::Kvm {
         match assets::modules::kvm(&assets.kernel, &listener, stop) {
-            Err(e @ LabError::UnfitKernel { .. }) if choose => {
+            Err(e) if choose && !matches!(e, LabError::Interrupted) => {
                 options.vcpus = Vcpus::Threads;
                 plan.check(support::Place::Lab, false)?;
                 let note = plain_threads(&e);

@@ -240,6 +240,7 @@ fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<P
 
 impl Plan {
     /// Schedulers that are programs of their own take part: here is a place that starts them.
+    #[cfg(feature = "kernel")]
     pub fn admit_programs(&mut self) {
         let arms = self.variants.iter_mut().flat_map(|v| &mut v.arms);
         for arm in arms.filter(|a| support::is_program(&a.arm.policy)) {

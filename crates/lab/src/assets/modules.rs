@@ -144,7 +144,9 @@ fn download(
             fs::create_dir_all(to).map_err(|e| LabError::io(to, e))?;
             for module in modules {
                 let path = to.join(&module.file);
-                fs::write(&path, &module.bytes).map_err(|e| LabError::io(&path, e))?;
+                let part = to.join(format!("part-{}", module.file));
+                fs::write(&part, &module.bytes).map_err(|e| LabError::io(&part, e))?;
+                fs::rename(&part, &path).map_err(|e| LabError::io(&path, e))?;
             }
             return Ok(());
         }

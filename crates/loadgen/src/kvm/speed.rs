@@ -81,6 +81,15 @@ impl Guest {
     }
 }
 
+/// One of the CPUs that are busy with their tries, until it is dropped: even by a panic.
+struct Busy<'a>(&'a AtomicUsize);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What one CPU did: turns, and the CPU time they took in nanoseconds.
 struct Sample {
     turns: u64,
@@ -113,8 +122,10 @@ impl Sample {
                 },
             ))
         };
-        let done = tries();
-        busy.fetch_sub(1, Ordering::Relaxed);
+        let done = {
+            let _tries = Busy(busy);
+            tries()
+        };
         let (mut guest, turns, sample) = done?;
         while busy.load(Ordering::Relaxed) > 0 {
             guest.compute(turns)?;
@@ -137,7 +148,7 @@ impl Speed {
         }
     }
 
-    /// Lets a guest compute on every CPU that this process may use, for some milliseconds and all at the same time, as they
+    /// Lets a guest compute on every CPU that this process may use, for 0.1 to 0.3 s and all at the same time, as they
     /// are busy once the load runs: SMT, clock frequency and, in the lab, the emulator (whose CPUs share one stream of
     /// instructions) make a CPU slower the more of the others work.
     ///

@@ -45,8 +45,7 @@ pub fn vms(context: &Context<'_>, file: &Section<'_>, root: &Node, host: &Host) 
     for group in vms.iter().filter_map(|vm| vm.cgroup.as_deref()) {
         // web-1 may be the first of several `web`.
         let number = |end: &str| end.strip_prefix('-')?.parse::<u32>().ok();
-        let own =
-            |vm: &str| group == vm || group.strip_prefix(vm).and_then(number).is_some();
+        let own = |vm: &str| group == vm || group.strip_prefix(vm).and_then(number).is_some();
         if let Some((name, entry)) = file.named("vm", &keys::VM)?.iter().find(|(n, _)| own(n)) {
             let text = format!("the shared cgroup `{group}` would be one of vm.{name}'s own");
             return Err(

@@ -712,6 +712,15 @@ fn tempdir() -> std::path::PathBuf {
 }
 
 #[test]
+fn a_shared_cgroup_may_begin_like_a_vm() {
+    let text = SMALL.replace("count = 2", "cgroup = \"web-all\"");
+    assert_eq!(
+        load(&text).scenario.vms[0].cgroup.as_deref(),
+        Some("web-all")
+    );
+}
+
+#[test]
 fn hardware_keys() {
     let host = |text: &str| {
         let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"\n";

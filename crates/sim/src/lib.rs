@@ -20,6 +20,7 @@ pub mod invariants;
 pub mod machine;
 pub mod oracle;
 pub mod record;
+pub mod reference;
 pub mod replicate;
 pub mod run;
 pub mod scx;

@@ -213,14 +213,9 @@ impl<W: Workload> Machine<W> {
         }
         if let Source::Task(task) = k.sources[slot as usize] {
             let cpu = k.tasks.hot[task as usize].cpu;
-            let cpu = if k.cpus[cpu as usize].online {
-                cpu
-            } else {
-                k.online.first().unwrap_or(0)
+            let Some(cpu) = k.taken_by(at, slot, cpu) else {
+                return;
             };
-            if k.cpus[cpu as usize].paused {
-                return k.come_late(at, slot, cpu);
-            }
             k.begin(at, cpu);
             k.charge_exit(cpu);
             k.wake_task(task, cpu, false);
@@ -236,14 +231,9 @@ impl<W: Workload> Machine<W> {
         match k.sources[slot as usize] {
             Source::Cpu(_) | Source::Task(_) => (),
             Source::Token { cpu, token } => {
-                let cpu = if k.cpus[cpu as usize].online {
-                    cpu
-                } else {
-                    k.online.first().unwrap_or(0)
+                let Some(cpu) = k.taken_by(at, slot, cpu) else {
+                    return;
                 };
-                if k.cpus[cpu as usize].paused {
-                    return k.come_late(at, slot, cpu);
-                }
                 k.queue.release(slot);
                 k.source(slot, Source::Free);
                 k.begin(at, cpu);

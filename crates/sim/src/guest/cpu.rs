@@ -111,6 +111,22 @@ impl Handle {
         self.queue.time(self.watchdog)
     }
 
+    /// The CPU that takes an event meant for this one: the first online if it is not; `None`: it is not running, and
+    /// the event comes late.
+    #[inline(always)]
+    pub fn taken_by(self, now: Nanos, slot: Slot, cpu: CpuId) -> Option<CpuId> {
+        let cpu = if self.cpus[cpu as usize].online {
+            cpu
+        } else {
+            self.online.first().unwrap_or(0)
+        };
+        if self.cpus[cpu as usize].paused {
+            self.come_late(now, slot, cpu);
+            return None;
+        }
+        Some(cpu)
+    }
+
     /// This event is due, but its CPU is not running: it waits, and the host is asked to run the CPU.
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn come_late(mut self, now: Nanos, slot: Slot, cpu: CpuId) {

@@ -8,10 +8,9 @@ use super::ahead::Ahead;
 use crate::engine::queue::{EventQueue, NEVER};
 use crate::error::SimError;
 use crate::machine::task::Life;
+use crate::reference::Ref;
 use crate::scx::Handle;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, TaskId, TaskSpec};
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 /// What a vCPU's thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,39 +149,10 @@ impl Clock {
     }
 }
 
-/// The world, to act on; copies are free. As [`Handle`], for the same reasons.
-#[derive(Clone, Copy)]
-pub struct WorldRef(NonNull<World>);
-
-impl Deref for WorldRef {
-    type Target = World;
-    #[inline(always)]
-    fn deref(&self) -> &World {
-        // SAFETY: the owner (`Machine`) keeps the world alive as long as its kernels, on one thread; references
-        // made here last for one expression.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl DerefMut for WorldRef {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut World {
-        // SAFETY: as `deref`.
-        unsafe { self.0.as_mut() }
-    }
-}
+/// The world, to act on.
+pub type WorldRef = Ref<World>;
 
 impl WorldRef {
-    /// # Safety
-    /// `world` outlives all use of the copies, on one thread, and is reached through them only.
-    pub unsafe fn new(world: NonNull<World>) -> Self {
-        WorldRef(world)
-    }
-
-    pub fn as_ptr(self) -> *mut World {
-        self.0.as_ptr()
-    }
-
     #[inline]
     pub fn host(self) -> Handle {
         self.machines[0].expect("the host is always there")

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The state of one machine, and the handle through which all code reaches it.
 //!
-//! Policy code calls kernel functions, which act on the machine while one of its methods is in progress.
-//! Therefore nobody holds a reference to [`Kernel`]: methods are on [`Handle`], a copied pointer, and each
-//! access makes a reference that ends with the statement.
+//! Nobody holds a Rust reference to [`Kernel`]: methods are on [`Handle`], see [`Ref`].
 use super::consts::*;
 use super::dispatch::Dispatch;
 use super::dsq::DsqTable;
@@ -21,14 +19,13 @@ use crate::machine::cgroup::{CgroupTable, ROOT};
 use crate::machine::task::{NONE, set_comm};
 use crate::machine::topology::Shape;
 use crate::machine::{Cpu, CpuMask, Dense, MaskId, MaskTable, TaskTable, Topology};
+use crate::reference::Ref;
 use crate::stats::Stats;
 use crate::stats::recent::Recent;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::needs::Needs;
 use berth_scenario::model::{HostCost, Hz};
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -216,50 +213,10 @@ pub struct Kernel {
     pub cancel: Option<&'static AtomicBool>,
 }
 
-/// A machine, to act on. Copies are free; see the module's comment.
-#[derive(Clone, Copy)]
-pub struct Handle(NonNull<Kernel>);
-
-impl Deref for Handle {
-    type Target = Kernel;
-    #[inline(always)]
-    fn deref(&self) -> &Kernel {
-        // SAFETY: the owner (`Machine`) keeps the kernel alive as long as handles are used, on one thread;
-        // references made here last for one expression that runs no policy code.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl DerefMut for Handle {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Kernel {
-        // SAFETY: as `deref`.
-        unsafe { self.0.as_mut() }
-    }
-}
-
-/// One CPU of a machine, to act on; copies are free. As [`Handle`], for the same reasons: whoever looks at a CPU a dozen
-/// times looks it up once.
-#[derive(Clone, Copy)]
-pub struct CpuRef(NonNull<Cpu>);
-
-impl Deref for CpuRef {
-    type Target = Cpu;
-    #[inline(always)]
-    fn deref(&self) -> &Cpu {
-        // SAFETY: a machine's CPUs are as many as it was built with, so they never move; references made here last for
-        // one expression that runs no policy code.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl DerefMut for CpuRef {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Cpu {
-        // SAFETY: as `deref`.
-        unsafe { self.0.as_mut() }
-    }
-}
+/// A machine, to act on.
+pub type Handle = Ref<Kernel>;
+/// One CPU of a machine, to act on: whoever looks at a CPU a dozen times looks it up once.
+pub type CpuRef = Ref<Cpu>;
 
 /// The costs of a machine on which a sched_ext policy schedules.
 /// Machines with the same costs have them once between them.
@@ -517,21 +474,11 @@ impl Kernel {
 }
 
 impl Handle {
-    /// # Safety
-    /// `kernel` outlives all use of the handle and its copies, on one thread, and is reached through handles
-    /// only.
-    pub unsafe fn new(kernel: NonNull<Kernel>) -> Self {
-        Handle(kernel)
-    }
-
-    pub fn as_ptr(self) -> *mut Kernel {
-        self.0.as_ptr()
-    }
-
     /// One of its CPUs, to look at or change more than once.
     #[inline(always)]
     pub fn cpu(mut self, cpu: CpuId) -> CpuRef {
-        CpuRef(self.cpus.place(cpu as usize))
+        // SAFETY: a machine's CPUs are as many as it was built with, so they never move.
+        unsafe { CpuRef::new(self.cpus.place(cpu as usize)) }
     }
 
     /// Begin an event: the clock moves, and this CPU executes what follows.

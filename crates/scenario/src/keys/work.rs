@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What runs, and what asks for it: tasks and clients.
+use super::Default::{Is, Required, Said};
+use super::{Kind, key, later};
+
+pub static TASK: Kind = Kind {
+    label: "A task",
+    header: "[task.NAME]",
+    help: "task",
+    says: "What one thread does, over and over: a list of steps, or a named model.",
+    keys: &[
+        key(
+            "threads",
+            "count",
+            Said("one per vCPU"),
+            "threads in each VM that runs it",
+        ),
+        key(
+            "loop",
+            "list of steps",
+            Said("from the model"),
+            "see `berth scenario help steps`",
+        ),
+        key(
+            "model",
+            "see `berth scenario help models`",
+            Said("none"),
+            "instead of a loop",
+        ),
+        key(
+            "load",
+            "percent",
+            Said("of model lookbusy: 50%"),
+            "model lookbusy: busy part of every period",
+        ),
+        key(
+            "period",
+            "duration",
+            Said("of models lookbusy, periodic: 100ms"),
+            "models lookbusy, periodic",
+        ),
+        key(
+            "compute",
+            "duration or distribution",
+            Said("of the model"),
+            "models periodic, batch, echo, web, stream, parallel",
+        ),
+        key(
+            "sleep",
+            "duration or distribution",
+            Said("of model batch: 10ms"),
+            "model batch: pause between two computations",
+        ),
+        key(
+            "chunks",
+            "count",
+            Said("of model parallel: 64"),
+            "model parallel: pieces of work of a round",
+        ),
+        key(
+            "from",
+            "client",
+            Said("the one client of its VMs"),
+            "models echo, web, stream: whose requests it answers",
+        ),
+        key(
+            "first",
+            "list of steps",
+            Is("[]"),
+            "steps before the loop, done once",
+        ),
+        key(
+            "working_set",
+            "size",
+            Said("the host's default"),
+            "what it works on over and over, and a migration must bring along",
+        ),
+        key(
+            "nice",
+            "-20 to 19",
+            Is("0"),
+            "nice value of its threads, beside the VM's",
+        ),
+        key(
+            "affinity",
+            "list of CPUs",
+            Said("the VM's"),
+            "host CPUs its threads may use",
+        ),
+        later("memory", "memory and its placement"),
+    ],
+};
+
+pub static CLIENT: Kind = Kind {
+    label: "A client",
+    header: "[client.NAME]",
+    help: "client",
+    says: "Sends requests from outside the host; a task takes them with `receive NAME`.",
+    keys: &[
+        key(
+            "to",
+            "VM group",
+            Required,
+            "each VM of the group gets its own stream",
+        ),
+        key(
+            "sends",
+            "see `berth scenario help sends`",
+            Required,
+            "when requests come",
+        ),
+        key("request", "size", Is("1KiB"), "of a request"),
+        key("reply", "size", Is("1KiB"), "of an answer"),
+        later("net", "a model of network cards and vhost threads"),
+        later("disk", "disks"),
+    ],
+};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent: one policy on one host, from loading it to the way back.
-use crate::describe::LeftOut;
+use crate::describe::Remark;
 use crate::keeper::{KeepError, Keeper};
 use crate::obstacles;
 use crate::partial::Partial;
@@ -75,8 +75,10 @@ pub enum Event {
     Ended(String),
     /// It ended because a CPU came or went, and was loaded again.
     Restarted(String),
+    /// A VM is known by its process only, and why.
+    ByProcess(Remark),
     /// A VM cannot be told to the policy.
-    LeftOut(LeftOut),
+    LeftOut(Remark),
 }
 
 struct Acting {
@@ -149,6 +151,8 @@ pub struct Status {
     /// None: it only watches.
     pub policy: Option<PolicyStatus>,
     pub vms: Vec<VmStatus>,
+    /// VMs that are known by their process only, and why.
+    pub by_process: Vec<(String, String)>,
     /// VMs that no policy can be told of, and why.
     pub left_out: Vec<(String, String)>,
     pub only: Vec<String>,
@@ -163,7 +167,8 @@ pub struct Agent {
     acting: Option<Acting>,
     stall_limit: Option<Duration>,
     trouble: Option<String>,
-    told: Vec<LeftOut>,
+    /// What has been said of VMs.
+    told: Vec<Event>,
     cpus: usize,
 }
 
@@ -321,13 +326,13 @@ impl Agent {
     /// /proc cannot be read.
     pub fn tick(&mut self) -> Result<Vec<Event>, AgentError> {
         self.keeper.look()?;
-        let mut events = Vec::new();
-        for out in self.keeper.left_out() {
-            if !self.told.contains(out) {
-                events.push(Event::LeftOut(out.clone()));
-            }
-        }
-        self.told = self.keeper.left_out().to_vec();
+        let found = self.keeper.description();
+        let by_process = found.by_process.iter().cloned().map(Event::ByProcess);
+        let left_out = found.left_out.iter().cloned().map(Event::LeftOut);
+        let said: Vec<Event> = by_process.chain(left_out).collect();
+        let mut events = said.clone();
+        events.retain(|event| !self.told.contains(event));
+        self.told = said;
         if let Some(event) = self.judge()? {
             events.push(event);
         }
@@ -475,11 +480,13 @@ impl Agent {
             counters: a.loaded.policy_counters().unwrap_or_default(),
             warnings: a.loaded.warnings().to_vec(),
         });
-        let left_out = self.keeper.left_out().iter();
+        let found = self.keeper.description();
+        let pairs = |of: &[Remark]| of.iter().map(|r| (r.vm.clone(), r.why.clone())).collect();
         Status {
             policy,
-            vms: self.keeper.description().entries.iter().map(vm).collect(),
-            left_out: left_out.map(|l| (l.vm.clone(), l.why.clone())).collect(),
+            vms: found.entries.iter().map(vm).collect(),
+            by_process: pairs(&found.by_process),
+            left_out: pairs(&found.left_out),
             only: rules.only.clone(),
             trouble: self.trouble.clone(),
         }

@@ -149,6 +149,9 @@ impl Daemon<'_> {
             let text = match event {
                 Event::Ended(why) => format!("{why}; the kernel's own scheduler has taken over"),
                 Event::Restarted(why) => format!("{why}; loaded again"),
+                Event::ByProcess(vm) => {
+                    format!("VM {} has the usual weight and no cap: {}", vm.vm, vm.why)
+                }
                 Event::LeftOut(out) => format!("VM {} is left alone: {}", out.vm, out.why),
             };
             self.say(&text);

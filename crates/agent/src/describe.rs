@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From what discovery found to what a policy should know: the VM's own cgroup, its share, its class, its threads' roles.
+//! From what discovery found to what a policy should know: by what it knows the VM, the VM's share and class, its threads'
+//! roles.
 use crate::automatic::Guess;
 use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
@@ -9,17 +10,17 @@ use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::name;
 use berth_host::procfile;
 use berth_host::root::Root;
-use berth_scx::{Role, ThreadRecord, VmClass};
+use berth_scx::{Role, ThreadRecord, VmClass, VmId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 
 /// Weight of a VM whose manager set none.
-const USUAL_WEIGHT: u64 = 100;
+const USUAL_WEIGHT: u32 = 100;
 
-/// A VM that cannot be told to a policy: its threads count as the host's.
+/// Something of a VM that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct Remark {
     pub vm: String,
     /// A clause: `its cgroup holds other processes too (4711)`.
     pub why: String,
@@ -30,7 +31,10 @@ pub struct LeftOut {
 pub struct Description {
     /// By name.
     pub entries: Vec<Entry>,
-    pub left_out: Vec<LeftOut>,
+    /// VMs among the entries without a cgroup of their own: known by their process, with the usual weight and no cap.
+    pub by_process: Vec<Remark>,
+    /// VMs that cannot be told to a policy: their threads count as the host's.
+    pub left_out: Vec<Remark>,
 }
 
 /// Describes VMs; remembers what costs much to find out.
@@ -52,6 +56,13 @@ struct Home {
 struct Own {
     path: String,
     id: u64,
+}
+
+/// By what a policy knows a VM, and what it is entitled to.
+struct Entitled {
+    id: VmId,
+    weight: u32,
+    cap_milli: Option<u32>,
 }
 
 impl Describer {
@@ -83,14 +94,24 @@ impl Describer {
                 true => Err("it shares its cgroup with another VM".to_string()),
                 false => self.home(vm),
             };
-            let made = own.and_then(|own| self.entry(vm, &own, rules, guesses.get(&key(vm))));
-            match made {
-                Ok(entry) => all.entries.push(entry),
-                Err(why) => all.left_out.push(LeftOut {
-                    vm: vm.name.clone(),
-                    why,
-                }),
-            }
+            let share = own.and_then(|own| self.share(vm, &own));
+            let remark = |why| Remark {
+                vm: vm.name.clone(),
+                why,
+            };
+            let share = match share.map_err(|why| (by_process(&self.root, vm, &why), why)) {
+                Ok(share) => share,
+                Err((Ok(share), why)) => {
+                    all.by_process.push(remark(why));
+                    share
+                }
+                Err((Err(why), _)) => {
+                    all.left_out.push(remark(why));
+                    continue;
+                }
+            };
+            let entry = entry(vm, share, rules, guesses.get(&key(vm)));
+            all.entries.push(entry);
         }
         all
     }
@@ -111,13 +132,8 @@ impl Describer {
         own
     }
 
-    fn entry(
-        &self,
-        vm: &Vm,
-        own: &Own,
-        rules: &Rules,
-        guess: Option<&Guess>,
-    ) -> Result<Entry, String> {
+    /// What the VM's own cgroup entitles it to.
+    fn share(&self, vm: &Vm, own: &Own) -> Result<Entitled, String> {
         let share = cgroup::share(&self.root, &own.path);
         let Some(weight) = share.weight else {
             return Err(format!(
@@ -125,36 +141,12 @@ impl Describer {
                 own.path
             ));
         };
-        let (named, told) = (rules.names(&vm.name), rules.class(&vm.name));
-        let (class, io_vcpus) = match (named, told, guess) {
-            (true, Some(VmClass::Mixed), _) => {
-                let first = (0..rules.io_vcpus(&vm.name)).collect();
-                (VmClass::Mixed, first)
-            }
-            (true, Some(class), _) => (class, BTreeSet::new()),
-            (true, None, Some(guess)) => (guess.class, guess.io_vcpus.clone()),
-            _ => (VmClass::Batch, BTreeSet::new()),
-        };
-        let threads = vm.threads.iter().map(|t| {
-            let key = ThreadKey {
-                tid: t.id.tid,
-                start: t.id.start,
-            };
-            (key, record(t.role, &io_vcpus))
-        });
-        Ok(Entry {
-            key: key(vm),
-            name: vm.name.clone(),
-            cgroup: own.id,
-            class,
-            weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT as u32),
+        Ok(Entitled {
+            id: VmId::Cgroup(own.id),
+            weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT),
             cap_milli: self.cap(vm, own, &share),
-            node: None,
-            vcpus: vm.vcpus,
-            threads: threads.collect(),
         })
     }
-
     /// The VM's cap. libvirt's `vcpu_quota` caps each vCPU's cgroup: together they cap the VM.
     fn cap(&self, vm: &Vm, own: &Own, share: &Share) -> Option<u32> {
         let inside = ["libvirt/", ""].into_iter().find_map(|folder| {
@@ -173,6 +165,59 @@ impl Describer {
         // A policy's zero is no cap.
         cap.map(|cpus| (cpus * 1000.0).round().clamp(1.0, 4e9) as u32)
     }
+}
+
+/// What a policy should know of a VM.
+fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entry {
+    let (named, told) = (rules.names(&vm.name), rules.class(&vm.name));
+    let (class, io_vcpus) = match (named, told, guess) {
+        (true, Some(VmClass::Mixed), _) => {
+            let first = (0..rules.io_vcpus(&vm.name)).collect();
+            (VmClass::Mixed, first)
+        }
+        (true, Some(class), _) => (class, BTreeSet::new()),
+        (true, None, Some(guess)) => (guess.class, guess.io_vcpus.clone()),
+        _ => (VmClass::Batch, BTreeSet::new()),
+    };
+    let threads = vm.threads.iter().map(|t| {
+        let key = ThreadKey {
+            tid: t.id.tid,
+            start: t.id.start,
+        };
+        (key, record(t.role, &io_vcpus))
+    });
+    Entry {
+        key: key(vm),
+        name: vm.name.clone(),
+        id: share.id,
+        class,
+        weight: share.weight,
+        cap_milli: share.cap_milli,
+        node: None,
+        vcpus: vm.vcpus,
+        threads: threads.collect(),
+    }
+}
+
+/// A VM that has no cgroup of its own, which is `why`: its process stands for it.
+fn by_process(root: &Root, vm: &Vm, why: &str) -> Result<Entitled, String> {
+    if root.is_live() && !in_first_namespace() {
+        return Err(format!(
+            "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
+        ));
+    }
+    // Somebody who makes VMs for others holds them, too, for a moment.
+    if !vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_))) {
+        return Err(format!("{why}, and none of its threads is known as a vCPU"));
+    }
+    Ok(Entitled {
+        id: VmId::Process {
+            pid: vm.pid.unsigned_abs(),
+            start: vm.start,
+        },
+        weight: USUAL_WEIGHT,
+        cap_milli: None,
+    })
 }
 
 fn key(vm: &Vm) -> VmKey {
@@ -240,7 +285,9 @@ fn look(root: &Root, vm: &Vm) -> Result<Own, String> {
     let is_ours = |m: &i32| {
         mine.contains(m) || leader(root, *m).is_some_and(|process| mine.contains(&process))
     };
-    let gone = |m: &i32| *m == 0 && sees_all(root);
+    // Who has no number here stands as 0: in other namespaces strangers, in the first only threads that have ended and
+    // still stand in the list.
+    let gone = |m: &i32| *m == 0 && root.is_live() && in_first_namespace();
     let others = |m: &i32| !gone(m) && !is_ours(m);
     if let Some(stranger) = members(&folder).into_iter().find(others) {
         return Err(format!(
@@ -259,12 +306,11 @@ fn leader(root: &Root, tid: i32) -> Option<i32> {
     i32::try_from(leader).ok()
 }
 
-/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a number. A cgroup
-/// lists as 0 who has none: elsewhere strangers of other namespaces, here only threads that have ended and still stand in the list.
-fn sees_all(root: &Root) -> bool {
+/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a number, the
+/// kernel's own.
+fn in_first_namespace() -> bool {
     const FIRST: u64 = 0xefff_fffc;
-    let own = || std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST);
-    root.is_live() && own()
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)
 }
 
 /// Processes of a cgroup; its threads where the processes cannot be told (threaded cgroups).
@@ -325,7 +371,8 @@ mod tests {
             (vm.class, vm.weight, vm.cap_milli),
             (VmClass::Mixed, 250, Some(1500))
         );
-        assert_eq!((vm.vcpus, vm.cgroup != 0), (2, true));
+        assert_eq!(vm.vcpus, 2);
+        assert!(matches!(vm.id, VmId::Cgroup(_)));
         let of = |tid: i32| {
             let (_, r) = vm.threads.iter().find(|(k, _)| k.tid == tid).unwrap();
             (r.role, r.vcpu, r.io)
@@ -342,15 +389,21 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_without_a_cgroup_of_its_own_is_left_out_and_named() {
+    fn a_vm_without_a_cgroup_of_its_own_is_known_by_its_process() {
         let why = |text: &str| {
             let found = host(text, &Rules::default());
-            assert_eq!(found.entries, [], "{text}");
-            found.left_out[0].why.clone()
+            assert_eq!(found.left_out, [], "{text}");
+            let vm = found.entries.iter().find(|e| e.key.pid == 5).unwrap();
+            assert_eq!((vm.weight, vm.cap_milli), (100, None), "{text}");
+            let VmId::Process { pid: 5, start } = vm.id else {
+                panic!("{:?}", vm.id)
+            };
+            assert_eq!(start, vm.key.start);
+            found.by_process[0].why.clone()
         };
         assert!(why(VM).contains("no cgroups"));
         let stranger = format!(
-            "{VM}process 9 bash\ncgroup 0::/vms/web-1\nfile sys/fs/cgroup/vms/web-1/cpu.weight 100\n\
+            "{VM}process 9 bash\ncgroup 0::/vms/web-1\nfile sys/fs/cgroup/vms/web-1/cpu.weight 300\n\
              file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n9\\n\"\n"
         );
         assert!(why(&stranger).contains("other processes too (9)"));
@@ -363,6 +416,19 @@ mod tests {
         );
         assert!(why(&two).contains("shares its cgroup"));
         assert!(why(&VM.replace("/vms/web-1", "/")).contains("no cgroup of its own"));
+    }
+
+    /// Whoever makes VMs for others holds one for a moment.
+    #[test]
+    fn a_process_without_vcpus_is_left_out_and_named() {
+        let maker = "process 5 maker\ncgroup 0::/\nfd 3 anon_inode:kvm-vm\n";
+        let found = host(maker, &Rules::default());
+        assert_eq!((found.entries.len(), found.by_process.len()), (0, 0));
+        assert!(
+            found.left_out[0]
+                .why
+                .contains("none of its threads is known as a vCPU")
+        );
     }
 
     #[test]
@@ -378,11 +444,12 @@ mod tests {
         };
         assert_eq!(found(5).left_out, []);
         assert_eq!(found(5).entries.len(), 1);
-        assert!(found(8).left_out[0].why.contains("processes too (8)"));
+        assert!(found(8).by_process[0].why.contains("processes too (8)"));
         // Nobody's number: on a recorded host it may be a stranger of another namespace.
         let nobody = groups.replace("8\\n", "0\\n");
         let with_nobody = host(&format!("{VM}{nobody}"), &Rules::default());
-        assert!(with_nobody.left_out[0].why.contains("processes too (0)"));
+        let why = &with_nobody.by_process[0].why;
+        assert!(why.contains("processes too (0)"));
     }
 
     #[test]

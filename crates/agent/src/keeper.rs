@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Keeps a policy's idea of VMs and threads right: looks at the host, describes what it finds, tells what is new.
 use crate::automatic::{Automatic, Guess};
-use crate::describe::{Describer, Description, LeftOut};
+use crate::describe::{Describer, Description};
 use crate::register::{Changes, Register, Sink, VmKey};
 use crate::rules::Rules;
 use berth_host::discover::Scanner;
@@ -158,11 +158,6 @@ impl Keeper {
     /// What was made of it.
     pub fn description(&self) -> &Description {
         &self.description
-    }
-
-    /// VMs that the policy cannot be told of.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.description.left_out
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The one place that fills a policy's identity maps: the agent gives it what discovery found, the lab's threads what
 //! the scenario says.
-use berth_scx::{Loaded, ScxError, ThreadRecord, VmClass, VmRecord};
+use berth_scx::{Loaded, ScxError, ThreadRecord, VmClass, VmId, VmRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// VMs that a policy can know at once: `max_entries` of `berth_vms`.
@@ -33,8 +33,8 @@ pub struct ThreadKey {
 pub struct Entry {
     pub key: VmKey,
     pub name: String,
-    /// Id of the VM's own cgroup: the inode of its folder.
-    pub cgroup: u64,
+    /// What the policy knows it by.
+    pub id: VmId,
     pub class: VmClass,
     /// 1..=10000, of the whole VM, as `cpu.weight`.
     pub weight: u32,
@@ -49,10 +49,10 @@ pub struct Entry {
 pub trait Sink {
     /// # Errors
     /// The policy does not take it.
-    fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError>;
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError>;
     /// # Errors
     /// The policy does not take it.
-    fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError>;
+    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError>;
     /// # Errors
     /// The policy does not take it.
     fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError>;
@@ -65,11 +65,11 @@ pub trait Sink {
 }
 
 impl Sink for Loaded {
-    fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
-        Loaded::set_vm(self, cgroup, vm)
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+        Loaded::set_vm(self, id, vm)
     }
-    fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
-        Loaded::remove_vm(self, cgroup)
+    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+        Loaded::remove_vm(self, id)
     }
     fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
         Loaded::set_thread(self, tid, thread)
@@ -108,7 +108,7 @@ impl Changes {
 
 #[derive(Debug)]
 struct Told {
-    cgroup: u64,
+    id: VmId,
     record: VmRecord,
 }
 
@@ -197,16 +197,16 @@ impl Register {
         entries: &[Entry],
         changes: &mut Changes,
     ) -> Result<(), ScxError> {
-        let stays: BTreeMap<VmKey, u64> = entries.iter().map(|e| (e.key, e.cgroup)).collect();
+        let stays: BTreeMap<VmKey, VmId> = entries.iter().map(|e| (e.key, e.id)).collect();
         let gone: Vec<VmKey> = self
             .vms
             .iter()
-            .filter(|(key, told)| stays.get(key) != Some(&told.cgroup))
+            .filter(|(key, told)| stays.get(key) != Some(&told.id))
             .map(|(key, _)| *key)
             .collect();
         for key in gone {
             if let Some(told) = self.vms.get(&key) {
-                policy.remove_vm(told.cgroup)?;
+                policy.remove_vm(told.id)?;
                 self.slots.remove(&told.record.slot);
                 self.vms.remove(&key);
                 changes.vms_removed += 1;
@@ -268,11 +268,11 @@ impl Register {
             Some(_) => changes.vms_changed += 1,
             None => changes.vms_added += 1,
         }
-        policy.set_vm(entry.cgroup, &record)?;
+        policy.set_vm(entry.id, &record)?;
         self.slots.insert(slot);
         self.generations.insert(slot, generation);
         let told = Told {
-            cgroup: entry.cgroup,
+            id: entry.id,
             record,
         };
         self.vms.insert(entry.key, told);
@@ -294,12 +294,12 @@ mod tests {
     }
 
     impl Sink for Maps {
-        fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
-            self.vms.insert(cgroup, vm.clone());
+        fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+            self.vms.insert(id.key(), vm.clone());
             Ok(())
         }
-        fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
-            self.vms.remove(&cgroup);
+        fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+            self.vms.remove(&id.key());
             Ok(())
         }
         fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
@@ -332,7 +332,7 @@ mod tests {
         Entry {
             key: VmKey { pid, start: 1 },
             name: format!("vm-{pid}"),
-            cgroup,
+            id: VmId::Cgroup(cgroup),
             class: VmClass::Batch,
             weight: 100,
             cap_milli: None,

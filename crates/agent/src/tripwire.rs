@@ -218,7 +218,7 @@ impl Tripwire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_scx::{Role, ThreadRecord, VmClass};
+    use berth_scx::{Role, ThreadRecord, VmClass, VmId};
 
     const STEP: Duration = Duration::from_millis(100);
 
@@ -235,7 +235,7 @@ mod tests {
         Entry {
             key: VmKey { pid, start: 1 },
             name: format!("vm-{pid}"),
-            cgroup: pid.unsigned_abs().into(),
+            id: VmId::Cgroup(pid.unsigned_abs().into()),
             class: VmClass::Batch,
             weight,
             cap_milli,

@@ -16,7 +16,7 @@ use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
 use berth_host::discover::Scanner;
 use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::root::Root;
-use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmRecord};
+use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmId, VmRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -121,12 +121,12 @@ struct Maps {
 }
 
 impl Sink for Maps {
-    fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
-        self.vms.insert(cgroup, vm.clone());
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+        self.vms.insert(id.key(), vm.clone());
         Ok(())
     }
-    fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
-        self.vms.remove(&cgroup);
+    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+        self.vms.remove(&id.key());
         Ok(())
     }
     fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
@@ -165,8 +165,10 @@ fn entry(vm: &Vm) -> Entry {
             start: vm.start,
         },
         name: vm.name.clone(),
-        // One of its own.
-        cgroup: vm.pid.unsigned_abs().into(),
+        id: VmId::Process {
+            pid: vm.pid.unsigned_abs(),
+            start: vm.start,
+        },
         class: VmClass::Batch,
         weight: 100,
         cap_milli: None,

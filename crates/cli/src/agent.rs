@@ -455,6 +455,9 @@ fn text(status: &Status) -> String {
             out += &format!("  {name} behaves like {class}{otherwise}: {why}\n");
         }
     }
+    for (vm, why) in &status.by_process {
+        out += &format!("  {vm} has the usual weight and no cap: {why}\n");
+    }
     for (vm, why) in &status.left_out {
         out += &format!("  {vm} is left alone: {why}\n");
     }

@@ -12,7 +12,7 @@ use berth_loadgen::{NO_STAYS, Options, Vcpus};
 use berth_scenario::dist::lead_ns;
 use berth_scenario::model::{Class, Scenario};
 use berth_scenario::placement::{self, HostThread, Role as PlacementRole};
-use berth_scx::{Loaded, Role, ThreadRecord, VmClass};
+use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmId};
 use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -60,10 +60,10 @@ pub fn perform(
         times: BTreeMap::new(),
     };
     if policy.as_deref().is_some_and(Loaded::wants_identity)
+        && vcpus == Vcpus::Threads
         && scenario.vms.iter().any(|v| v.cgroup.is_some())
     {
-        let note =
-            "VMs that share a cgroup are not told to the policy: their threads count as the host's";
+        let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the host's";
         run.notes.push(note.to_string());
     }
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
@@ -146,17 +146,18 @@ fn discover(
     };
     let mut keeper = Keeper::new(Root::live(), rules);
     keeper.refresh(policy).map_err(io::Error::other)?;
-    // Every vCPU must have been found, as what it is. A VM that shares its cgroup is left out on every host.
+    // Every vCPU must have been found, as what it is.
     for (thread, tid) in threads {
         let Some(vm) = &thread.vm else { continue };
-        if scenario.vms[vm.group].cgroup.is_some() {
-            continue;
-        }
         let entries = &keeper.description().entries;
         let entry = entries.iter().find(|e| e.name == vm.name);
         let found = entry.and_then(|e| e.threads.iter().find(|(key, _)| key.tid == *tid));
         if found.is_none_or(|(_, record)| record.vcpu != thread.vcpu) {
-            let why = keeper.left_out().iter().find(|l| l.vm == vm.name);
+            let why = keeper
+                .description()
+                .left_out
+                .iter()
+                .find(|l| l.vm == vm.name);
             return Err(io::Error::other(format!(
                 "discovery does not see {} (thread {tid}): {}",
                 thread.name,
@@ -189,7 +190,7 @@ fn stand_ins(
                     start: 0,
                 },
                 name: instance.name.clone(),
-                cgroup: std::fs::metadata(cgroups.join(&thread.cgroup))?.ino(),
+                id: VmId::Cgroup(std::fs::metadata(cgroups.join(&thread.cgroup))?.ino()),
                 class: class(vm.class),
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),

@@ -26,7 +26,30 @@ pub enum Role {
     Emulator = 4,
 }
 
-/// A VM, by the id of its cgroup.
+/// What a policy knows a VM by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VmId {
+    /// Its own cgroup: the inode of the folder.
+    Cgroup(u64),
+    /// Its process, if it has no cgroup of its own. `start` in clock ticks since boot: a number alone is used again.
+    Process { pid: u32, start: u64 },
+}
+
+impl VmId {
+    /// The key in the policy's map.
+    pub fn key(self) -> u64 {
+        const PROCESS: u64 = 1 << 63;
+        const NUMBERS: u64 = 1 << 22;
+        match self {
+            VmId::Cgroup(id) => id,
+            VmId::Process { pid, start } => {
+                PROCESS | start.wrapping_mul(NUMBERS).wrapping_add(pid.into())
+            }
+        }
+    }
+}
+
+/// A VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmRecord {
     /// Dense number of the VM, 1 and up.
@@ -88,12 +111,12 @@ impl Loaded {
         self.map_size(VMS).is_some()
     }
 
-    /// Registers a VM. `cgroup` is the inode number of its cgroup's folder.
+    /// Registers a VM.
     ///
     /// # Errors
     /// The policy keeps no such map, or its record has another size than this version of Berth knows.
-    pub fn set_vm(&mut self, cgroup: u64, vm: &VmRecord) -> Result<(), ScxError> {
-        self.put(VMS, &cgroup.to_ne_bytes(), &vm.bytes())
+    pub fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+        self.put(VMS, &id.key().to_ne_bytes(), &vm.bytes())
     }
 
     /// Registers a thread of a VM.
@@ -108,8 +131,8 @@ impl Loaded {
     ///
     /// # Errors
     /// The policy keeps no such map.
-    pub fn remove_vm(&mut self, cgroup: u64) -> Result<(), ScxError> {
-        self.remove(VMS, &cgroup.to_ne_bytes())
+    pub fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+        self.remove(VMS, &id.key().to_ne_bytes())
     }
 
     /// Forgets what is known of a thread; no error if nothing is.
@@ -147,6 +170,16 @@ impl Loaded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `berth_vm_of_process` of `identity.bpf.h`.
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let process = |pid, start| VmId::Process { pid, start }.key();
+        assert_eq!(process(7, 3), 0x8000_0000_00c0_0007);
+        assert_ne!(process(7, 3), process(7, 4));
+        assert_ne!(process(4_194_303, 3), process(0, 4));
+        assert_eq!(VmId::Cgroup(123).key(), 123);
+    }
 
     #[test]
     fn records_have_the_headers_sizes() {

@@ -5,11 +5,14 @@
  * The loader (Berth's daemon, the lab, the simulator) fills two maps through the ordinary map
  * interface:
  *
- *   berth_vms      cgroup id of the VM's own cgroup -> struct berth_vm. Every thread in that cgroup
- * or below it belongs to the VM. Filled before the VM's threads start; VMs may come and go at any
- * time. berth_threads  thread id -> struct berth_thread. Optional: what the cgroup does not tell. A
- * thread without an entry inherits role and flags of the thread that forked it (so a vhost worker
- * forked by an emulator thread with an entry is covered), else it is `other`.
+ *   berth_vms      id of the VM's own cgroup -> struct berth_vm. Every thread in that cgroup or
+ *                  below it belongs to the VM. A VM without a cgroup of its own has its process
+ *                  as the key (BERTH_PROCESS); that process's threads belong to it. Filled before
+ *                  the VM's threads start; VMs may come and go at any time.
+ *   berth_threads  thread id -> struct berth_thread. Optional: what the cgroup does not tell. A
+ *                  thread without an entry inherits role and flags of the thread that forked it
+ *                  (so a vhost worker forked by an emulator thread with an entry is covered),
+ *                  else it is `other`.
  *
  * After any later change of either map the loader adds one to berth_generation; each thread is then
  * identified anew when it next stops running. A VM that ends: delete its entries, add one. A slot
@@ -24,6 +27,15 @@
 
 #define BERTH_IDENTITY_VERSION 1
 #define BERTH_CGROUP_DEPTH     16 /* levels below the root at which a VM's cgroup is looked for */
+
+/*
+ * Key of a process in berth_vms: this bit, then 41 bits with its start since boot in ticks of
+ * 10 ms, as field 22 of /proc/PID/stat has it, then 22 with its number. The start tells it from
+ * another process that gets the number later.
+ */
+#define BERTH_PROCESS	       (1ULL << 63)
+#define BERTH_PROCESS_TICK_NS  10000000
+#define BERTH_PROCESS_NUMBERS  (1ULL << 22)
 
 enum berth_class { BERTH_CLASS_NONE, BERTH_CLASS_LATENCY, BERTH_CLASS_BATCH, BERTH_CLASS_MIXED };
 
@@ -88,11 +100,19 @@ struct {
 
 volatile u32 berth_generation SEC(".data.berth") = 1;
 
-static __always_inline struct berth_vm *berth_vm_at(u64 cgroup_id)
+static __always_inline struct berth_vm *berth_vm_at(u64 key)
 {
-	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &cgroup_id);
+	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &key);
 
 	return vm && vm->version == BERTH_IDENTITY_VERSION ? vm : NULL;
+}
+
+/* The VM whose process this thread belongs to; NULL: none, or it is known by its cgroup. */
+static __always_inline struct berth_vm *berth_vm_of_process(struct task_struct *p)
+{
+	u64 start = p->group_leader->start_boottime / BERTH_PROCESS_TICK_NS;
+
+	return berth_vm_at(BERTH_PROCESS | (start * BERTH_PROCESS_NUMBERS + p->tgid));
 }
 
 /* The VM of the nearest registered cgroup at or above this one; NULL: none. */
@@ -123,15 +143,15 @@ static __always_inline struct berth_vm *berth_vm_of(u64 cgroup_id)
 }
 
 /*
- * Fill p's record from the cgroup it is in (0: unknown). fork: the current thread is forking it.
- * NULL: no memory.
+ * Fill p's record from its process and the cgroup it is in (0: unknown). fork: the current thread
+ * is forking it. NULL: no memory.
  */
 static __always_inline struct berth_identity *berth_identify(struct task_struct *p, u64 cgroup_id,
 							     bool fork)
 {
 	struct berth_identity *id, *parent;
 	struct berth_thread *th;
-	struct berth_vm *vm = NULL;
+	struct berth_vm *vm;
 	u32 tid = p->pid;
 
 	id = bpf_task_storage_get(&berth_identity, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -149,7 +169,8 @@ static __always_inline struct berth_identity *berth_identify(struct task_struct 
 	th = bpf_map_lookup_elem(&berth_threads, &tid);
 	if (th && th->version == BERTH_IDENTITY_VERSION)
 		id->thread = *th;
-	if (cgroup_id)
+	vm = berth_vm_of_process(p);
+	if (!vm && cgroup_id)
 		vm = berth_vm_of(cgroup_id);
 	if (vm) {
 		id->vm = *vm;

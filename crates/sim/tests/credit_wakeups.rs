@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Wake-ups under `credit` and `flms` where the kernel behaves as no hypervisor does: other classes take the CPU, and
 //! the mask of idle CPUs begins with all of them. Found by comparing with real kernels (docs/fidelity.md).
-use berth_policy::policy::Policy;
+use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::Class;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
@@ -9,6 +9,7 @@ use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, SchedClass};
 use berth_sim::{Machine, MachineSpec};
 use std::collections::BTreeMap;
+use std::path::Path;
 use support::{Cast, Peek};
 
 mod support;
@@ -36,6 +37,19 @@ fn both(check: impl Fn(&str, &Policy)) {
     for name in ["credit", "flms"] {
         check(name, &support::policy(name));
     }
+}
+
+/// A copy that does not ask for threads that exit.
+fn unasked(name: &str) -> Policy {
+    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
+    let source = std::fs::read_to_string(policies.join(format!("{name}.bpf.c"))).unwrap();
+    assert!(source.contains(" | SCX_OPS_ENQ_EXITING"));
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join(format!("{name}.bpf.c"));
+    std::fs::write(&copy, source.replace(" | SCX_OPS_ENQ_EXITING", "")).unwrap();
+    let mut options = LoadOptions::default();
+    options.compile.include.push(policies.join("include"));
+    Policy::from_source(&copy, &options).unwrap()
 }
 
 fn load(m: &mut Machine<Cast>, policy: &Policy, vms: &[VmSpec]) {
@@ -110,6 +124,33 @@ fn exiting_threads_are_left_to_the_policy() {
         assert!(ran(&m, 0) > 40 * MS && ran(&m, 1) > 40 * MS && ran(&m, 2) > 0);
         assert_eq!(m.kernel().events.enq_skip_exiting, 0);
     });
+}
+
+/// A kernel keeps threads from a policy that may not migrate for a moment, and those that exit from one that does not ask for
+/// them: on the CPU's own queue. Two whose slices have ended there, while a third thread waits for both, took turns of 1 us.
+#[test]
+fn threads_that_are_kept_from_the_policy_take_turns_no_faster_than_the_rate_limit() {
+    for name in ["credit", "flms"] {
+        let mut cast = Cast::default();
+        let ends = [
+            Action::Compute { ns: 40 * MS },
+            Action::Compute { ns: 60 * MS },
+            Action::Exit,
+        ];
+        cast.vcpu(0, 0, 0, &ends);
+        cast.vcpu(1, 0, 0, &ends);
+        cast.vcpu(2, 0, 0, &[Action::ComputeForever]);
+        cast.exiting = vec![0, 1];
+        let vms = vms(3);
+        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        load(&mut m, &unasked(name), &vms);
+        m.start();
+        m.run_until(300 * MS).unwrap();
+        m.check().unwrap();
+        assert!(m.kernel().events.enq_skip_exiting > 0, "{name}");
+        let switches = m.kernel().cpus[0].switches;
+        assert!(switches < 300, "{name}: {switches} switches in 300 ms");
+    }
 }
 
 /// A light sleeper is found by no tick for a while, earns nothing and owes what it has burned, still UNDER and boosted. Then a

@@ -178,6 +178,18 @@ static __always_inline void look_back(struct vcpu *v, struct pcpu *c, s32 cpu)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
+/*
+ * How long v runs whose slice ended just as a thread of a higher class came: nobody has decided
+ * since, and is to. While somebody waits on the CPU's own queue the kernel takes that one next and
+ * asks nobody: two of them would take turns each time.
+ */
+static __always_inline u64 undecided_ns(struct vcpu *v, s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0)
+		return rate_limit_ns(v, cpu) ?: slice_ns(v, cpu);
+	return SHORTEST_ARM;
+}
+
 static __always_inline void core_running(struct task_struct *p)
 {
 	u32 index = index_of(p);
@@ -207,8 +219,7 @@ static __always_inline void core_running(struct task_struct *p)
 	v->burned_at = now;
 	if (!cut)
 		v->switched_in = now;
-	/* Its slice ended just as a thread of a higher class came, and nobody has decided since. */
-	slice = v->slice_left ?: cut && !first ? SHORTEST_ARM : slice_ns(v, cpu);
+	slice = v->slice_left ?: cut && !first ? undecided_ns(v, cpu) : slice_ns(v, cpu);
 	v->slice_left = 0;
 	c->curr = index;
 	give_slice(c, cpu, now, slice);

@@ -211,7 +211,7 @@ impl Scanner {
                     let young = scans < known.young;
                     !(due || young || *device || debugfs.names(pid))
                 }
-                // Gone while it was looked at: forgotten below.
+                // Gone, or no VM any more: seen below.
                 Kind::Vm(machine) => match machine.follow(proc, debugfs, (pid, inode), when) {
                     Ok(rebuilt) => {
                         self.dirty |= rebuilt;
@@ -501,7 +501,7 @@ impl Machine {
     /// Brings a VM up to date; gives true if others see it differently now.
     ///
     /// # Errors
-    /// The process has ended.
+    /// The process has ended, or its VM has.
     fn follow(
         &mut self,
         proc: &Dir,
@@ -535,8 +535,14 @@ impl Machine {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         // A vCPU that was added has a file too.
-        if self.files.is_some() {
-            self.files = files::of(&process).ok().or(self.files.take());
+        if let Some(before) = &self.files
+            && let Ok(files) = files::of(&process)
+        {
+            // It has given its VM up, or away: looked at from scratch.
+            if before.vms > 0 && files.vms == 0 {
+                return Err(io::Error::from(io::ErrorKind::NotFound));
+            }
+            self.files = Some(files);
         }
         Ok(self.settle(&process, debugfs, pid, false))
     }

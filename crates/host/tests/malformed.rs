@@ -180,6 +180,22 @@ fn vcpus_threads_and_vms_come_and_go() {
 }
 
 #[test]
+fn a_process_that_closes_its_vm_is_none_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "process 500 maker\nfd 3 /dev/kvm\nfd 4 anon_inode:kvm-vm\nfd 5 anon_inode:kvm-vcpu:0\n\
+                thread 501 kvm-vcpu-0 run=5\n";
+    let fixture = Fixture::parse(text).unwrap();
+    fixture.unpack(folder.path()).unwrap();
+    let mut scanner = Scanner::new(Root::at(folder.path()));
+    assert_eq!(scanner.scan().unwrap().vms.len(), 1);
+    let proc = folder.path().join("proc/500");
+    std::fs::remove_file(proc.join("fd/4")).unwrap();
+    std::fs::remove_file(proc.join("fd/5")).unwrap();
+    std::fs::remove_dir_all(proc.join("task/501")).unwrap();
+    assert_eq!(scanner.scan().unwrap().vms.len(), 0);
+}
+
+#[test]
 fn a_vm_whose_parent_has_not_taken_note_of_its_end_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let text = "process 500 lkvm\nargs lkvm run --name a\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\

@@ -129,7 +129,7 @@ pub(super) fn rules() -> Rules {
 
 /// Nothing has happened that should not: the first process makes the micro-VMs, and may be seen with one.
 pub(super) fn quiet(events: Vec<Event>) -> Result<(), String> {
-    let usual = |e: &Event| matches!(e, Event::LeftOut(out) if out.vm.starts_with("init-"));
+    let usual = |e: &Event| matches!(e, Event::LeftOut(vm) | Event::ByProcess(vm) if vm.vm.starts_with("init-"));
     match events.into_iter().find(|e| !usual(e)) {
         Some(event) => Err(format!("{event:?}")),
         None => Ok(()),

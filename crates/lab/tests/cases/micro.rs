@@ -3,7 +3,7 @@
 use super::{NEVER, check, options, policy};
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
-use berth_lab::run::{LabArm, LabOptions, run};
+use berth_lab::run::{LabArm, LabOptions, LabPolicy, run};
 use berth_results::schema::RunRecord;
 use berth_scenario::model::Scenario;
 use berth_scx::LoadOptions;
@@ -38,11 +38,30 @@ warmup = "200ms"
 measure = "800ms"
 "#;
 
-fn scenario() -> Result<Scenario, String> {
+/// Two VMs in one cgroup, known by their processes: each may have one of the two CPUs. Thread by thread, the first one's vCPU
+/// would have a quarter of both.
+const ONE_CGROUP: &str = r#"
+[host]
+cores = 2
+[vm.small]
+cgroup = "both"
+tasks = ["burn"]
+[vm.large]
+cgroup = "both"
+vcpus = 3
+tasks = ["burn"]
+[task.burn]
+model = "busy"
+[run]
+warmup = "200ms"
+measure = "800ms"
+"#;
+
+fn scenario(text: &str) -> Result<Scenario, String> {
     let input = berth_scenario::Input {
         name: "micro".to_string(),
         shown: "micro.toml".to_string(),
-        text: TEXT.to_string(),
+        text: text.to_string(),
         folder: None,
     };
     let read = berth_scenario::read(&input, &[]).map_err(|e| e.to_string())?;
@@ -79,18 +98,23 @@ fn sound(record: &RunRecord) -> Result<(), String> {
     check(real, format!("{}: {:?}", record.arm, record.notes))
 }
 
-/// Runs once on the kernel's own scheduler and once under a policy, each twice.
+/// Runs once on the kernel's own scheduler, once under a policy, and other VMs under one that knows VMs, each twice.
 pub fn micro_vms(assets: &Assets) -> Result<String, String> {
-    let arm = |name: &str, policy| -> Result<LabArm, String> {
+    let arm = |name: &str, text, policy| -> Result<LabArm, String> {
         Ok(LabArm {
             name: name.to_string(),
-            scenario: scenario()?,
+            scenario: scenario(text)?,
             policy,
         })
     };
+    let vmfair = berth_builtin::find("vmfair").map(|p| LabPolicy::Object {
+        object: p.object.to_vec(),
+        options: LoadOptions::default(),
+    });
     let arms = [
-        arm("linux", None)?,
-        arm("fifo", policy(LoadOptions::default()))?,
+        arm("linux", TEXT, None)?,
+        arm("fifo", TEXT, policy(LoadOptions::default()))?,
+        arm("vmfair", ONE_CGROUP, vmfair)?,
     ];
     let twice = LabOptions {
         verify: true,
@@ -99,7 +123,9 @@ pub fn micro_vms(assets: &Assets) -> Result<String, String> {
     };
     let records = run(&arms, &[1], &twice, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
     for record in &records {
-        sound(record)?;
+        if record.arm != "vmfair" {
+            sound(record)?;
+        }
         let notes = record.notes.join("; ");
         check(
             notes.contains("verified") || notes.contains("differed from the other two"),
@@ -107,8 +133,13 @@ pub fn micro_vms(assets: &Assets) -> Result<String, String> {
         )?;
     }
     let p99 = |i: usize| records[i].metrics["web.wakeup.p99"] / 1e3;
+    let small = records[2].metrics["small.cpu"];
+    check(
+        small > 0.9,
+        format!("vmfair: a VM in a cgroup with another has {small} of 2 CPUs"),
+    )?;
     Ok(format!(
-        "wake-up p99 {:.0} us by linux, {:.0} us by fifo",
+        "wake-up p99 {:.0} us by linux, {:.0} us by fifo; {small:.2} CPUs for one of two VMs in one cgroup by vmfair",
         p99(0),
         p99(1)
     ))

@@ -36,10 +36,18 @@ enum Verb {
     },
 }
 
+/// The folder that is meant by one of its files.
+fn folder_of(path: &Path) -> &Path {
+    match path.is_file() {
+        true => path.parent().unwrap_or(path),
+        false => path,
+    }
+}
+
 pub fn run(args: &Args) -> Done {
     let (folder, side_by_side, provenance) = match &args.verb {
         Verb::Report { folder } => {
-            let path = output::report(folder)?;
+            let path = output::report(folder_of(folder))?;
             output::print(&format!("{}\n", path.display()));
             return Ok(());
         }
@@ -47,7 +55,7 @@ pub fn run(args: &Args) -> Done {
             folder,
             side_by_side,
             provenance,
-        } => (folder, side_by_side, provenance),
+        } => (folder_of(folder), side_by_side, provenance),
     };
     let read = |place| write::read(folder, place).map_err(|e| Failure::Input(e.to_string()));
     let (sim, lab) = (read(Place::Sim)?, read(Place::Lab)?);

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::{fs, io};
 
@@ -296,13 +296,24 @@ fn observe(
             source,
         }
     };
-    // Met twice: when both are real-time threads, and when the start is known.
-    let met = Barrier::new(3);
+    // Nobody runs who waits at the gate: it is opened to let them end.
+    let not_started = |source| {
+        shared.stop().store(1, Ordering::Release);
+        shared.start_at(sys::now_ns());
+        shared.open_gate();
+        failed("did not start")(source)
+    };
+    let lone = || io::Error::other("the other of the two did not start");
+    // Each says when it is a real-time thread, and waits until the start is known.
+    let (there, both) = channel();
+    let also_there = there.clone();
+    let (observe, may_observe) = channel::<()>();
+    let (generate, may_generate) = channel::<()>();
     std::thread::scope(|scope| {
-        let observer = scope.spawn(|| {
+        let observer = move || {
             real_time(shared, 1);
-            met.wait();
-            met.wait();
+            let _ = there.send(());
+            may_observe.recv().map_err(|_| lone())?;
             let at = |ns: Nanos| -> io::Result<Snapshot> {
                 let due = shared.start_ns().saturating_add(ns);
                 loop {
@@ -322,17 +333,27 @@ fn observe(
             shared.end();
             sys::change_and_wake(&shared.answered, i32::MAX);
             begin.and_then(|b| Ok((b, end?)))
-        });
-        let there = &met;
-        let generator = scope.spawn(move || {
+        };
+        let generator = move || {
             real_time(shared, 2);
-            there.wait();
-            there.wait();
+            let _ = also_there.send(());
+            may_generate.recv().map_err(|_| lone())?;
             client::generate(shared, streams, &answers)
-        });
-        met.wait();
+        };
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let observer = named("observer").spawn_scoped(scope, observer);
+        let observer = observer.map_err(&not_started)?;
+        let generator = match named("clients").spawn_scoped(scope, generator) {
+            Ok(generator) => generator,
+            Err(e) => {
+                drop(observe);
+                return Err(not_started(e));
+            }
+        };
+        // Whoever panicked says nothing, and is found below.
+        both.iter().take(2).for_each(drop);
         shared.start_at(sys::now_ns() + lead_ns);
-        met.wait();
+        let _ = (observe.send(()), generate.send(()));
         shared.open_gate();
         let panicked = |_| LoadError::Panic {
             thread: "clients".into(),

@@ -60,9 +60,12 @@ pub fn switches() -> u64 {
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
+/// The most CPUs a kernel can be built for (`NR_CPUS`).
+const MOST_CPUS: usize = 8192;
+
 /// CPUs that the calling thread may use, in order.
 pub fn affinity() -> io::Result<Vec<u32>> {
-    let mut mask = [0u64; 1024 / 64];
+    let mut mask = [0u64; MOST_CPUS / 64];
     // SAFETY: pointer and size describe `mask`. Returns the number of bytes written.
     let rc = unsafe {
         libc::syscall(
@@ -74,7 +77,7 @@ pub fn affinity() -> io::Result<Vec<u32>> {
     };
     check(rc.min(0))?;
     let has = |cpu: &u32| mask[*cpu as usize / 64] >> (cpu % 64) & 1 != 0;
-    Ok((0..1024).filter(has).collect())
+    Ok((0..MOST_CPUS as u32).filter(has).collect())
 }
 
 /// Binds the calling thread to these CPUs; an empty list means all.
@@ -83,7 +86,7 @@ pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
         .iter()
         .map(|c| *c as usize / 64 + 1)
         .max()
-        .unwrap_or(1024 / 64);
+        .unwrap_or(MOST_CPUS / 64);
     let mut mask = vec![if cpus.is_empty() { u64::MAX } else { 0 }; words];
     for cpu in cpus {
         mask[*cpu as usize / 64] |= 1 << (cpu % 64);
@@ -248,8 +251,10 @@ mod tests {
     fn affinity_is_set_and_bad_cpus_are_refused() {
         std::thread::spawn(|| {
             set_affinity(&[0]).unwrap();
+            assert_eq!(affinity().unwrap(), [0]);
             set_affinity(&[]).unwrap();
-            assert!(set_affinity(&[4000]).is_err());
+            assert!(affinity().unwrap().contains(&0));
+            assert!(set_affinity(&[8000]).is_err());
         })
         .join()
         .unwrap();

@@ -81,7 +81,7 @@ pub fn check(k: Handle) -> Result<(), SimError> {
         }
     }
     // Who waited for whom: every nanosecond of waiting has a cause.
-    if !k.stats.blame.is_off()
+    if k.stats.blame.is_some()
         && k.stats.settled_at == k.now
         && let Some((class, waited, explained)) = k.stats.unexplained()
     {

@@ -16,7 +16,8 @@ pub const PARTS: u64 = 40;
 pub fn waits(k: Handle, scenario: &Scenario, vms: &[VmSpec]) -> Vec<Wait> {
     let vms: Vec<&str> = vms.iter().map(|v| v.name.as_str()).collect();
     let groups: Vec<&str> = scenario.vms.iter().map(|g| g.name.as_str()).collect();
-    k.stats.blame.waits(&vms, &groups)
+    let blame = k.stats.blame.as_ref();
+    blame.map_or(Vec::new(), |b| b.waits(&vms, &groups))
 }
 
 fn group_name(scenario: &Scenario, group: u32) -> String {

@@ -383,7 +383,9 @@ impl Totals {
 pub fn settle(mut k: Handle) {
     let now = k.now;
     let kernel = &mut *k;
-    kernel.stats.blame.settle(now);
+    if let Some(blame) = &mut kernel.stats.blame {
+        blame.settle(now);
+    }
     for hot in kernel.tasks.hot.iter().filter(|hot| hot.waits != Waits::No) {
         kernel.stats.still_waits(hot.stats, hot.queued_at, now);
     }

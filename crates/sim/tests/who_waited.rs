@@ -142,7 +142,7 @@ fn one_cpu_by_hand() {
                 table[waiter][*cause] += overlap;
             }
         }
-        let blame = &k.stats.blame;
+        let blame = k.stats.blame.as_ref().expect("accounts are kept");
         for (waiter, row) in table.iter().enumerate() {
             let got: Vec<u64> = (0..nr + 2).map(|c| blame.between(waiter, c)).collect();
             assert_eq!(&got, row, "{name}: row {waiter}");

@@ -118,11 +118,17 @@ const _: () = assert!(size_of::<TaskHot>() == 128);
 /// All tasks of a machine. Numbers begin with the idle tasks, one per CPU.
 #[derive(Debug)]
 pub struct TaskTable {
-    chunks: Vec<Chunk>,
     /// What of a task there is.
     needs: Needs,
     ptrs: Dense<*mut TaskStruct>,
     pub hot: Dense<TaskHot>,
+    book: Box<Book>,
+}
+
+/// What no event asks.
+#[derive(Debug, Default)]
+struct Book {
+    chunks: Vec<Chunk>,
     /// Full names, for people (`comm` holds 15 bytes).
     names: Vec<Box<str>>,
     free: Vec<TaskId>,
@@ -156,13 +162,12 @@ impl TaskTable {
     pub fn new(nr_cpus: u32, expected: usize, needs: Needs) -> Self {
         let (cpus, others) = (nr_cpus as usize, expected.max(4));
         let mut table = TaskTable {
-            chunks: Vec::with_capacity(1),
             needs,
             ptrs: Dense::default(),
             hot: Dense::default(),
-            names: Vec::new(),
-            free: Vec::new(),
+            book: Box::default(),
         };
+        table.book.chunks.reserve_exact(1);
         table.ptrs.reserve_exact(cpus + others);
         table.hot.reserve_exact(cpus + others);
         let shared = if needs.idle_tasks {
@@ -187,7 +192,7 @@ impl TaskTable {
             std::alloc::handle_alloc_error(layout);
         }
         let stride = self.stride();
-        self.chunks.push(Chunk {
+        self.book.chunks.push(Chunk {
             base,
             layout,
             first: first as TaskId,
@@ -211,7 +216,7 @@ impl TaskTable {
 
     /// A free number, lowest first at the beginning, else the one freed last; all fields as after boot.
     pub fn alloc(&mut self) -> TaskId {
-        let id = self.free.pop().unwrap_or_else(|| {
+        let id = self.book.free.pop().unwrap_or_else(|| {
             let id = self.hot.len() as TaskId;
             if self.hot.len() == self.ptrs.len() {
                 self.add_chunk(0, self.ptrs.len());
@@ -232,18 +237,18 @@ impl TaskTable {
     /// Say what a task is called. A name that fits into `comm` is kept there only.
     pub fn set_name(&mut self, id: TaskId, name: &str) {
         let id = id as usize;
-        if name.len() < 16 && self.names.get(id).is_none_or(|n| n.is_empty()) {
+        if name.len() < 16 && self.book.names.get(id).is_none_or(|n| n.is_empty()) {
             return;
         }
-        if self.names.len() <= id {
-            self.names.resize(id + 1, Box::default());
+        if self.book.names.len() <= id {
+            self.book.names.resize(id + 1, Box::default());
         }
-        self.names[id] = name.into();
+        self.book.names[id] = name.into();
     }
 
     /// What a task is called; its `comm` if nobody has said.
     pub fn name(&self, id: TaskId) -> String {
-        match self.names.get(id as usize) {
+        match self.book.names.get(id as usize) {
             Some(name) if !name.is_empty() => name.to_string(),
             _ => comm(self.ts(id)),
         }
@@ -251,7 +256,7 @@ impl TaskTable {
 
     pub fn release(&mut self, id: TaskId) {
         self.hot[id as usize].life = Life::Free;
-        self.free.push(id);
+        self.book.free.push(id);
     }
 
     /// Number of task numbers in use or freed.
@@ -300,7 +305,7 @@ impl TaskTable {
     /// The task at an address that a policy gave us, if there is one.
     #[inline]
     pub fn find(&self, addr: u64) -> Option<TaskId> {
-        for c in &self.chunks {
+        for c in &self.book.chunks {
             let offset = (addr as usize).wrapping_sub(c.base as usize);
             if offset < c.layout.size() {
                 // By a constant, which takes no division.
@@ -321,7 +326,8 @@ impl TaskTable {
 
     /// Address ranges of the structures, for access checks.
     pub fn regions(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
-        self.chunks
+        self.book
+            .chunks
             .iter()
             .map(|c| (c.base.cast_const(), c.layout.size()))
     }

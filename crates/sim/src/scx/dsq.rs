@@ -76,6 +76,12 @@ pub struct DsqTable {
     nr_cpus: u32,
     nr_nodes: u32,
     dense: Vec<DsqIx>,
+    book: Box<Book>,
+}
+
+/// What few events ask.
+#[derive(Debug, Default)]
+struct Book {
     sparse: BTreeMap<u64, DsqIx>,
     free: Vec<DsqIx>,
     /// Memory of the views: of the queues that are always there, then of one queue each. Made from boxed slices.
@@ -84,7 +90,7 @@ pub struct DsqTable {
 
 impl Drop for DsqTable {
     fn drop(&mut self) {
-        for views in &self.views {
+        for views in &self.book.views {
             // SAFETY: made from a box in `more_views`, dropped once; the queues go, too.
             drop(unsafe { Box::from_raw(views.as_ptr()) });
         }
@@ -98,11 +104,10 @@ impl DsqTable {
             nr_cpus,
             nr_nodes,
             dense: Vec::new(),
-            sparse: BTreeMap::new(),
-            free: Vec::new(),
-            // Most policies make one queue.
-            views: Vec::with_capacity(2),
+            book: Box::default(),
         };
+        // Most policies make one queue.
+        table.book.views.reserve_exact(2);
         let views = table.more_views((2 * nr_cpus + nr_nodes) as usize);
         // Most policies have one more.
         table.queues.reserve_exact(views.len() + 1);
@@ -122,7 +127,7 @@ impl DsqTable {
     fn more_views(&mut self, n: usize) -> NonNull<[ScxDispatchQ]> {
         let views: Box<[ScxDispatchQ]> = (0..n).map(|_| ScxDispatchQ::default()).collect();
         let views = NonNull::from(Box::leak(views));
-        self.views.push(views);
+        self.book.views.push(views);
         views
     }
 
@@ -169,7 +174,7 @@ impl DsqTable {
             let q = *self.dense.get(id as usize)?;
             (q != NONE).then_some(q)
         } else {
-            self.sparse.get(&id).copied()
+            self.book.sparse.get(&id).copied()
         }
     }
 
@@ -181,7 +186,7 @@ impl DsqTable {
         if self.find_user(id).is_some() {
             return Err(EEXIST);
         }
-        let q = match self.free.pop() {
+        let q = match self.book.free.pop() {
             Some(q) => {
                 let view = self.queues[q as usize].view;
                 self.queues[q as usize] = Dsq::new(id, view);
@@ -204,7 +209,7 @@ impl DsqTable {
             }
             self.dense[id as usize] = q;
         } else {
-            self.sparse.insert(id, q);
+            self.book.sparse.insert(id, q);
         }
         Ok(q)
     }
@@ -215,10 +220,10 @@ impl DsqTable {
         if id < DENSE_IDS {
             self.dense[id as usize] = NONE;
         } else {
-            self.sparse.remove(&id);
+            self.book.sparse.remove(&id);
         }
         self.queues[q as usize].live = false;
-        self.free.push(q);
+        self.book.free.push(q);
     }
 
     /// User queues in the order of their indices.

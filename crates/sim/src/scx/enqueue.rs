@@ -303,9 +303,11 @@ impl Handle {
         let k = &mut *self;
         let hot = &mut k.tasks.hot[task as usize];
         let old = std::mem::replace(&mut hot.cpu, cpu);
-        if hot.waits != Waits::No {
-            k.stats.blame.leave(old, hot.stats, k.now);
-            k.stats.blame.enter(cpu, hot.stats, k.now);
+        if hot.waits != Waits::No
+            && let Some(blame) = &mut k.stats.blame
+        {
+            blame.leave(old, hot.stats, k.now);
+            blame.enter(cpu, hot.stats, k.now);
         }
         let ts = self.tasks.ts(task);
         ts.thread_info.cpu = cpu;

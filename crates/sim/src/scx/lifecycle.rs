@@ -55,7 +55,7 @@ impl ExitKind {
 /// How the policy left, if it did. The first reason wins.
 #[derive(Debug, Default)]
 pub struct Exit {
-    pub claim: Option<Claim>,
+    pub claim: Option<Box<Claim>>,
     /// Everything about it has been done.
     pub done: bool,
 }
@@ -83,12 +83,12 @@ impl Handle {
         self.attention = true;
         if self.exit.claim.is_none() {
             let at_ns = self.now;
-            self.exit.claim = Some(Claim {
+            self.exit.claim = Some(Box::new(Claim {
                 kind,
                 code,
                 message,
                 at_ns,
-            });
+            }));
         }
     }
 

@@ -372,10 +372,10 @@ impl Handle {
         c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
-        if !k.stats.blame.is_off() {
+        if let Some(blame) = &mut k.stats.blame {
             let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
             let (prev, next) = (entry(prev), entry(next));
-            k.stats.blame.switch(cpu, now, prev, stays, next);
+            blame.switch(cpu, now, prev, stays, next);
         }
         if prev < idle {
             c.idle_ns += span;
@@ -441,8 +441,10 @@ impl Handle {
         }
         let start = now.max(c.irq_until) + cost;
         c.work_start = start;
-        if start > now {
-            k.stats.blame.costs_until(cpu, start);
+        if start > now
+            && let Some(blame) = &mut k.stats.blame
+        {
+            blame.costs_until(cpu, start);
         }
         let held = c.waits();
         if !held {

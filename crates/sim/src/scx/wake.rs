@@ -108,7 +108,9 @@ impl Handle {
         let hot = &mut k.tasks.hot[task as usize];
         debug_assert_eq!(hot.waits, Waits::No);
         hot.waits = if woken { Waits::Woken } else { Waits::Ready };
-        k.stats.blame.enter(hot.cpu, hot.stats, k.now);
+        if let Some(blame) = &mut k.stats.blame {
+            blame.enter(hot.cpu, hot.stats, k.now);
+        }
     }
 
     /// Let the sleeping task's timer go off then.

@@ -98,7 +98,8 @@ pub struct Stats {
     pair_of: Vec<u32>,
     group_of: Vec<u32>,
     pub pairs: Vec<Pair>,
-    pub blame: Blame,
+    /// Who waited for whom; `None`: not kept.
+    pub blame: Option<Box<Blame>>,
     /// Changes of CPU of all threads: to a sibling of the core, inside the last-level cache, to another one of the
     /// package, to another package of the node, to another node.
     pub moves: [u64; 5],
@@ -128,7 +129,9 @@ impl Stats {
             pair_of,
             group_of,
             pairs: vec![Pair::default(); own as usize + 1],
-            blame: Blame::new(groups, cpus),
+            blame: Some(Blame::new(groups, cpus))
+                .filter(|b| !b.is_off())
+                .map(Box::new),
             moves: [0; 5],
             settled_at: 0,
         }
@@ -141,7 +144,7 @@ impl Stats {
             pair_of: Vec::new(),
             group_of: vec![0],
             pairs: Vec::new(),
-            blame: Blame::default(),
+            blame: None,
             moves: [0; 5],
             settled_at: 0,
         }
@@ -242,13 +245,14 @@ impl Stats {
     /// Does what threads waited equal what they waited for? The sums of the first class where not: waited, attributed.
     /// Only right after everything was settled.
     pub fn unexplained(&self) -> Option<(usize, u64, u64)> {
-        let mut waited = vec![0u64; self.blame.classes()];
+        let blame = self.blame.as_deref()?;
+        let mut waited = vec![0u64; blame.classes()];
         for (entry, c) in self.vms.iter().enumerate() {
-            waited[self.blame.class_of(entry as u32)] += c.waited_ns;
+            waited[blame.class_of(entry as u32)] += c.waited_ns;
         }
         (0..waited.len())
             .map(|w| {
-                let causes = (0..self.blame.causes()).map(|c| self.blame.between(w, c));
+                let causes = (0..blame.causes()).map(|c| blame.between(w, c));
                 (w, waited[w], causes.fold(0, u64::wrapping_add))
             })
             .find(|(_, waited, explained)| waited != explained)
@@ -256,7 +260,9 @@ impl Stats {
 
     /// Forget everything so far (the warm-up is over, and everything is settled).
     pub fn reset(&mut self) {
-        self.blame.reset();
+        if let Some(blame) = &mut self.blame {
+            blame.reset();
+        }
         self.moves = [0; 5];
         self.vms.fill(Counters::default());
         for p in &mut self.pairs {

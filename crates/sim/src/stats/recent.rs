@@ -36,14 +36,21 @@ pub struct Worst {
     pub strip: Strip,
 }
 
-/// The ring, and the worst waits.
+/// The ring, and the worst waits; small where nothing is remembered.
 #[derive(Debug)]
 pub struct Recent {
-    /// Time, and (kind, CPU, task) as in the trace hash; the length is a power of two, or 0: nothing is remembered.
+    /// When strips are due.
+    pub due: Nanos,
+    /// `None`: nothing is remembered.
+    kept: Option<Box<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Time, and (kind, CPU, task) as in the trace hash; the length is a power of two.
     ring: Box<[(Nanos, u64)]>,
     next: usize,
-    /// When strips of `pending` are due.
-    pub due: Nanos,
+    /// Without their strips.
     pending: Vec<Worst>,
     worst: BTreeMap<u32, Worst>,
 }
@@ -52,11 +59,8 @@ impl Default for Recent {
     /// Remembers nothing.
     fn default() -> Self {
         Recent {
-            ring: Box::default(),
-            next: 0,
             due: Nanos::MAX,
-            pending: Vec::new(),
-            worst: BTreeMap::new(),
+            kept: None,
         }
     }
 }
@@ -67,7 +71,12 @@ impl Recent {
             .clamp(*EVENTS.start(), *EVENTS.end())
             .next_power_of_two();
         Recent {
-            ring: vec![(0, 0); events].into(),
+            kept: Some(Box::new(Kept {
+                ring: vec![(0, 0); events].into(),
+                next: 0,
+                pending: Vec::new(),
+                worst: BTreeMap::new(),
+            })),
             ..Recent::default()
         }
     }
@@ -75,44 +84,71 @@ impl Recent {
     /// Does it remember anything?
     #[inline]
     pub fn is_on(&self) -> bool {
-        !self.ring.is_empty()
+        self.kept.is_some()
     }
 
     #[inline(always)]
     pub fn push(&mut self, now: Nanos, word: u64) {
-        let mask = self.ring.len().wrapping_sub(1);
-        if let Some(place) = self.ring.get_mut(self.next & mask) {
+        let Some(kept) = &mut self.kept else {
+            return;
+        };
+        let mask = kept.ring.len().wrapping_sub(1);
+        if let Some(place) = kept.ring.get_mut(kept.next & mask) {
             *place = (now, word);
-            self.next += 1;
+            kept.next += 1;
         }
     }
 
     /// Is a wait of this length worth a look?
     #[inline]
     pub fn beats(&self, group: u32, ns: Nanos) -> bool {
-        let longest = self.pending.iter().filter(|w| w.group == group);
-        let longest = longest.chain(self.worst.get(&group));
+        let Some(kept) = &self.kept else {
+            return false;
+        };
+        let longest = kept.pending.iter().filter(|w| w.group == group);
+        let longest = longest.chain(kept.worst.get(&group));
         longest.map(|w| w.to - w.from).max().is_none_or(|w| w < ns)
     }
 
     /// A wait longer than all of its group before; its strip is cut when what follows it is known, too.
     #[cold]
     pub fn keep(&mut self, worst: Worst) {
-        self.due = self.due.min(worst.to + STRIP_AFTER_NS);
-        self.pending.retain(|w| w.group != worst.group);
-        self.pending.push(worst);
+        if let Some(kept) = &mut self.kept {
+            self.due = self.due.min(worst.to + STRIP_AFTER_NS);
+            kept.pending.retain(|w| w.group != worst.group);
+            kept.pending.push(worst);
+        }
     }
 
     /// Cut the strips that are due. `names` gives name and group of a task.
     #[cold]
     pub fn cut(&mut self, now: Nanos, cpus: u32, names: &dyn Fn(TaskId) -> (String, u32)) {
         self.due = Nanos::MAX;
-        for mut worst in std::mem::take(&mut self.pending) {
-            worst.strip = self.strip(&worst, now, cpus, names);
-            self.worst.insert(worst.group, worst);
+        let Some(kept) = &mut self.kept else {
+            return;
+        };
+        for mut worst in std::mem::take(&mut kept.pending) {
+            worst.strip = kept.strip(&worst, now, cpus, names);
+            kept.worst.insert(worst.group, worst);
         }
     }
 
+    /// The worst waits so far, by group; none is pending.
+    pub fn worst(&self) -> impl Iterator<Item = &Worst> {
+        self.kept.iter().flat_map(|kept| kept.worst.values())
+    }
+
+    /// Forget the worst waits, not the recent events.
+    pub fn reset(&mut self) {
+        self.due = Nanos::MAX;
+        if let Some(kept) = &mut self.kept {
+            kept.worst.clear();
+            kept.pending.clear();
+        }
+    }
+}
+
+impl Kept {
     /// The ring's events, oldest first.
     fn events(&self) -> impl Iterator<Item = Event> + '_ {
         let len = self.ring.len();
@@ -178,18 +214,6 @@ impl Recent {
         }
         strip.ran.sort_unstable_by_key(|r| (r[0], r[2]));
         strip
-    }
-
-    /// The worst waits so far, by group; none is pending.
-    pub fn worst(&self) -> impl Iterator<Item = &Worst> {
-        self.worst.values()
-    }
-
-    /// Forget the worst waits, not the recent events.
-    pub fn reset(&mut self) {
-        self.worst.clear();
-        self.pending.clear();
-        self.due = Nanos::MAX;
     }
 }
 

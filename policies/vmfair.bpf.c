@@ -256,16 +256,22 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 	t->vtime += v;
 }
 
-/* Bring the clocks of a thread and its group within bounds; the thread's is then the key to wait
- * under at c. */
+/*
+ * Bring the clocks of a thread and its group within bounds; the thread's is then the key to wait
+ * under at c. A VM may be behind by more than a thread may be ahead of it: else a VM that is owed
+ * time would forget it while its only thread with work waits. No thread gains by that: it is
+ * behind by twice the credit at most.
+ */
 static __always_inline u64 place(struct thread *t, struct group *g, struct pcpu *c)
 {
-	u64 credit = credit_us * 1000, low, high;
+	u64 credit = credit_us * 1000, lead = virtual_ns(g, LEAD * slice_us * 1000), low, high;
 
-	if (time_before(g->vtime, c->vnow - credit))
-		g->vtime = c->vnow - credit;
+	if (time_before(g->vtime, c->vnow - credit - lead))
+		g->vtime = c->vnow - credit - lead;
 	low = g->vtime - credit;
-	high = g->vtime + virtual_ns(g, LEAD * slice_us * 1000);
+	if (time_before(low, c->vnow - 2 * credit))
+		low = c->vnow - 2 * credit;
+	high = g->vtime + lead;
 	if (time_before(t->vtime, low))
 		t->vtime = low;
 	else if (time_after(t->vtime, high))

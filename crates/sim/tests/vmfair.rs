@@ -114,6 +114,24 @@ fn a_vm_with_many_threads_gets_no_more_than_its_weight() {
 
 /// On one CPU, and for a vCPU pinned to one, the kernel asks no policy which CPU a waking thread should have: it is the
 /// enqueue operation that has to preempt.
+/// While a thread that wakes often waits for its turn, it counts as one that shares its VM's time, though it uses none of
+/// it. The VM's other thread was charged for both, and the VM had 0.29 CPUs.
+#[test]
+fn a_vm_whose_second_thread_only_wakes_often_has_its_share() {
+    for (weight, want) in [(100, 0.5), (50, 2.0 / 7.0), (300, 1.0)] {
+        let text = format!(
+            "[host]\ncores = 2\n{HOG}[task.tick]\nthreads = 1\nloop = [\"sleep uniform(1500us, 3500us)\", \"compute 10us\"]\n\
+             [task.grind]\nthreads = 1\nloop = [\"compute 1ms\"]\n\
+             [vm.mixed]\nvcpus = 2\nweight = {weight}\nclass = \"batch\"\ntasks = [\"grind\", \"tick\"]\n{}{}{}",
+            vm("a", 2, 100, "batch", "hog"),
+            vm("b", 2, 100, "batch", "hog"),
+            vm("c", 2, 100, "batch", "hog")
+        );
+        let m = run(&text, 1);
+        assert_near(m["mixed.cpu"], want, 0.03, &format!("weight {weight}"));
+    }
+}
+
 #[test]
 fn a_latency_vm_with_one_cpu_to_choose_preempts_too() {
     let lat = vm("lat", 1, 100, "latency", "timer");

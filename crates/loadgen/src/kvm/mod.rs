@@ -105,9 +105,13 @@ pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
         }
     }
     let mut machines = BTreeMap::new();
+    let (all, least, most) = speed.turns_per_second();
+    let millions = |turns: u64| turns as f64 / 1e6;
     let mut notes = vec![format!(
-        "vCPUs are those of real KVM micro-VMs; with all CPUs busy a guest's work loop turns {:.0} million times a second of CPU time",
-        speed.turns_per_second() as f64 / 1e6
+        "vCPUs are those of real KVM micro-VMs; with all CPUs busy a guest's work loop turns {:.0} million times a second of CPU time ({:.0} to {:.0} by CPU)",
+        millions(all),
+        millions(least),
+        millions(most)
     )];
     for (vm, placed) in of_vm {
         let (machine, said) = Machine::new(speed, scenario, seed, &placed)?;

@@ -24,6 +24,8 @@ const CHUNK_TURNS: u64 = 1_000;
 pub struct Speed {
     /// Turns of the work loop in a millisecond of CPU time while all CPUs are busy, at least 1.
     turns_per_ms: u64,
+    /// The same of the slowest and of the fastest CPU.
+    extremes: (u64, u64),
     /// Frequency of a guest's clock.
     pub khz: u32,
 }
@@ -81,10 +83,18 @@ impl Guest {
     }
 }
 
-/// One of the CPUs that are busy with their tries, until it is dropped: even by a panic.
-struct Busy<'a>(&'a AtomicUsize);
+/// CPUs that have something still before them.
+struct Left {
+    /// Their guest is not ready. (A machine may take long to make a VM, and is half idle meanwhile.)
+    coming: AtomicUsize,
+    /// Their tries are not done.
+    trying: AtomicUsize,
+}
 
-impl Drop for Busy<'_> {
+/// One of a count of CPUs, until it is dropped: even by a panic.
+struct One<'a>(&'a AtomicUsize);
+
+impl Drop for One<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -98,39 +108,35 @@ struct Sample {
 }
 
 impl Sample {
-    /// Some tries on `cpu`, which then stays busy until all of the `busy` CPUs have done theirs.
-    fn take(kvm: &Kvm, cpu: u32, busy: &AtomicUsize) -> Result<Sample, KvmError> {
-        let tries = || {
-            sys::set_affinity(&[cpu]).map_err(failed("a thread could not be placed"))?;
-            let mut guest = Guest::new(kvm)?;
-            let khz = guest
-                .cpu
-                .get_tsc_khz()
-                .map_err(device("it does not tell its clock's frequency"))?;
-            let turns = guest.turns_of_a_try()?;
-            let mut ns = 0;
-            for _ in 0..TRIES {
-                ns += guest.compute(turns)?;
-            }
-            Ok((
-                guest,
-                turns,
-                Sample {
-                    turns: turns * TRIES,
-                    ns,
-                    khz,
-                },
-            ))
-        };
-        let done = {
-            let _tries = Busy(busy);
-            tries()
-        };
-        let (mut guest, turns, sample) = done?;
-        while busy.load(Ordering::Relaxed) > 0 {
+    /// Tries on `cpu`, from when the guests of all CPUs are ready until the slowest has had its number of them.
+    fn take(kvm: &Kvm, cpu: u32, left: &Left) -> Result<Sample, KvmError> {
+        let mut trying = Some(One(&left.trying));
+        let coming = One(&left.coming);
+        sys::set_affinity(&[cpu]).map_err(failed("a thread could not be placed"))?;
+        let mut guest = Guest::new(kvm)?;
+        let khz = guest
+            .cpu
+            .get_tsc_khz()
+            .map_err(device("it does not tell its clock's frequency"))?;
+        let turns = guest.turns_of_a_try()?;
+        drop(coming);
+        while left.coming.load(Ordering::Relaxed) > 0 {
             guest.compute(turns)?;
         }
-        Ok(sample)
+        // All CPUs count for the same time: one that is faster than another, or has longer tries, must not weigh more.
+        let (mut tries, mut ns) = (0, 0);
+        while tries < TRIES || left.trying.load(Ordering::Relaxed) > 0 {
+            ns += guest.compute(turns)?;
+            tries += 1;
+            if tries == TRIES {
+                trying.take();
+            }
+        }
+        Ok(Sample {
+            turns: turns * tries,
+            ns,
+            khz,
+        })
     }
 }
 
@@ -156,14 +162,17 @@ impl Speed {
     /// KVM does not work here.
     fn measure(kvm: &Kvm) -> Result<Speed, KvmError> {
         let cpus = sys::affinity().map_err(failed("where threads may run is not known"))?;
-        let busy = AtomicUsize::new(cpus.len());
+        let left = Left {
+            coming: AtomicUsize::new(cpus.len()),
+            trying: AtomicUsize::new(cpus.len()),
+        };
         let samples = std::thread::scope(|scope| {
-            let busy = &busy;
+            let left = &left;
             let spawn = |&cpu| {
                 let thread =
-                    Builder::new().spawn_scoped(scope, move || Sample::take(kvm, cpu, busy));
+                    Builder::new().spawn_scoped(scope, move || Sample::take(kvm, cpu, left));
                 thread.map_err(|e| {
-                    busy.fetch_sub(1, Ordering::Relaxed);
+                    drop((One(&left.coming), One(&left.trying)));
                     failed("no thread can be made")(e)
                 })
             };
@@ -175,8 +184,11 @@ impl Speed {
             threads.into_iter().map(join).collect::<Vec<_>>()
         });
         let (mut turns, mut ns, mut khz) = (0, 0, 0);
+        let mut extremes = (u64::MAX, 0);
         for sample in samples {
             let sample: Sample = sample?;
+            let own = sample.turns * 1_000_000 / sample.ns.max(1);
+            extremes = (own.min(extremes.0), own.max(extremes.1));
             turns += u128::from(sample.turns);
             ns += u128::from(sample.ns);
             khz = sample.khz;
@@ -184,13 +196,16 @@ impl Speed {
         let turns_per_ms = u64::try_from(turns * 1_000_000 / ns.max(1)).unwrap_or(u64::MAX);
         Ok(Speed {
             turns_per_ms: turns_per_ms.max(1),
+            extremes,
             khz,
         })
     }
 
-    /// Turns of the work loop in a second of CPU time while all CPUs are busy.
-    pub fn turns_per_second(self) -> u64 {
-        self.turns_per_ms * 1_000
+    /// Turns of the work loop in a second of CPU time while all CPUs are busy: of all CPUs, and of the slowest and the
+    /// fastest of them.
+    pub fn turns_per_second(self) -> (u64, u64, u64) {
+        let (least, most) = self.extremes;
+        (self.turns_per_ms * 1_000, least * 1_000, most * 1_000)
     }
 
     /// A chunk of work: nanoseconds, and turns of the loop.

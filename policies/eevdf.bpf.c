@@ -5,8 +5,9 @@
  * Idea. On each CPU every thread has a virtual run time v, which advances by its run time divided
  * by its weight. V is the mean of all v, weighted. Who has had no more than its share (v <= V) is
  * eligible; of those the one with the earliest virtual deadline v + slice / weight runs next. A
- * thread keeps the CPU until its deadline, as seen at the timer tick (RUN_TO_PARITY), unless a
- * waking one asks for a shorter slice. How far a sleeper is from V (its lag) is kept while it
+ * thread keeps the CPU until its deadline, as seen at the timer tick (RUN_TO_PARITY), or by a timer
+ * of its own where there is one (HRTICK, berth/eevdf_timer.bpf.h), unless a waking one asks for a
+ * shorter slice. How far a sleeper is from V (its lag) is kept while it
  * sleeps (PLACE_LAG); one that has had too much stays in the competition as a shadow until its turn
  * would have come (DELAY_DEQUEUE).
  *
@@ -70,6 +71,7 @@ struct berth_stats {
 BERTH_STATS;
 
 #include "berth/eevdf_balance.bpf.h"
+#include "berth/eevdf_timer.bpf.h"
 
 /* Timers. */
 struct guard {
@@ -238,7 +240,7 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	struct runq *rq = rq_of(cpu), *old;
 	bool placed, overdue = false, arrives, others;
 	struct task_struct *curr;
-	u64 now, slice, until;
+	u64 now, slice, slice_left, until;
 	s64 ahead;
 
 	if (!e || !rq) {
@@ -285,15 +287,17 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	berth_count(queued);
 	if (arrives && rq->curr) {
 		check_preempt(rq, e, cpu, overdue);
-		if (rq->alone) {
+		if (rq->alone || berth_slice_timer) {
 			/* From now on ticks look at the running thread. */
 			rq->alone = false;
+			slice_left = berth_slice_timer ? look_after_arrival(rq, scx_bpf_now())
+						       : protection_ns(rq);
 			curr = __COMPAT_scx_bpf_cpu_curr(cpu);
 			if (curr && curr->pid == rq->curr) {
 				ahead = scx_bpf_now() - curr->se.exec_start;
 				if (ahead < 0 || ahead > tick_ns)
 					ahead = 0;
-				scx_bpf_task_set_slice(curr, protection_ns(rq) + ahead);
+				scx_bpf_task_set_slice(curr, slice_left + ahead);
 			}
 		}
 	}
@@ -401,7 +405,7 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	struct runq *rq = rq_of(cpu);
 	struct entity *e = NULL;
 	bool goes_on = false;
-	u64 deadline = 0;
+	u64 deadline = 0, slice;
 	struct sums s;
 
 	if (!rq)
@@ -427,15 +431,19 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	if (deadline && (rq->head_first ? scx_bpf_dsq_move_to_local(cpu, 0) : eevdf_hand_over(cpu)))
 		return;
 	if (goes_on && e) {
-		rq->alone = rq->nr == 1;
-		scx_bpf_task_set_slice(
-			prev, within_limits(e, rq->alone ? SCX_SLICE_INF : protection_ns(rq)));
+		if (berth_slice_timer) {
+			slice = look_again(rq, scx_bpf_now());
+		} else {
+			rq->alone = rq->nr == 1;
+			slice = rq->alone ? SCX_SLICE_INF : protection_ns(rq);
+		}
+		scx_bpf_task_set_slice(prev, within_limits(e, slice));
 		berth_count(kept);
 		return;
 	}
-	if (scx_bpf_dsq_move_to_local(cpu, 0))
+	if (scx_bpf_dsq_move_to_local(cpu, 0) || eevdf_pull(cpu))
 		return;
-	eevdf_pull(cpu);
+	rq->timer_at = 0;
 }
 
 /* Shortest slice of those who wait on a CPU. */
@@ -497,9 +505,11 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 		end = e->v + virtual_ns(shortest, e->weight);
 		if (time_before(end, rq->protected_to))
 			rq->protected_to = end;
-		if (rq->nr > 1)
+		if (rq->nr > 1 && !berth_slice_timer)
 			scx_bpf_task_set_slice(p, protection_ns(rq));
 	}
+	if (berth_slice_timer)
+		scx_bpf_task_set_slice(p, within_limits(e, look_at_new(rq, e, rq->charged_at)));
 }
 
 void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
@@ -513,6 +523,10 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 	renew(rq);
 	e->v = rq->v;
 	e->deadline = rq->deadline;
+	if (berth_slice_timer) {
+		request_now(rq, rq->charged_at);
+		e->request = runnable ? rq->request : 0;
+	}
 	rq->curr = 0;
 	rq->alone = false;
 }
@@ -539,15 +553,22 @@ void BPF_STRUCT_OPS(eevdf_quiescent, struct task_struct *p, u64 deq_flags)
 bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *to)
 {
 	struct runq *rq = rq_of(scx_bpf_task_cpu(from));
+	struct entity *e = entity_of(from);
 	struct sums s;
 
-	if (to || !rq || rq->curr != from->pid)
+	if (to || !e || !rq || rq->curr != from->pid)
 		return false;
 	charge(rq, from);
 	renew(rq);
 	read_sums(rq, &s);
-	/* Who has had its share already has given up enough. */
-	if (rq->nr > 1 && eligible(&s, rq->v)) {
+	/*
+	 * It gives way to the threads of its cgroup. Who has had its share already has given up
+	 * enough.
+	 */
+	if (berth_member_alone(&e->member)) {
+		rq->request = rq->slice;
+		rq->request_at = rq->charged_at;
+	} else if (rq->nr > 1 && eligible(&s, rq->v)) {
 		u64 forfeit = rq->deadline - rq->v;
 
 		bpf_spin_lock(&rq->lock);
@@ -573,7 +594,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init_task, struct task_struct *p,
 	e->fresh = args->fork;
 	e->used_ns = p->se.sum_exec_runtime;
 	e->metered = berth_groups_limited;
-	e->member.group = berth_group_slot(args->cgroup->kn->id);
+	berth_member_join(&e->member, args->cgroup->kn->id);
 	return 0;
 }
 
@@ -608,7 +629,7 @@ void BPF_STRUCT_OPS(eevdf_cgroup_move, struct task_struct *p, struct cgroup *fro
 		return;
 	wants = e->member.counted;
 	runnable(p, e, false);
-	e->member.group = berth_group_slot(to->kn->id);
+	berth_member_join(&e->member, to->kn->id);
 	if (wants)
 		runnable(p, e, true);
 }
@@ -681,6 +702,7 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 		rq = rq_of(cpu);
 		if (!rq)
 			continue;
+		catch_up(rq, now);
 		place(p, e, rq, cpu);
 		e->queued = true;
 		rq->queued++;

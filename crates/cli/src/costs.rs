@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth lab --measure-costs`: what the events of the lab's VM cost, under the kernel's own scheduler and two policies
+//! `berth lab --measure-costs`: what the events of the lab's VM cost, under the kernel's own scheduler and policies
 //! made for this.
 use crate::exit::Failure;
 use crate::options::RunOptions;
@@ -33,8 +33,10 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
         if case.policy.is_some() {
             let results = crate::compare::simulated(&options)?;
-            let insns = costs::insns(&results).map_err(Failure::Run)?;
-            values.insert(costs::INSNS.into(), insns);
+            for (name, metric) in costs::COUNTED {
+                let count = costs::per_wakeup(&results, metric).map_err(Failure::Run)?;
+                values.insert(name.into(), count);
+            }
         }
         measured.push(Measured {
             case: case.name,

@@ -6,8 +6,8 @@ use crate::plan::Plan;
 use crate::policies;
 use berth_policy::policy::Policy;
 use berth_results::schema::RunRecord;
-use berth_scenario::model::{Arm, Hz, Scenario, Vm};
-use berth_sim::run::{GuestPolicy, Options, run_one};
+use berth_scenario::model::{Arm, Scenario, Vm};
+use berth_sim::run::{GuestPolicy, Options, kernel_scheduler, run_one};
 use berth_sim::trace::SharedSink;
 use std::collections::BTreeMap;
 
@@ -22,24 +22,6 @@ struct Cell {
     arm: Arm,
     policy: Policy,
     options: Options,
-}
-
-/// Kernels from this line on end the slices of their own scheduler by a timer instead of at the next tick (HRTICK);
-/// sched_ext policies are not concerned. The lab shows it: five hogs on one CPU are switched 1,413 times a second.
-const EXACT_SINCE: (u32, u32) = (7, 2);
-
-/// What the machine does for the kernel's own scheduler only.
-fn own_scheduler(scenario: &mut Scenario) {
-    scenario.host.cost.own_scheduler();
-    let mut line = scenario
-        .host
-        .kernel
-        .split('.')
-        .map(|n| n.parse().unwrap_or(0));
-    let line = (line.next().unwrap_or(0), line.next().unwrap_or(0));
-    if line >= EXACT_SINCE {
-        scenario.host.hz = Hz::Exact;
-    }
 }
 
 impl Simulator {
@@ -68,16 +50,20 @@ impl Simulator {
                     )));
                 }
                 let mut scenario = variant.scenario.for_arm(arm).clone();
+                let mut options = Options {
+                    checked,
+                    cancel: Some(interrupt::flag()),
+                    ..Options::default()
+                };
                 if arm.policy == "linux" {
-                    own_scheduler(&mut scenario);
+                    kernel_scheduler(&mut scenario.host, &mut options);
                 }
                 let kernel = &scenario.host.kernel.clone();
                 let policy = load(&mut loaded, &arm.policy, kernel)?;
                 let mut arm = arm.clone();
                 arm.params = policies::resolve(&arm, policy.params(), policy.presets())?;
-                let mut guests = Vec::new();
                 for vm in &scenario.vms {
-                    guests.push(if vm.guest.is_none() {
+                    options.guests.push(if vm.guest.is_none() {
                         None
                     } else {
                         Some(guest(&mut loaded, vm, kernel)?)
@@ -88,12 +74,7 @@ impl Simulator {
                     scenario,
                     arm,
                     policy,
-                    options: Options {
-                        checked,
-                        guests,
-                        cancel: Some(interrupt::flag()),
-                        ..Options::default()
-                    },
+                    options,
                 }));
             }
             cells.push(row);

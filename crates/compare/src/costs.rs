@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, one under two policies
+//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, two of them under policies
 //! made for this, and the cost profile that follows from them. The policies that are compared later are not looked at.
 use berth_results::experiment::Results;
 use std::collections::BTreeMap;
@@ -62,18 +62,39 @@ const TYPICAL: Case = Case {
     ..NOTHING
 };
 
+const CALLING: Case = Case {
+    name: "calling",
+    policy: Some(include_str!("../costs/calling.bpf.c")),
+    ..NOTHING
+};
+const PREEMPTING: Case = Case {
+    name: "preempting",
+    policy: Some(include_str!("../costs/preempting.bpf.c")),
+    ..PREEMPTED
+};
+
 /// All of them, in the order in which they are run.
-pub const CASES: [Case; 6] = [SLEEPER, PREEMPTED, REQUEST, REMOTE, NOTHING, TYPICAL];
+pub const CASES: [Case; 8] = [
+    SLEEPER, PREEMPTED, REQUEST, REMOTE, NOTHING, TYPICAL, CALLING, PREEMPTING,
+];
 
-/// BPF instructions that a policy executes per wake-up, by the simulator.
+/// BPF instructions that a policy executes per wake-up, by the simulator, and calls of kernel functions that choose a
+/// CPU, kick one, or put or move a thread into a queue.
 pub const INSNS: &str = "instructions per wake-up";
+pub const CALLS: &str = "calls per wake-up";
 
-/// BPF instructions per wake-up out of a simulated run of a case.
+/// The metrics of a simulated run that give them per switch.
+pub const COUNTED: [(&str, &str); 2] = [
+    (INSNS, "policy.insns_per_switch"),
+    (CALLS, "policy.calls_per_switch"),
+];
+
+/// What a policy executes per wake-up, out of a simulated run of a case.
 ///
 /// # Errors
 /// It was not measured.
-pub fn insns(results: &Results) -> Result<f64, String> {
-    let missing = || "BPF instructions were not counted".to_string();
+pub fn per_wakeup(results: &Results, metric: &str) -> Result<f64, String> {
+    let missing = || format!("{metric} was not measured");
     let e = results.experiments.first().ok_or_else(missing)?;
     let arm = e.arms.first().ok_or_else(missing)?;
     let get = |metric| {
@@ -81,7 +102,7 @@ pub fn insns(results: &Results) -> Result<f64, String> {
         Ok::<f64, String>(value.mean)
     };
     let seconds = e.setup.measure_ns as f64 / 1e9;
-    let all = get("policy.insns_per_switch")? * get("host.switches")? * seconds;
+    let all = get(metric)? * get("host.switches")? * seconds;
     Ok(all / get("sleeper.wakeup.count")?.max(1.0))
 }
 
@@ -131,10 +152,15 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     let remote = value("remote", "receiver.wakeup.p50") - wake;
     let ext_wake = value("nothing", "sleeper.wakeup.p50");
     let code = value("typical", "sleeper.wakeup.p50") - ext_wake;
-    let insn_ps = match value("typical", INSNS) {
-        none if none < 1.0 => 0.0,
-        insns => code / insns * 1_000.0,
+    let each = |ns: f64, count: f64| if count < 1.0 { 0.0 } else { ns / count };
+    let insn_ps = each(code, value("typical", INSNS)) * 1_000.0;
+    // What a case takes longer than `nothing`, its instructions left out.
+    let besides = |case: &str| {
+        let wake = value(case, "sleeper.wakeup.p50");
+        wake - ext_wake - value(case, INSNS) * insn_ps / 1_000.0
     };
+    let call = each(besides("calling"), value("calling", CALLS)).max(0.0);
+    let ext_preempt = besides("preempting") - value("preempting", CALLS) * call;
     let costs = [
         (
             "ext_wake_ns",
@@ -145,6 +171,16 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
             "insn_ps",
             insn_ps,
             "per BPF instruction: what callbacks made of the usual parts add to that",
+        ),
+        (
+            "call_ns",
+            call,
+            "per call of a kernel function that puts a thread into a queue or moves it, besides",
+        ),
+        (
+            "ext_preempt_ns",
+            ext_preempt,
+            "as preempt_ns, under sched_ext",
         ),
         (
             "wake_ns",
@@ -185,11 +221,11 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     let mut out = String::from(
         "# SPDX-License-Identifier: GPL-2.0-only\n\
          # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
-         # own scheduler and two policies made for it, before any policy is compared. Nanoseconds of virtual time (2 ns per\n\
+         # own scheduler and policies made for it, before any policy is compared. Nanoseconds of virtual time (2 ns per\n\
          # instruction).\n\n[cost]\n",
     );
     for (key, value, why) in costs.into_iter().chain([skew]) {
-        let _ = writeln!(out, "{key:<12} = {:<6} # {why}", value.max(0.0).round());
+        let _ = writeln!(out, "{key:<14} = {:<6} # {why}", value.max(0.0).round());
     }
     let _ = writeln!(out, "\n[measured]\nkernel = {kernel:?}");
     for m in measured {

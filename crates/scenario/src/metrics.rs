@@ -92,10 +92,16 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
 ];
 
 /// What `policy.` has.
-pub const OF_POLICY: [(&str, &str); 1] = [(
-    "insns_per_switch",
-    "BPF instructions executed per context switch",
-)];
+pub const OF_POLICY: [(&str, &str); 2] = [
+    (
+        "insns_per_switch",
+        "BPF instructions executed per context switch",
+    ),
+    (
+        "calls_per_switch",
+        "calls that queue threads or choose CPUs, per context switch",
+    ),
+];
 
 /// Takes a metric apart: the object, and the unit of its values.
 ///

@@ -118,10 +118,13 @@ pub struct HostCost {
     pub wake_ns: Nanos,
     /// The same while a sched_ext policy schedules, its own code not included; 0: as `wake_ns`.
     pub ext_wake_ns: Nanos,
-    /// What a sched_ext policy takes for each BPF instruction it executes, the kernel functions that it calls included,
+    /// What a sched_ext policy takes for each BPF instruction it executes, most kernel functions that it calls included,
     /// in picoseconds; 0: a policy's code costs nothing. What it executes in a wake-up or a tick delays the CPU's way
     /// into its scheduler, what it executes there delays the thread that is switched in.
     pub insn_ps: u64,
+    /// Likewise, what a call of a kernel function takes that chooses a CPU, kicks one, or puts or moves a thread
+    /// into a queue, besides. Only together with `insn_ps`.
+    pub call_ns: Nanos,
     /// From a timer tick that ends a slice until the CPU enters its scheduler. Anything above 0 makes a slice that is a
     /// multiple of a tick end one tick later, as it does on real machines.
     pub tick_ns: Nanos,
@@ -129,6 +132,8 @@ pub struct HostCost {
     pub request_ns: Nanos,
     /// As `wake_ns`, in addition, if a thread runs there and is preempted.
     pub preempt_ns: Nanos,
+    /// The same while a sched_ext policy schedules. Only together with `ext_wake_ns`.
+    pub ext_preempt_ns: Nanos,
     /// CPU time that a thread spends on having slept, besides its work.
     pub sleep_ns: Nanos,
     /// How much later than that of the CPU before it a CPU's timer ticks.
@@ -148,7 +153,7 @@ impl HostCost {
     /// What the machine takes under the kernel's own scheduler, whose code is in the costs of events: a policy that
     /// stands in for it has none of its own.
     pub fn own_scheduler(&mut self) {
-        (self.ext_wake_ns, self.insn_ps) = (0, 0);
+        (self.ext_wake_ns, self.insn_ps, self.call_ns) = (0, 0, 0);
     }
 }
 

@@ -11,8 +11,11 @@
 
 #include "berth/shares.bpf.h"
 
-/* Written before load by name: timer ticks per second; 0: slices end exactly. */
+/* Written before load by name: timer ticks per second (0: slices end exactly), and when one is. */
 const volatile u32 berth_hz = 250;
+const volatile u64 berth_tick_phase_ns;
+/* Likewise: slices end by a timer, too (eevdf_timer.bpf.h). */
+const volatile bool berth_slice_timer;
 
 #define UNIT	20 /* a weight of 1 << UNIT is nice 0's; run time is virtual time there */
 #define SHADOWS 8  /* a power of two */
@@ -36,6 +39,7 @@ struct entity {
 	s64 lag;      /* V - v when it left */
 	u64 weight;   /* as counted in the sums */
 	u64 slice;    /* ns */
+	u64 request;  /* ns left of its slice within its cgroup; 0: a new one begins */
 	s32 cpu;      /* whose sums count it; NOWHERE */
 	bool queued;  /* waits in that CPU's queue */
 	bool shadow;  /* sleeps, and still counts (until its shadow is gone) */
@@ -78,9 +82,13 @@ struct runq {
 	u64 slice;
 	u64 charged; /* of p->se.sum_exec_runtime */
 	u64 charged_at;
+	u64 request; /* as in its entity, at this time */
+	u64 request_at;
+	u64 timer_at; /* when the timer ends its slice; in the past: not set */
 	s32 curr;     /* its pid; 0: none */
 	u32 queued;   /* waiting here */
 	bool alone;   /* it runs without end of slice */
+	bool grouped; /* it is in a cgroup */
 	bool resched; /* has been told to choose anew */
 	bool online;
 	bool head_first; /* as eevdf_first_waiting() has found */
@@ -290,7 +298,8 @@ static __always_inline void charge_ahead(struct runq *rq, u64 now)
  */
 static __always_inline void renew_at_ticks(struct runq *rq, u64 now)
 {
-	u64 v = rq->v - virtual_ns(now % tick_ns, rq->curr_weight), late, ticks;
+	u64 v = rq->v - virtual_ns((now - berth_tick_phase_ns) % tick_ns, rq->curr_weight);
+	u64 late, ticks;
 
 	if (!time_before(v, rq->deadline)) {
 		late = real_ns(v - rq->deadline, rq->curr_weight) / tick_ns;
@@ -299,6 +308,18 @@ static __always_inline void renew_at_ticks(struct runq *rq, u64 now)
 		rq->deadline = v + virtual_ns(rq->slice, rq->curr_weight);
 	}
 	renew(rq);
+}
+
+/* Others join or leave: what the running thread has had since it was last looked at counts. */
+static __always_inline void catch_up(struct runq *rq, u64 now)
+{
+	if (!rq->curr)
+		return;
+	charge_ahead(rq, now);
+	if (rq->alone)
+		renew_at_ticks(rq, now);
+	else
+		renew(rq);
 }
 
 /* What is left of the running thread's protection, ns; without, it is looked at at every tick. */
@@ -359,6 +380,8 @@ static __always_inline void place(struct task_struct *p, struct entity *e, struc
 		e->deadline += e->v;
 	else
 		e->deadline = e->v + (e->fresh ? vslice / 2 : vslice);
+	if (e->fresh)
+		e->request = e->slice / 2;
 	e->relative = false;
 	e->fresh = false;
 	e->cpu = cpu;

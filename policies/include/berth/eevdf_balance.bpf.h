@@ -136,6 +136,8 @@ __noinline int eevdf_balance(s32 cpu)
 	from = rq_of(busiest);
 	if (!from)
 		return 0;
+	catch_up(from, scx_bpf_now());
+	catch_up(to, scx_bpf_now());
 	room = mean_weight - local;
 	if (most - mean_weight < room)
 		room = most - mean_weight;

@@ -71,6 +71,8 @@ struct {
 } berth_group_slots SEC(".maps");
 
 static bool berth_groups_limited; /* some group has had a limit (cpu.max) */
+static bool berth_root_members;	  /* some thread is, or was, in no group */
+static u32 berth_groups_at_top;	  /* groups below the root */
 static u32 berth_groups_used;	  /* slots ever used */
 static u32 berth_groups_free;	  /* first of the list of free ones; 0: none */
 
@@ -122,6 +124,14 @@ static __always_inline u32 berth_group_slot(u64 cgroup_id)
 	return slot ? *slot : 0;
 }
 
+/* A thread's cgroup, when it comes or moves. */
+static __always_inline void berth_member_join(struct berth_member *m, u64 cgroup_id)
+{
+	m->group = berth_group_slot(cgroup_id);
+	if (!m->group)
+		berth_root_members = true;
+}
+
 /* A member of weight `weight` (1024: nice 0) becomes runnable, or no longer is. */
 __noinline int berth_member_runnable(struct berth_member *m, u64 weight, bool runnable, u64 now)
 {
@@ -165,6 +175,15 @@ __noinline int berth_member_runnable(struct berth_member *m, u64 weight, bool ru
 	return 0;
 }
 
+/*
+ * The only group below the root competes with nobody, and its weight is worth nothing: dividing it
+ * would only make the members' weights go up and down with their number.
+ */
+static __always_inline bool berth_group_has_all(struct berth_group *g)
+{
+	return !g->parent && berth_groups_at_top == 1 && !berth_root_members;
+}
+
 /* The weight of a runnable member against all other threads, in the units of `weight`. */
 __noinline u64 berth_member_weight(struct berth_member *m, u64 weight, u64 now)
 {
@@ -181,7 +200,7 @@ __noinline u64 berth_member_weight(struct berth_member *m, u64 weight, u64 now)
 	recent = m->load.recent;
 	bpf_for(i, 0, BERTH_LEVELS) {
 		g = berth_group_at(slot);
-		if (!g)
+		if (!g || berth_group_has_all(g))
 			break;
 		bpf_spin_lock(&g->lock);
 		berth_load_update(&g->load, now);
@@ -221,6 +240,14 @@ __noinline u64 berth_member_use(struct berth_member *m, u64 ns, u64 now)
 		bpf_spin_unlock(&g->lock);
 	}
 	return until;
+}
+
+/* Is nobody else of the member's cgroup runnable (on any CPU)? */
+static __always_inline bool berth_member_alone(struct berth_member *m)
+{
+	struct berth_group *g = berth_group_at(m->group);
+
+	return g && g->runnable < 2;
 }
 
 /* From ops.cgroup_init and ops.cgroup_set_bandwidth. */
@@ -291,6 +318,8 @@ static __always_inline int berth_group_init(struct cgroup *cgrp, u32 weight)
 		parent = berth_group_slot(up->kn->id);
 		bpf_cgroup_release(up);
 	}
+	if (!parent)
+		berth_groups_at_top++;
 	g->parent = parent;
 	g->runnable = 0;
 	__builtin_memset(&g->load, 0, sizeof(g->load));
@@ -309,6 +338,8 @@ static __always_inline void berth_group_exit(struct cgroup *cgrp)
 	if (!g)
 		return;
 	bpf_map_delete_elem(&berth_group_slots, &id);
+	if (!g->parent)
+		berth_groups_at_top--;
 	g->parent = berth_groups_free;
 	berth_groups_free = slot;
 }

@@ -5,10 +5,10 @@ use berth_compare::{Bounds, Comparison, compare};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_results::experiment::{Arm, Experiment};
 use berth_results::schema::RunRecord;
-use berth_scenario::model::{Hz, Scenario};
+use berth_scenario::model::Scenario;
 use berth_scenario::profile::Profile;
 use berth_scenario::{Input, read};
-use berth_sim::run::{Options, run_one};
+use berth_sim::run::{Options, kernel_scheduler, run_one};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -62,13 +62,12 @@ pub fn held(file: &Path, arms: &[&str], model: &Model) -> Comparison {
     for arm in lab.arms.iter().filter(|a| arms.contains(&a.name.as_str())) {
         let policy = policy(&arm.policy);
         let mut scenario = scenario.clone();
+        let mut options = (model.options)();
         if arm.policy == "linux" {
-            scenario.host.hz = Hz::Exact;
-            scenario.host.cost.own_scheduler();
+            kernel_scheduler(&mut scenario.host, &mut options);
         }
         for seed in &lab.setup.seeds {
             let params = (model.params)(&arm.name);
-            let options = (model.options)();
             let run = run_one(&scenario, &arm.name, &policy, &params, *seed, &options);
             runs.push(run.unwrap_or_else(|e| panic!("{name}, {}, {}: {e}", arm.name, model.name)));
         }

@@ -30,23 +30,28 @@ fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_ne_bytes()).collect()
 }
 
+/// What a policy is told of a machine besides its topology.
+pub struct Facts {
+    pub vms: u32,
+    pub cgroups: u32,
+    /// Ticks a second; 0: slices end exactly.
+    pub hz: u32,
+    /// Slices end by a timer besides.
+    pub slice_timer: bool,
+    /// A tick, by the clock that policies read.
+    pub tick_phase_ns: u64,
+}
+
 /// Sizes and constants that depend on the machine, before the instance is made.
-pub fn prepare(
-    config: &mut InstanceConfig,
-    policy: &Policy,
-    topo: &Topology,
-    vms: usize,
-    cgroups: usize,
-    hz: u32,
-) {
+pub fn prepare(config: &mut InstanceConfig, policy: &Policy, topo: &Topology, facts: &Facts) {
     let (cpus, llcs, nodes) = (topo.nr_cpus(), topo.llcs.len() as u32, topo.nr_nodes());
     for map in &policy.program().maps {
         let entries = match &map.name {
             n if n.ends_with("_by_cpu") => cpus,
             n if n.ends_with("_by_llc") => llcs,
             n if n.ends_with("_by_node") => nodes,
-            n if n.ends_with("_by_vm") => vms as u32 + 1,
-            n if n.ends_with("_by_cgroup") => cgroups as u32,
+            n if n.ends_with("_by_vm") => facts.vms + 1,
+            n if n.ends_with("_by_cgroup") => facts.cgroups,
             _ => continue,
         };
         config.map_entries.insert(map.name.clone(), entries);
@@ -58,12 +63,14 @@ pub fn prepare(
             .any(|s| s.vars.iter().any(|v| v.name == name))
     };
     for (name, value) in [
-        ("berth_nr_cpus", cpus),
+        ("berth_nr_cpus", u64::from(cpus)),
         // What the loaders of the kernel's example schedulers set.
-        ("nr_cpu_ids", cpus),
-        ("berth_nr_llcs", llcs),
-        ("berth_nr_nodes", nodes),
-        ("berth_hz", hz),
+        ("nr_cpu_ids", u64::from(cpus)),
+        ("berth_nr_llcs", u64::from(llcs)),
+        ("berth_nr_nodes", u64::from(nodes)),
+        ("berth_hz", u64::from(facts.hz)),
+        ("berth_slice_timer", u64::from(facts.slice_timer)),
+        ("berth_tick_phase_ns", facts.tick_phase_ns),
     ] {
         if has(name) {
             config

@@ -6,6 +6,7 @@ use super::consts::*;
 use super::dispatch::Dispatch;
 use super::dsq::DsqTable;
 use super::idle::IdleMasks;
+use super::kick::Executed;
 use super::kick::Kicks;
 use super::lifecycle::Exit;
 use super::mutation::{MUTATIONS, Mutation};
@@ -56,6 +57,8 @@ pub struct MachineSpec {
     pub shape: Shape,
     pub hz: Hz,
     pub cost: HostCost,
+    /// Slices end by a timer of their own besides the ticks (HRTICK): exactly, unless a tick is being worked on just then.
+    pub slice_timer: bool,
     /// Time of the first tick, ns.
     pub tick_phase_ns: Nanos,
     /// How long the policy has been in charge when the run starts, ns.
@@ -79,6 +82,7 @@ impl MachineSpec {
             shape,
             hz: Hz::Ticks(1000),
             cost: HostCost::default(),
+            slice_timer: false,
             tick_phase_ns: 0,
             lead_ns: 0,
             uptime_ns: 0,
@@ -142,6 +146,8 @@ pub struct Kernel {
     pub watched: bool,
     /// The world is too large for the caches: memory is asked for ahead.
     pub ahead: bool,
+    /// See [`MachineSpec::slice_timer`].
+    pub slice_timer: bool,
     pub mutation: Option<Mutation>,
     /// A guest's: a task that spins this long makes its vCPU exit; 0 = never.
     pub ple_window: Nanos,
@@ -158,9 +164,8 @@ pub struct Kernel {
     /// How long the policy is in charge before the run, and how much of that is left while it is being loaded.
     pub lead_ns: Nanos,
     pub before_ns: Nanos,
-    /// BPF instructions executed before the present wake-up or tick, and before the present pass.
-    pub code_mark: u64,
-    pub pass_mark: u64,
+    /// The policy's calls of kernel functions that [`HostCost::call_ns`] counts.
+    pub queue_calls: u64,
     /// What comes on top if that wakes somebody: it is a client's request.
     pub request_ns: Nanos,
     pub topo: Arc<Topology>,
@@ -183,6 +188,9 @@ pub struct Kernel {
     pub slice_dfl: u64,
 
     // ---- what few events touch
+    /// What the policy had executed before the present wake-up or tick, and before the present pass.
+    pub code_mark: Executed,
+    pub pass_mark: Executed,
     pub online: CpuMask,
     /// The empty set.
     pub no_cpus: CpuMask,
@@ -224,7 +232,7 @@ fn under_a_policy(cost: &HostCost) -> Arc<HostCost> {
     static MADE: Mutex<Vec<Weak<HostCost>>> = Mutex::new(Vec::new());
     let mut cost = cost.clone();
     if cost.ext_wake_ns > 0 {
-        cost.wake_ns = cost.ext_wake_ns;
+        (cost.wake_ns, cost.preempt_ns) = (cost.ext_wake_ns, cost.ext_preempt_ns);
     }
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.retain(|c| c.strong_count() > 0);
@@ -294,10 +302,12 @@ impl Kernel {
             uptime_ns: spec.uptime_ns,
             lead_ns: spec.lead_ns,
             before_ns: 0,
-            code_mark: 0,
-            pass_mark: 0,
+            code_mark: Executed::default(),
+            pass_mark: Executed::default(),
+            queue_calls: 0,
             request_ns: 0,
             hz: spec.hz,
+            slice_timer: spec.slice_timer,
             grid: Grid::new(match spec.hz {
                 Hz::Ticks(hz) => hz,
                 Hz::Exact => 1000,

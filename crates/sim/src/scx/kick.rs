@@ -3,7 +3,7 @@
 //! calling CPU carries them out, after the operation and its lock.
 use super::consts::*;
 use super::dsq::DsqIx;
-use super::kernel::Handle;
+use super::kernel::{Handle, Kernel};
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::CpuMask;
@@ -51,13 +51,31 @@ impl Kicks {
     }
 }
 
-impl Handle {
-    /// How long the policy's code took since so many instructions had been executed.
-    #[inline]
-    pub fn code_ns(self, since: u64) -> Nanos {
-        self.policy.insns().wrapping_sub(since) * self.cost.insn_ps / 1_000
+/// What a policy has executed so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Executed {
+    insns: u64,
+    calls: u64,
+}
+
+impl Kernel {
+    pub fn executed(&self) -> Executed {
+        Executed {
+            insns: self.policy.insns(),
+            calls: self.queue_calls,
+        }
     }
 
+    /// How long the policy's code took since then.
+    #[inline]
+    pub fn code_ns(&self, since: Executed) -> Nanos {
+        let all = self.executed();
+        all.insns.wrapping_sub(since.insns) * self.cost.insn_ps / 1_000
+            + all.calls.wrapping_sub(since.calls) * self.cost.call_ns
+    }
+}
+
+impl Handle {
     /// The CPU must enter its scheduler: at once if it is this one, else when the IPI arrives.
     #[inline]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]

@@ -51,7 +51,7 @@ impl Handle {
         let prev = c.curr;
         let class = self.class_on(cpu);
         if self.cost.insn_ps > 0 {
-            self.pass_mark = self.policy.insns();
+            self.pass_mark = self.executed();
         }
         if class.is_some() {
             self.sync_work(cpu);
@@ -430,7 +430,7 @@ impl Handle {
             cost += k.cost.sleep_ns;
         }
         if k.cost.insn_ps > 0 {
-            let code = k.policy.insns().wrapping_sub(k.pass_mark) * k.cost.insn_ps / 1_000;
+            let code = k.code_ns(k.pass_mark);
             c.pass_ns = code;
             if !std::mem::take(&mut c.pass_paid) {
                 cost += code;

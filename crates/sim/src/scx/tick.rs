@@ -100,14 +100,19 @@ impl Handle {
             return NEVER;
         };
         let c = self.cpu(cpu);
-        let exact = self.hz == Hz::Exact || self.wrong(Mutation::ExactSlices);
+        let exact = self.hz == Hz::Exact || self.slice_timer || self.wrong(Mutation::ExactSlices);
         if exact && class == SchedClass::Ext {
             let slice = self.tasks.ts(c.curr).scx.slice;
             // Used up, and the scheduler is on its way: nothing to find out until it is there.
             if slice == 0 && c.resched_at > self.now && c.resched_at != NEVER {
                 return c.resched_at;
             }
-            return c.exec_start.saturating_add(slice).max(self.now);
+            let end = c.exec_start.saturating_add(slice).max(self.now);
+            return if self.slice_timer {
+                self.by_timer(cpu, end)
+            } else {
+                end
+            };
         }
         if self.wrong(Mutation::TickRelative) {
             let period = 1_000_000_000 / self.grid.hz as u64;
@@ -120,6 +125,23 @@ impl Handle {
             SLICE_INF => NEVER,
             slice => self.tick_after(cpu, c.exec_start.saturating_add(slice).max(self.now + 1)),
         }
+    }
+
+    /// When a timer that is due at `end` is worked on: not while a tick is.
+    fn by_timer(self, cpu: CpuId, end: Nanos) -> Nanos {
+        if end == NEVER {
+            return end;
+        }
+        let tick = self.tick_after(cpu, end.saturating_sub(self.cost.tick_ns) + 1);
+        match tick < end {
+            true => tick + self.cost.tick_ns,
+            false => end,
+        }
+    }
+
+    /// First tick of CPU 0 by the clock that policies read, ns.
+    pub fn tick_phase(self) -> Nanos {
+        self.grid.begin + self.uptime_ns
     }
 
     /// The CPU's first tick at or after `t`.
@@ -140,7 +162,7 @@ impl Handle {
         self.update_curr(cpu);
         self.waking_ns = self.cost.tick_ns;
         if self.cost.insn_ps > 0 {
-            self.code_mark = self.policy.insns();
+            self.code_mark = self.executed();
         }
         let curr = self.cpus[cpu as usize].curr;
         match class {

@@ -53,7 +53,7 @@ impl Handle {
         if woken {
             self.waking_ns = self.cost.wake_ns + self.request_ns;
             if self.cost.insn_ps > 0 {
-                self.code_mark = self.policy.insns();
+                self.code_mark = self.executed();
             }
         }
         let hot = &mut self.tasks.hot[task as usize];

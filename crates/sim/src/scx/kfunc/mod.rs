@@ -60,6 +60,11 @@ const SELECT: u64 = MOVE & !DISPATCH | ops(&[Op::SelectCpu, Op::Enqueue]);
 const RELEASE: u64 = ops(&[Op::CpuRelease]);
 const DUMP: u64 = ops(&[Op::Dump, Op::DumpCpu, Op::DumpTask]);
 
+/// Are calls of this set's functions counted? Those that choose a CPU, or put or move a thread into a queue.
+const fn counts(set: u64) -> bool {
+    set == SELECT || set == INSERT || set == DISPATCH || set == MOVE
+}
+
 impl Handle {
     /// May this function be called from the operation in progress (by its number)? If not, the policy is ejected.
     #[inline(always)]
@@ -123,6 +128,9 @@ macro_rules! kernel_fns {
                     && !$k.allowed(stringify!($name), $set, unsafe { (*inst).op })
                 {
                     return 0;
+                }
+                if crate::scx::kfunc::counts($set) {
+                    $k.queue_calls += 1;
                 }
                 $body
             }

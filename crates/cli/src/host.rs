@@ -10,7 +10,7 @@ use berth_host::discover::Scanner;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
 use berth_loadgen::costs::CostError;
-use berth_loadgen::{LoadError, Options};
+use berth_loadgen::{Clock, LoadError, Options};
 use berth_report::progress::Bar;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::Scenario;
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Done {
     }
     if args.vcpus != Vcpus::Threads {
         // Before any policy: the same for all arms. What fails here fails in the runs, which say so.
-        let _ = berth_loadgen::measure_speed();
+        let _ = berth_loadgen::measure_speed(Clock::Cpu);
     }
     let mut records = Vec::new();
     let mut outcome = Ok(());

@@ -3,7 +3,7 @@
 //! policy, does the work, writes the answer to the second serial port, and powers off.
 use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
 use crate::program::Program;
-use berth_loadgen::Vcpus;
+use berth_loadgen::{Clock, Vcpus};
 use berth_scx::{Loaded, ScxError};
 use serde_json::Value;
 use std::ffi::CString;
@@ -174,7 +174,7 @@ fn one_round(
         && *vcpus != Vcpus::Threads
     {
         // Before any policy: the same for all arms. What fails here fails in the run, which says so.
-        let _ = berth_loadgen::measure_speed();
+        let _ = berth_loadgen::measure_speed(Clock::Wall);
     }
     let mut policy = job.policy.as_ref().map(Policy::start).transpose()?;
     if let Some(p) = &mut policy {

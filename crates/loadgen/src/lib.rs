@@ -28,6 +28,7 @@ mod worker;
 
 pub use form::Vcpus;
 pub use kvm::{KvmError, measure_speed};
+pub use sys::Clock;
 
 use berth_scenario::model::{Nanos, Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError};

@@ -4,6 +4,16 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What guests' speed is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// CPU time: others may use the CPUs meanwhile.
+    Cpu,
+    /// Time: nobody else does. For emulated CPUs that take turns of unequal length, in which interrupts seem to last as
+    /// long as the others' turns, and are no CPU time of any thread.
+    Wall,
+}
+
 /// `SCHED_EXT` of the kernel's `sched.h`.
 const SCHED_EXT: i32 = 7;
 

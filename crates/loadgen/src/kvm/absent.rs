@@ -5,6 +5,7 @@ use crate::form::Form;
 use crate::mailbox::{Asker, Message};
 use crate::metrics::Latencies;
 use crate::shared::{Shared, Slot};
+use crate::sys::Clock;
 use berth_scenario::model::{Nanos, Scenario};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -113,6 +114,6 @@ pub(crate) fn form(_: &Scenario, _: u64) -> Result<Form, LoadError> {
 
 /// # Errors
 /// Always.
-pub fn measure_speed() -> Result<(), KvmError> {
+pub fn measure_speed(_: Clock) -> Result<(), KvmError> {
     Err(KvmError::Machine(std::env::consts::ARCH))
 }

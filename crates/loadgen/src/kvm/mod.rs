@@ -17,6 +17,7 @@ pub(crate) use vcpu::Vcpu;
 
 use crate::LoadError;
 use crate::form::Form;
+use crate::sys::Clock;
 use berth_scenario::model::Scenario;
 use kvm_ioctls::Kvm;
 use std::collections::BTreeMap;
@@ -86,8 +87,8 @@ pub(crate) fn fits(scenario: &Scenario) -> Result<Vec<plan::Placed>, LoadError> 
 ///
 /// # Errors
 /// KVM does not work here.
-pub fn measure_speed() -> Result<(), KvmError> {
-    speed::Speed::here(&open()?).map(|_| ())
+pub fn measure_speed(clock: Clock) -> Result<(), KvmError> {
+    speed::Speed::here(&open()?, clock).map(|_| ())
 }
 
 /// A scenario's VMs as micro-VMs.
@@ -97,7 +98,7 @@ pub fn measure_speed() -> Result<(), KvmError> {
 pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
     let plan = fits(scenario)?;
     let device = open()?;
-    let speed = speed::Speed::here(&device)?;
+    let speed = speed::Speed::here(&device, Clock::Cpu)?;
     let mut of_vm: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for (ordinal, placed) in (0..).zip(&plan) {
         if let Some(vm) = &placed.thread.vm {

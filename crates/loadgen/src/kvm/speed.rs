@@ -4,12 +4,13 @@ use super::layout;
 use super::machine::{failed, give_memory, processor, start, tables};
 use super::memory::Memory;
 use super::{KvmError, device};
-use crate::sys;
+use crate::sys::{self, Clock};
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
+use std::time::Instant;
 
 /// Least CPU time of a try: several turns of an emulator that runs its CPUs one after the other.
 const TRY_NS: u64 = 4_000_000;
@@ -100,7 +101,7 @@ impl Drop for One<'_> {
     }
 }
 
-/// What one CPU did: turns, and the CPU time they took in nanoseconds.
+/// What one CPU did: turns, and the time they took in nanoseconds.
 struct Sample {
     turns: u64,
     ns: u64,
@@ -109,7 +110,7 @@ struct Sample {
 
 impl Sample {
     /// Tries on `cpu`, from when the guests of all CPUs are ready until the slowest has had its number of them.
-    fn take(kvm: &Kvm, cpu: u32, left: &Left) -> Result<Sample, KvmError> {
+    fn take(kvm: &Kvm, cpu: u32, clock: Clock, left: &Left) -> Result<Sample, KvmError> {
         let mut trying = Some(One(&left.trying));
         let coming = One(&left.coming);
         sys::set_affinity(&[cpu]).map_err(failed("a thread could not be placed"))?;
@@ -124,6 +125,7 @@ impl Sample {
             guest.compute(turns)?;
         }
         // All CPUs count for the same time: one that is faster than another, or has longer tries, must not weigh more.
+        let begin = Instant::now();
         let (mut tries, mut ns) = (0, 0);
         while tries < TRIES || left.trying.load(Ordering::Relaxed) > 0 {
             ns += guest.compute(turns)?;
@@ -131,6 +133,9 @@ impl Sample {
             if tries == TRIES {
                 trying.take();
             }
+        }
+        if clock == Clock::Wall {
+            ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         }
         Ok(Sample {
             turns: turns * tries,
@@ -141,16 +146,16 @@ impl Sample {
 }
 
 impl Speed {
-    /// This machine's, measured when it is first asked for: all runs of a process have the same.
+    /// This machine's, measured when it is first asked for, by this clock: all runs of a process have the same.
     ///
     /// # Errors
     /// KVM does not work here.
-    pub fn here(kvm: &Kvm) -> Result<Speed, KvmError> {
+    pub fn here(kvm: &Kvm, clock: Clock) -> Result<Speed, KvmError> {
         static HERE: Mutex<Option<Speed>> = Mutex::new(None);
         let mut here = HERE.lock().unwrap_or_else(|e| e.into_inner());
         match *here {
             Some(speed) => Ok(speed),
-            None => Ok(*here.insert(Speed::measure(kvm)?)),
+            None => Ok(*here.insert(Speed::measure(kvm, clock)?)),
         }
     }
 
@@ -160,7 +165,7 @@ impl Speed {
     ///
     /// # Errors
     /// KVM does not work here.
-    fn measure(kvm: &Kvm) -> Result<Speed, KvmError> {
+    fn measure(kvm: &Kvm, clock: Clock) -> Result<Speed, KvmError> {
         let cpus = sys::affinity().map_err(failed("where threads may run is not known"))?;
         let left = Left {
             coming: AtomicUsize::new(cpus.len()),
@@ -170,7 +175,7 @@ impl Speed {
             let left = &left;
             let spawn = |&cpu| {
                 let thread =
-                    Builder::new().spawn_scoped(scope, move || Sample::take(kvm, cpu, left));
+                    Builder::new().spawn_scoped(scope, move || Sample::take(kvm, cpu, clock, left));
                 thread.map_err(|e| {
                     drop((One(&left.coming), One(&left.trying)));
                     failed("no thread can be made")(e)

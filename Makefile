@@ -2,7 +2,7 @@
 # What a developer does daily. `make help` lists it.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-BERTH := target/release/berth
+BERTH := $(or $(CARGO_TARGET_DIR),target)/release/berth
 SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)

@@ -273,12 +273,22 @@ mod tests {
                 "typical",
                 &[("sleeper.wakeup.p50", 8_500.0), (INSNS, 100.0)],
             ),
+            case(
+                "calling",
+                &[("sleeper.wakeup.p50", 9_300.0), (INSNS, 20.0), (CALLS, 2.0)],
+            ),
+            case(
+                "preempting",
+                &[("sleeper.wakeup.p50", 9_000.0), (INSNS, 40.0), (CALLS, 1.0)],
+            ),
         ];
         let text = profile(&measured, "7.2.1");
         let p = Profile::parse(&text).unwrap();
         assert_eq!((p.cost.wake_ns, p.cost.request_ns), (10_000, 8_000));
         assert_eq!(p.cost.preempt_ns, 3_000);
         assert_eq!((p.cost.ext_wake_ns, p.cost.insn_ps), (8_000, 5_000));
+        // 1.3 us more than nothing, of which 20 instructions take 0.1; 1 us more, of which 40 and a call take 0.8.
+        assert_eq!((p.cost.call_ns, p.cost.ext_preempt_ns), (600, 200));
         // Never less than nothing.
         assert_eq!(p.cost.wake_ipi_ns, 0);
         // 0.11 CPUs for 2 s are 220 ms, 200 of them work; 1000 sleeps.

@@ -114,7 +114,7 @@ pub struct HostCost {
     /// From the wake-up's kick of an idle or preempted CPU until that CPU enters its scheduler.
     pub wake_ipi_ns: Nanos,
     /// From a wake-up until the CPU that it happens on enters its scheduler: interrupt, wake-up, way out. Of a profile
-    /// only, like the two that follow.
+    /// only, like those that follow up to `call_ns`.
     pub wake_ns: Nanos,
     /// The same while a sched_ext policy schedules, its own code not included; 0: as `wake_ns`.
     pub ext_wake_ns: Nanos,

@@ -133,9 +133,10 @@ impl Handle {
             return end;
         }
         let tick = self.tick_after(cpu, end.saturating_sub(self.cost.tick_ns) + 1);
-        match tick < end {
-            true => tick + self.cost.tick_ns,
-            false => end,
+        if tick < end {
+            tick + self.cost.tick_ns
+        } else {
+            end
         }
     }
 

@@ -17,7 +17,9 @@
  * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
  * once from a thread of another kind, if its key is not beyond the virtual time: a VM that has used
  * its share and `credit_us` on top waits like everyone else. Whoever woke within its share is not
- * preempted in turn until its slice ends.
+ * preempted in turn until its slice ends. A thread that a higher class (real-time, say) takes the
+ * CPU from goes on before this policy is asked: then it gives way if a latency thread within its
+ * share has come to be first in the queue.
  *
  * Threads without a VM form one group, the host, of weight `host_weight`. Kernel threads that may
  * run on one CPU only go to that CPU at once, and preempt when they wake: they carry timers and
@@ -100,6 +102,7 @@ struct thread {
 	bool urgent;	/* preempts when it wakes */
 	bool shielded;	/* this run is not preempted by a waking thread */
 	bool counted;	/* in its group's `runnable` */
+	bool aside;	/* a higher class has taken its CPU: the kernel has it go on */
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
 
@@ -152,6 +155,7 @@ struct berth_stats {
 	u64 idle;      /* woken onto an idle CPU */
 	u64 queued;    /* had to wait */
 	u64 preempted; /* woken onto a CPU taken from another thread */
+	u64 gave_way;  /* went on after a higher class, and gave way to a latency thread */
 	u64 kept;      /* slice ended, still first: went on */
 	u64 stolen;    /* taken from another LLC's queue */
 	u64 parked;    /* had to wait for the next period of the VM's cap */
@@ -482,13 +486,32 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 	scx_bpf_task_set_slice(prev, slice_ns(t));
 }
 
+/* p goes on although nobody was asked. Is a latency thread first in the queue, within its share? */
+static __always_inline void give_way(s32 cpu, struct pcpu *c)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(berth_llc(cpu));
+	struct thread *t = head ? thread_of(head) : NULL;
+
+	if (!t || !t->urgent || time_after(head->scx.dsq_vtime, c->vnow) ||
+	    !bpf_cpumask_test_cpu(cpu, head->cpus_ptr))
+		return;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	berth_count(gave_way);
+}
+
 void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 {
 	struct thread *t = thread_of(p);
-	struct pcpu *c = cpu_at(bpf_get_smp_processor_id());
+	s32 cpu = bpf_get_smp_processor_id();
+	struct pcpu *c = cpu_at(cpu);
 
 	if (!t || !c)
 		return;
+	if (t->aside) {
+		t->aside = false;
+		if (!t->urgent && preempt)
+			give_way(cpu, c);
+	}
 	c->preemptible = !t->shielded;
 	if (t->run == RUN_TURN)
 		started(c, p->scx.dsq_vtime);
@@ -557,6 +580,8 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 	if (!t || !g || !c)
 		return;
 	charge(p, t, g, c);
+	/* With some of its slice left only a higher class takes a thread's CPU. */
+	t->aside = runnable && p->scx.slice;
 	if (t->generation == berth_generation)
 		return;
 	cgrp = scx_bpf_task_cgroup(p);

@@ -5,7 +5,7 @@ use berth_results::experiment::Results;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Turn of an emulated CPU: `TURN_US` of the lab's VM.
+/// The longest time between two turns of an emulated CPU (`turns.rs` of the lab).
 const TURN_NS: f64 = 50_000.0;
 
 /// A scenario that measures something.

@@ -19,6 +19,7 @@ mod scenario;
 mod strip;
 #[cfg(test)]
 mod testing;
+mod turns;
 pub mod vm;
 
 pub use berth_loadgen::{Vcpus, fits_micro_vms};

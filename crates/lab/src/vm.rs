@@ -4,11 +4,12 @@
 //! Software emulation only: it needs no rights and gives the same bytes everywhere. In [`Mode::Deterministic`] the
 //! virtual clock counts instructions (2 ns each, shared by all CPUs) and one host thread plays all CPUs in turn.
 //! Without more, a CPU's turn lasts until the next virtual timer, often a tick, and a wake-up on another CPU is that
-//! late; an idle network filter's timer ends every turn after `TURN_US`.
+//! late; the timers of idle network filters end turns before (`turns.rs`).
 use crate::LabError;
 use crate::assets::{Kernel, Qemu};
 use crate::guest::DONE;
 use crate::job::Answer;
+use crate::turns;
 use berth_scenario::model::Host;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// CPUs a lab VM may have: all share the speed of one host thread.
 pub const MAX_CPUS: u32 = 4;
-/// Turn of one emulated CPU, in virtual microseconds.
-const TURN_US: u32 = 50;
 /// Memory in MB.
 const MEMORY_MB: u32 = 1024;
 /// Beginning of the name of a boot's folder; the process id follows.
@@ -188,25 +187,39 @@ impl Vm<'_> {
         ]
         .map(String::from)
         .to_vec();
+        let cpus = self.host.nr_cpus();
+        let mut spare = 0;
         match self.mode {
-            Mode::Deterministic => a.extend(
-                [
-                    "-accel",
-                    "tcg,thread=single",
-                    "-icount",
-                    "shift=1,sleep=off",
-                    "-netdev",
-                    "hubport,id=turn,hubid=0",
-                    "-object",
-                    &format!("filter-buffer,id=turns,netdev=turn,interval={TURN_US}"),
-                ]
-                .map(String::from),
-            ),
+            Mode::Deterministic => {
+                let turns = turns::of(cpus);
+                spare = turns.spare;
+                a.extend(
+                    [
+                        "-accel",
+                        "tcg,thread=single",
+                        "-icount",
+                        "shift=1,sleep=off",
+                        "-netdev",
+                        "hubport,id=turn,hubid=0",
+                    ]
+                    .map(String::from),
+                );
+                for us in turns.intervals_us {
+                    a.push("-object".to_string());
+                    a.push(format!(
+                        "filter-buffer,id=turn{us},netdev=turn,interval={us}"
+                    ));
+                }
+            }
             Mode::Fast => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
         }
-        a.extend(topology(self.host));
+        a.extend(topology(self.host, spare));
         a.push("-append".to_string());
-        a.push(KERNEL_ARGUMENTS.join(" "));
+        let mut kernel = KERNEL_ARGUMENTS.join(" ");
+        if spare > 0 {
+            kernel.push_str(&format!(" nr_cpus={cpus}"));
+        }
+        a.push(kernel);
         a
     }
 
@@ -239,16 +252,18 @@ impl Vm<'_> {
     }
 }
 
-/// `-smp`, memory and NUMA nodes.
-fn topology(host: &Host) -> Vec<String> {
+/// `-smp`, memory and NUMA nodes. Spare CPUs, at most one, are in a package of their own, behind all others.
+fn topology(host: &Host, spare: u32) -> Vec<String> {
     let cpus = host.nr_cpus();
+    let packages = host.packages + spare;
+    let all = cpus / host.packages.max(1) * packages;
     let mut a = vec![
         "-m".to_string(),
         MEMORY_MB.to_string(),
         "-smp".to_string(),
         format!(
-            "{cpus},sockets={},dies={},cores={},threads={}",
-            host.packages,
+            "{},maxcpus={all},sockets={packages},dies={},cores={},threads={}",
+            cpus + spare,
             host.llcs,
             host.cores / host.llcs.max(1),
             host.threads
@@ -259,7 +274,12 @@ fn topology(host: &Host) -> Vec<String> {
     }
     let (per_node, memory) = (cpus / host.nodes, MEMORY_MB / host.nodes);
     for n in 0..host.nodes {
-        let (first, last) = (n * per_node, (n + 1) * per_node - 1);
+        let first = n * per_node;
+        let last = if n + 1 == host.nodes {
+            all
+        } else {
+            first + per_node
+        } - 1;
         a.extend([
             "-object".to_string(),
             format!("memory-backend-ram,size={memory}M,id=m{n}"),
@@ -381,16 +401,23 @@ mod tests {
 
     #[test]
     fn topology_becomes_arguments() {
-        let a = topology(&host(1, 1, 2, 2, 2)).join(" ");
+        let a = topology(&host(1, 1, 2, 2, 2), 0).join(" ");
         assert!(
-            a.contains("-smp 4,sockets=1,dies=2,cores=1,threads=2"),
+            a.contains("-smp 4,maxcpus=4,sockets=1,dies=2,cores=1,threads=2"),
             "{a}"
         );
-        let a = topology(&host(2, 2, 1, 2, 1)).join(" ");
+        let a = topology(&host(2, 2, 1, 2, 1), 0).join(" ");
         assert!(
             a.contains("node,nodeid=0,memdev=m0,cpus=0-1")
                 && a.contains("node,nodeid=1,memdev=m1,cpus=2-3")
                 && a.contains("dist,src=0,dst=1,val=21"),
+            "{a}"
+        );
+        let a = topology(&host(2, 2, 1, 1, 1), 1).join(" ");
+        assert!(
+            a.contains("-smp 3,maxcpus=3,sockets=3,dies=1,cores=1,threads=1")
+                && a.contains("memdev=m0,cpus=0-0")
+                && a.contains("memdev=m1,cpus=1-2"),
             "{a}"
         );
     }

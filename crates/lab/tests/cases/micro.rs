@@ -57,6 +57,20 @@ warmup = "200ms"
 measure = "800ms"
 "#;
 
+/// A vCPU for each of four CPUs that computes, and so each has one to itself.
+const EACH_ITS_CPU: &str = r#"
+[host]
+cores = 4
+[vm.hog]
+vcpus = 4
+tasks = ["burn"]
+[task.burn]
+model = "busy"
+[run]
+warmup = "200ms"
+measure = "800ms"
+"#;
+
 fn scenario(text: &str) -> Result<Scenario, String> {
     let input = berth_scenario::Input {
         name: "micro".to_string(),
@@ -143,4 +157,40 @@ pub fn micro_vms(assets: &Assets) -> Result<String, String> {
         p99(0),
         p99(1)
     ))
+}
+
+/// The emulator's CPUs compute about equally fast while all are busy (`turns.rs`), in guests too; and what a guest's work is
+/// measured by is right.
+pub fn equal_turns(assets: &Assets) -> Result<String, String> {
+    let two = EACH_ITS_CPU.replace("= 4", "= 2");
+    let arms = [("two", two.as_str()), ("four", EACH_ITS_CPU)].map(|(name, text)| {
+        Ok(LabArm {
+            name: name.to_string(),
+            scenario: scenario(text)?,
+            policy: None,
+        })
+    });
+    let arms = arms.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let options = LabOptions {
+        vcpus: Vcpus::Kvm,
+        ..options()
+    };
+    let records = run(&arms, &[1], &options, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let mut said = Vec::new();
+    for (record, cpus, at_most) in [(&records[0], 2.0, 1.1), (&records[1], 4.0, 1.5)] {
+        let (spread, work) = (
+            record.metrics["hog.spread"],
+            record.metrics["hog.work"] / 800e6,
+        );
+        check(
+            spread < at_most,
+            format!("{cpus} CPUs: one had {spread:.2} times the turns of another"),
+        )?;
+        check(
+            work > 0.9 * cpus && work < 1.05 * cpus,
+            format!("{cpus} CPUs did the work of {work:.2}: {:?}", record.notes),
+        )?;
+        said.push(format!("{cpus} CPUs: {spread:.2}, work {work:.2}"));
+    }
+    Ok(format!("most by least turns on {}", said.join("; on ")))
 }

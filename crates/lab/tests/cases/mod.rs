@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 14] = [
+const CASES: [(&str, Case); 15] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
@@ -38,6 +38,7 @@ const CASES: [(&str, Case); 14] = [
         "micro-VMs run under nested KVM, twice the same",
         micro::micro_vms,
     ),
+    ("emulated CPUs have about equal turns", micro::equal_turns),
     (
         "the agent beside micro-VMs: found, switched, killed",
         agent::acting,

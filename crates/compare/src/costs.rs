@@ -5,7 +5,7 @@ use berth_results::experiment::Results;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The longest time between two turns of an emulated CPU (`turns.rs` of the lab).
+/// About how far apart what happens on two emulated CPUs seems at most: their turns (`turns.rs` of the lab).
 const TURN_NS: f64 = 50_000.0;
 
 /// A scenario that measures something.

@@ -17,7 +17,10 @@ use support::Cast;
 mod support;
 
 const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
+/// How long the real-time thread has the CPU, and leaves it.
+const BUSY: u64 = 471 * US;
+const FREE: u64 = 533 * US;
+const LONG: u64 = 10_000_000 * US;
 
 fn vm(group: u32, class: Class) -> VmSpec {
     VmSpec {
@@ -30,86 +33,54 @@ fn vm(group: u32, class: Class) -> VmSpec {
     }
 }
 
-/// A real-time thread of the host that takes the CPU half of the time.
-fn interrupts(cast: &mut Cast) {
-    let thread = cast.scripts.len();
-    cast.vcpu(
-        0,
-        0,
-        0,
-        &[
-            Action::SetClass(SchedClass::Rt),
-            Action::Compute { ns: 471 * US },
-            Action::SleepUntil { at: 529 * US },
-        ],
-    );
-    cast.scripts[thread].spec.vm = None;
-}
-
-/// CPU time of a thread in ten seconds, ns.
-fn ran(cast: Cast, vms: &[VmSpec], thread: usize) -> u64 {
+/// Adds a real-time thread of the host that takes the CPU nearly half of the time, and runs; the CPU time of each thread but
+/// that one in ten seconds, ns.
+fn interrupted(mut cast: Cast, vms: &[VmSpec]) -> Vec<u64> {
+    let threads = cast.scripts.len();
+    let takes = [
+        Action::SetClass(SchedClass::Rt),
+        Action::Compute { ns: BUSY },
+        Action::SleepUntil { at: FREE },
+    ];
+    cast.vcpu(0, 0, 0, &takes);
+    cast.scripts[threads].spec.vm = None;
     let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), vms, cast);
     let policy = support::policy("vmfair");
     load_policy(&mut m, &policy, &BTreeMap::new(), vms, &Options::default()).unwrap();
     m.start();
-    m.run_until(10_000 * MS).unwrap();
+    m.run_until(LONG).unwrap();
     m.check().unwrap();
-    let task = m.workload.ids[thread] as usize;
-    m.kernel().tasks.hot[task].runtime
+    let ids = &m.workload.ids[..threads];
+    let runtime = |id: &u32| m.kernel().tasks.hot[*id as usize].runtime;
+    ids.iter().map(runtime).collect()
 }
 
-/// A latency VM that needs one and a half of its slices beside a hog. When its slice has ended the interrupted hog, with most
-/// of its own left, was first.
+/// A latency VM that needs one and a half of its slices. When its slice had ended, the interrupted hog was first, with most of
+/// its own left.
 #[test]
 fn a_latency_vm_goes_on_before_an_interrupted_hog() {
+    let (computes, sleeps) = (1_500 * US, 8_377 * US);
     let mut cast = Cast::default();
-    let nap = [
-        Action::Compute { ns: 1_500 * US },
-        Action::SleepUntil { at: 8_377 * US },
-    ];
     cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
-    cast.vcpu(1, 0, 0, &nap);
-    interrupts(&mut cast);
-    let ran = ran(cast, &[vm(0, Class::Batch), vm(1, Class::Latency)], 1);
+    let turn = [
+        Action::Compute { ns: computes },
+        Action::SleepUntil { at: sleeps },
+    ];
+    cast.vcpu(1, 0, 0, &turn);
+    let ran = interrupted(cast, &[vm(0, Class::Batch), vm(1, Class::Latency)]);
     // A cycle: it sleeps, and has half of the CPU until it is done, the other half first at worst.
-    let cycle = (8_377 + 2 * 1_500 + 500) * US;
-    let least = 10_000 * MS / cycle * (1_500 * US);
-    assert!(ran > least, "{ran} of {least} ns");
+    let least = LONG / (sleeps + 2 * computes + BUSY) * computes;
+    assert!(ran[1] > least, "{ran:?}, {least} ns at least");
 }
 
-/// Two of them, which wake at about the same time, at most one of which can take the hog's CPU from it.
-#[test]
-fn the_second_latency_vm_to_wake_does_not_wait_for_an_interrupted_hog() {
-    let mut cast = Cast::default();
-    let nap = [
-        Action::Compute { ns: 300 * US },
-        Action::SleepUntil { at: 9_613 * US },
-    ];
-    cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
-    cast.vcpu(1, 0, 0, &nap);
-    cast.vcpu(2, 0, 0, &nap);
-    interrupts(&mut cast);
-    let vms = [
-        vm(0, Class::Batch),
-        vm(1, Class::Latency),
-        vm(2, Class::Latency),
-    ];
-    let ran = ran(cast, &vms, 2);
-    // As above; the other one goes first at worst.
-    let cycle = (9_613 + 4 * 300 + 500) * US;
-    let least = 10_000 * MS / cycle * (300 * US);
-    assert!(ran > least, "{ran} of {least} ns");
-}
-
-/// A hog that is interrupted all the time has its share of a CPU beside another hog.
+/// A hog that is interrupted all the time has its share of what is left beside another one.
 #[test]
 fn an_interrupted_hog_keeps_its_share() {
     let mut cast = Cast::default();
     for i in 0..2 {
         cast.vcpu(i, 0, 0, &[Action::ComputeForever]);
     }
-    interrupts(&mut cast);
-    let ran = ran(cast, &[vm(0, Class::Batch), vm(1, Class::Latency)], 0);
-    let half = 10_000 * MS / 1_000 * 529 / 2;
-    assert!(ran.abs_diff(half) < half / 50, "{ran} of {half} ns");
+    let ran = interrupted(cast, &[vm(0, Class::Batch), vm(1, Class::Latency)]);
+    let half = LONG / (BUSY + FREE) * FREE / 2;
+    assert!(ran[0].abs_diff(half) < half / 50, "{ran:?} of {half} ns");
 }

@@ -206,8 +206,11 @@ impl<W: Workload> Machine<W> {
         // The first slots are the CPUs'.
         if (slot as usize) < k.cpus.len() {
             k.begin(at, slot);
-            if k.cpus[slot as usize].tick_at <= at {
+            let c = k.cpu(slot);
+            if c.tick_at <= at {
                 k.tick(slot);
+            } else if c.takes_late && c.late_at <= at && c.resched_at.min(c.run_end) > at {
+                return self.late(k, at, slot);
             }
             return self.finish(k, slot);
         }
@@ -266,19 +269,16 @@ impl<W: Workload> Machine<W> {
                 k.set_online(h.cpu, h.online);
                 self.finish(k, cpu);
             }
-            Source::Late(cpu) => {
-                k.queue.set(slot, NEVER);
-                self.late(k, at, cpu);
-            }
             Source::Free => k.queue.set(slot, NEVER),
         }
     }
 
     /// A guest's CPU takes the interrupts that fell due while it had no physical CPU.
-    #[cold]
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn late(&mut self, mut k: Handle, at: Nanos, cpu: CpuId) {
-        let due = std::mem::take(&mut k.cpus[cpu as usize].late);
+    fn late(&mut self, k: Handle, at: Nanos, cpu: CpuId) {
+        let mut c = k.cpu(cpu);
+        let mut due = std::mem::take(&mut c.late);
         for slot in due.iter() {
             let stale = match k.sources[slot as usize] {
                 // Woken by something else meanwhile.
@@ -290,11 +290,12 @@ impl<W: Workload> Machine<W> {
             }
         }
         k.begin(at, cpu);
-        let mut due = due;
         due.clear();
-        if k.cpus[cpu as usize].late.is_empty() {
-            k.cpus[cpu as usize].late = due;
+        if c.late.is_empty() {
+            c.late = due;
         }
+        c.takes_late = false;
+        k.arm(cpu);
     }
 
     /// The rest of an event on this CPU: what its task wants next, reschedules, interrupts; then its next

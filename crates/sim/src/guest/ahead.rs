@@ -245,7 +245,7 @@ impl WorldRef {
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 1));
         for k in machines() {
             match k.next_source() {
-                Source::Cpu(cpu) | Source::Late(cpu) => k.ask_cpu(cpu),
+                Source::Cpu(cpu) => k.ask_cpu(cpu),
                 Source::Task(task) => k.ask_task(task),
                 _ => (),
             }
@@ -253,7 +253,7 @@ impl WorldRef {
         threads[..m].iter().for_each(|t| self.ask_thread(*t, 2));
         for k in machines() {
             match k.next_source() {
-                Source::Cpu(cpu) | Source::Late(cpu) => k.ask_running(cpu),
+                Source::Cpu(cpu) => k.ask_running(cpu),
                 Source::Task(task) => {
                     let cpu = k.tasks.hot.get(task as usize).map_or(0, |t| t.cpu);
                     k.ask_cpu(cpu);

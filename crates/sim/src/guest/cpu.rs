@@ -37,11 +37,8 @@ impl Handle {
             k.stats.ran(t.stats, span);
         }
         c.paused = true;
-        let (slot, irq) = (c.slot, c.irq_slot);
-        self.queue.set(slot, NEVER);
-        if irq != NONE {
-            self.queue.set(irq, NEVER);
-        }
+        c.takes_late = false;
+        self.queue.set(c.slot, NEVER);
     }
 
     /// The vCPU has a physical CPU since `now`, and is inside the guest from `start` on.
@@ -77,23 +74,9 @@ impl Handle {
             // A tick that fell due meanwhile comes at once.
             c.tick_at = c.tick_at.max(start);
         }
-        if !c.late.is_empty() {
-            self.arm_late(cpu, start);
-        }
+        c.takes_late = !c.late.is_empty();
+        c.late_at = start;
         self.arm(cpu);
-    }
-
-    /// Late interrupts of this CPU are taken then.
-    #[cold]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn arm_late(mut self, cpu: CpuId, at: Nanos) {
-        if self.cpus[cpu as usize].irq_slot == NONE {
-            let slot = self.queue.alloc();
-            self.source(slot, Source::Late(cpu));
-            self.cpus[cpu as usize].irq_slot = slot;
-        }
-        let slot = self.cpus[cpu as usize].irq_slot;
-        self.queue.set(slot, at);
     }
 
     /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is left
@@ -139,10 +122,15 @@ impl Handle {
         self.calls.push(Call::Kick(cpu));
     }
 
-    /// [`Handle::arm`] of a CPU that is not running: an interrupt waits for it.
-    #[cold]
-    pub fn arm_paused(mut self, cpu: CpuId) {
-        if self.cpus[cpu as usize].resched_at != NEVER {
+    /// [`Handle::arm`] of a CPU that is not running, for which an interrupt waits, or that has late ones to take.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    pub fn arm_late(mut self, cpu: CpuId) {
+        let c = self.cpu(cpu);
+        if c.takes_late {
+            let at = c.resched_at.min(c.run_end).min(c.tick_at).min(c.late_at);
+            self.queue.set(c.slot, at);
+        } else if c.resched_at != NEVER {
             self.calls.push(Call::Kick(cpu));
         }
     }

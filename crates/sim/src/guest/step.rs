@@ -173,15 +173,12 @@ impl<W: Workload> Machine<W> {
     /// A guest's event is over: interrupts for CPUs that are not running, and the halt of its own CPU.
     #[inline]
     fn after_guest(&mut self, mut k: Handle) {
-        if !k.calls.is_empty() {
-            let calls = std::mem::take(&mut k.calls);
-            for call in &calls {
-                self.call(k, *call);
-            }
-            let mut calls = calls;
-            calls.clear();
-            k.calls = calls;
+        let mut i = 0;
+        while let Some(call) = k.calls.get(i).copied() {
+            self.call(k, call);
+            i += 1;
         }
+        k.calls.clear();
         let cpu = k.exec;
         if k.wants_halt(cpu) {
             self.halt(k, cpu);
@@ -330,17 +327,12 @@ impl<W: Workload> Machine<W> {
     #[inline(never)] // most events of a guest switch nothing on the host
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn settle(&mut self, mut host: Handle) {
-        while !host.switched.is_empty() {
-            let list = std::mem::take(&mut host.switched);
-            for s in &list {
-                self.switched(*s);
-            }
-            let mut list = list;
-            list.clear();
-            if host.switched.is_empty() {
-                host.switched = list;
-            }
+        let mut i = 0;
+        while let Some(s) = host.switched.get(i).copied() {
+            self.switched(s);
+            i += 1;
         }
+        host.switched.clear();
     }
 
     fn switched(&mut self, s: Switched) {

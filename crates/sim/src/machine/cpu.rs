@@ -77,7 +77,8 @@ pub struct Cpu {
     pub paused: bool,
     /// A guest's: exits of spinning tasks since it has its physical CPU: each doubles the next window.
     pub spun: u8,
-    pub in_balance: bool,
+    /// A guest's: it takes its late interrupts at `late_at`.
+    pub takes_late: bool,
     /// When it enters its scheduler (an IPI on its way, or now).
     pub resched_at: Nanos,
     /// When the running task has done what it asked for.
@@ -110,6 +111,7 @@ pub struct Cpu {
     pub in_wakeup: bool,
     pub bal_cb_pending: bool,
     pub cpu_released: bool,
+    pub in_balance: bool,
     rare: Option<Box<Rare>>,
     /// How fast work is done.
     pub pace: Pace,
@@ -131,9 +133,9 @@ pub struct Cpu {
     pub pass_ns: Nanos,
     /// A guest's: of `work_start`, what was left when it was paused.
     pub owed: Nanos,
-    /// A guest's: interrupts that fell due while it was paused, in order, and the slot they are taken with.
+    /// A guest's: interrupts that fell due while it was paused, in order, and when they are taken.
     pub late: Slots,
-    pub irq_slot: Slot,
+    pub late_at: Nanos,
 }
 
 const _: () = assert!(size_of::<Cpu>() == 320);
@@ -175,7 +177,8 @@ impl Cpu {
             spun: 0,
             stolen_ns: 0,
             late: Slots::default(),
-            irq_slot: NONE,
+            takes_late: false,
+            late_at: NEVER,
             in_balance: false,
             bal_keep: false,
             in_wakeup: false,

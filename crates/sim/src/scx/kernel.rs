@@ -46,8 +46,6 @@ pub enum Source {
     Watchdog,
     /// Index into the machine's hotplug list.
     Hotplug(u32),
-    /// Interrupts that fell due while this CPU of a guest was paused.
-    Late(CpuId),
 }
 
 /// What a machine is built from.
@@ -523,8 +521,8 @@ impl Handle {
     #[inline]
     pub fn arm(mut self, cpu: CpuId) {
         let c = self.cpu(cpu);
-        if c.paused {
-            return self.arm_paused(cpu);
+        if c.paused | c.takes_late {
+            return self.arm_late(cpu);
         }
         let at = c.resched_at.min(c.run_end).min(c.tick_at);
         self.queue.set(c.slot, at);

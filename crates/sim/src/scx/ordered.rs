@@ -125,14 +125,19 @@ impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
     /// Puts in an entry younger than all others; there is a place at the end.
     #[inline]
     fn put(&mut self, e: Entry) {
-        // After its equals.
-        let place = self.after_all_before(e.vtime.wrapping_add(1));
+        let place = self.place_for(&e);
         let live = place..self.end;
         self.keys.as_mut().copy_within(live.clone(), place + 1);
         self.tags.as_mut().copy_within(live, place + 1);
         self.keys.as_mut()[place] = e.vtime;
         self.tags.as_mut()[place] = e.tag();
         self.end += 1;
+    }
+
+    /// Where an entry younger than all others goes: after its equals.
+    #[inline]
+    fn place_for(&self, e: &Entry) -> usize {
+        self.after_all_before(e.vtime.wrapping_add(1))
     }
 
     #[inline]
@@ -144,6 +149,22 @@ impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
             self.tags.as_mut().copy_within(place + 1..self.end, place);
             self.end -= 1;
         }
+    }
+}
+
+impl Chunk<[u64; FEW]> {
+    /// [`Chunk::put`] without a jump: every place takes what was before it, or stays as it is.
+    #[inline]
+    fn put_among_few(&mut self, e: Entry) {
+        let place = self.place_for(&e);
+        for i in (1..FEW).rev() {
+            let from = i - usize::from(i > place);
+            self.keys[i] = self.keys[from];
+            self.tags[i] = self.tags[from];
+        }
+        self.keys[place] = e.vtime;
+        self.tags[place] = e.tag();
+        self.end += 1;
     }
 }
 
@@ -294,7 +315,7 @@ impl Ordered {
             }
             self.few.move_up();
         }
-        self.few.put(e);
+        self.few.put_among_few(e);
     }
 
     /// The first entry that has no place here.

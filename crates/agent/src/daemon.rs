@@ -150,7 +150,7 @@ impl Daemon<'_> {
                 Event::Ended(why) => format!("{why}; the kernel's own scheduler has taken over"),
                 Event::Restarted(why) => format!("{why}; loaded again"),
                 Event::ByProcess(vm) => {
-                    format!("VM {} has the usual weight and no cap: {}", vm.vm, vm.why)
+                    format!("VM {} is known by its process: {}", vm.vm, vm.why)
                 }
                 Event::LeftOut(out) => format!("VM {} is left alone: {}", out.vm, out.why),
             };

@@ -31,7 +31,7 @@ pub struct Remark {
 pub struct Description {
     /// By name.
     pub entries: Vec<Entry>,
-    /// VMs among the entries without a cgroup of their own: known by their process, with the usual weight and no cap.
+    /// VMs among the entries without a cgroup of their own: known by their process.
     pub by_process: Vec<Remark>,
     /// VMs that cannot be told to a policy: their threads count as the host's.
     pub left_out: Vec<Remark>,
@@ -99,7 +99,8 @@ impl Describer {
                 vm: vm.name.clone(),
                 why,
             };
-            let share = match share.map_err(|why| (by_process(&self.root, vm, &why), why)) {
+            let share = share.map_err(|why| (self.by_process(vm, shared, &why), why));
+            let share = match share {
                 Ok(share) => share,
                 Err((Ok(share), why)) => {
                     all.by_process.push(remark(why));
@@ -144,14 +145,42 @@ impl Describer {
         Ok(Entitled {
             id: VmId::Cgroup(own.id),
             weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT),
-            cap_milli: self.cap(vm, own, &share),
+            cap_milli: self.cap(vm, &own.path, &share),
         })
     }
+
+    /// A VM that has no cgroup of its own, which is `why`: its process stands for it. What its cgroup is entitled to is the VM's, as far
+    /// as it is the only one in there: whoever else is (a pod's helpers, the shell it was started from) does little beside it. A
+    /// cap `shared` with other VMs is each one's, as a common slice's is; the weight is not.
+    fn by_process(&self, vm: &Vm, shared: bool, why: &str) -> Result<Entitled, String> {
+        if self.root.is_live() && !in_first_namespace() {
+            return Err(format!(
+                "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
+            ));
+        }
+        // Somebody who makes VMs for others holds them, too, for a moment.
+        if !vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_))) {
+            return Err(format!("{why}, and none of its threads is known as a vCPU"));
+        }
+        let path = own_path(&vm.cgroup);
+        let share = cgroup::share(&self.root, path);
+        let weight = share.weight.filter(|_| !shared);
+        let weight = weight.and_then(|w| u32::try_from(w).ok());
+        Ok(Entitled {
+            id: VmId::Process {
+                pid: vm.pid.unsigned_abs(),
+                start: vm.start,
+            },
+            weight: weight.unwrap_or(USUAL_WEIGHT),
+            cap_milli: self.cap(vm, path, &share),
+        })
+    }
+
     /// The VM's cap. libvirt's `vcpu_quota` caps each vCPU's cgroup: together they cap the VM.
-    fn cap(&self, vm: &Vm, own: &Own, share: &Share) -> Option<u32> {
+    fn cap(&self, vm: &Vm, path: &str, share: &Share) -> Option<u32> {
         let inside = ["libvirt/", ""].into_iter().find_map(|folder| {
             let each = |index: u32| {
-                let path = format!("{}/{folder}vcpu{index}", own.path);
+                let path = format!("{path}/{folder}vcpu{index}");
                 cgroup::share(&self.root, &path).cap
             };
             let caps: Option<Vec<f64>> = (0..vm.vcpus).map(each).collect();
@@ -197,27 +226,6 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
         vcpus: vm.vcpus,
         threads: threads.collect(),
     }
-}
-
-/// A VM that has no cgroup of its own, which is `why`: its process stands for it.
-fn by_process(root: &Root, vm: &Vm, why: &str) -> Result<Entitled, String> {
-    if root.is_live() && !in_first_namespace() {
-        return Err(format!(
-            "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
-        ));
-    }
-    // Somebody who makes VMs for others holds them, too, for a moment.
-    if !vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_))) {
-        return Err(format!("{why}, and none of its threads is known as a vCPU"));
-    }
-    Ok(Entitled {
-        id: VmId::Process {
-            pid: vm.pid.unsigned_abs(),
-            start: vm.start,
-        },
-        weight: USUAL_WEIGHT,
-        cap_milli: None,
-    })
 }
 
 fn key(vm: &Vm) -> VmKey {
@@ -390,23 +398,26 @@ mod tests {
 
     #[test]
     fn a_vm_without_a_cgroup_of_its_own_is_known_by_its_process() {
-        let why = |text: &str| {
+        let known = |text: &str, weight: u32, cap: Option<u32>| {
             let found = host(text, &Rules::default());
             assert_eq!(found.left_out, [], "{text}");
             let vm = found.entries.iter().find(|e| e.key.pid == 5).unwrap();
-            assert_eq!((vm.weight, vm.cap_milli), (100, None), "{text}");
+            assert_eq!((vm.weight, vm.cap_milli), (weight, cap), "{text}");
             let VmId::Process { pid: 5, start } = vm.id else {
                 panic!("{:?}", vm.id)
             };
             assert_eq!(start, vm.key.start);
             found.by_process[0].why.clone()
         };
+        let why = |text: &str| known(text, 100, None);
         assert!(why(VM).contains("no cgroups"));
-        let stranger = format!(
-            "{VM}process 9 bash\ncgroup 0::/vms/web-1\nfile sys/fs/cgroup/vms/web-1/cpu.weight 300\n\
-             file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n9\\n\"\n"
+        // A pod: what it is entitled to is its VM's.
+        let pod = "file sys/fs/cgroup/vms/web-1/cpu.weight 300\nfile sys/fs/cgroup/vms/cpu.max \"150000 100000\"\n\
+             file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n9\\n\"\n";
+        let helper = format!("process 9 bash\ncgroup 0::/vms/web-1\n{pod}");
+        assert!(
+            known(&format!("{VM}{helper}"), 300, Some(1500)).contains("other processes too (9)")
         );
-        assert!(why(&stranger).contains("other processes too (9)"));
         let plain = format!("{VM}file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n\"\n");
         assert!(why(&plain).contains("`cpu` controller is not enabled"));
         let two = format!(
@@ -415,6 +426,8 @@ mod tests {
                 .replace("thread ", "thread 1")
         );
         assert!(why(&two).contains("shares its cgroup"));
+        // Of two, the cap is each one's, and the weight nobody's.
+        known(&format!("{two}{pod}"), 100, Some(1500));
         assert!(why(&VM.replace("/vms/web-1", "/")).contains("no cgroup of its own"));
     }
 

@@ -456,7 +456,7 @@ fn text(status: &Status) -> String {
         }
     }
     for (vm, why) in &status.by_process {
-        out += &format!("  {vm} has the usual weight and no cap: {why}\n");
+        out += &format!("  {vm} is known by its process: {why}\n");
     }
     for (vm, why) in &status.left_out {
         out += &format!("  {vm} is left alone: {why}\n");

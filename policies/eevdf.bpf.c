@@ -67,6 +67,7 @@ struct berth_stats {
 	u64 balanced;  /* times a busy CPU took threads over */
 	u64 parked;    /* had to wait for the next period of cpu.max */
 	u64 shadows;   /* slept with negative lag and stayed */
+	u64 gave_way;  /* a higher class had its CPU, and then another one was first */
 };
 BERTH_STATS;
 
@@ -463,6 +464,27 @@ __noinline u64 eevdf_shortest_slice(s32 cpu)
 	return shortest;
 }
 
+/*
+ * p goes on after a higher class had its CPU. The kernel chooses anew then, and p's slice protects
+ * it no longer; sched_ext has it go on without asking. Is another one first?
+ */
+static __always_inline void choose_anew(struct runq *rq, s32 cpu)
+{
+	u64 deadline = rq->nr > 1 ? eevdf_first_waiting(cpu) : 0;
+	struct sums s;
+
+	if (!deadline)
+		return;
+	read_sums(rq, &s);
+	mean(rq, &s);
+	if (eligible(&s, rq->v) && !time_before(deadline, rq->deadline))
+		return;
+	rq->protected_to = rq->v;
+	rq->resched = true;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	berth_count(gave_way);
+}
+
 void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 {
 	struct entity *e = entity_of(p);
@@ -510,6 +532,9 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 	}
 	if (berth_slice_timer)
 		scx_bpf_task_set_slice(p, within_limits(e, look_at_new(rq, e, rq->charged_at)));
+	if (e->aside)
+		choose_anew(rq, cpu);
+	e->aside = false;
 }
 
 void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
@@ -529,6 +554,8 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 	}
 	rq->curr = 0;
 	rq->alone = false;
+	/* With some of its slice left only a higher class takes a thread's CPU. */
+	e->aside = runnable && p->scx.slice;
 }
 
 void BPF_STRUCT_OPS(eevdf_quiescent, struct task_struct *p, u64 deq_flags)

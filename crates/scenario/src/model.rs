@@ -128,7 +128,8 @@ pub struct HostCost {
     /// From a timer tick that ends a slice until the CPU enters its scheduler. Anything above 0 makes a slice that is a
     /// multiple of a tick end one tick later, as it does on real machines.
     pub tick_ns: Nanos,
-    /// As `wake_ns`, in addition, if a client's request wakes.
+    /// As `wake_ns`, in addition, if the clients' real-time thread wakes somebody for a request: so long it goes on having its
+    /// CPU. 0: there is no such thread, and requests are interrupts.
     pub request_ns: Nanos,
     /// As `wake_ns`, in addition, if a thread runs there and is preempted.
     pub preempt_ns: Nanos,

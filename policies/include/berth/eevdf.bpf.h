@@ -45,6 +45,7 @@ struct entity {
 	bool shadow;  /* sleeps, and still counts (until its shadow is gone) */
 	bool relative;
 	bool fresh;		    /* has never run */
+	bool aside;		    /* a higher class has taken its CPU */
 	u64 used_ns;		    /* of p->se.sum_exec_runtime, counted against limits */
 	bool metered;		    /* used_ns has been followed since there are limits */
 	struct berth_member member; /* of its cgroup */

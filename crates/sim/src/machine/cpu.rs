@@ -149,6 +149,8 @@ pub struct Rare {
     /// Its stopper thread, made when first needed.
     pub stopper: TaskId,
     pub fair_since: Nanos,
+    /// Task that a higher class has taken the CPU from and that nobody but such classes has had it since.
+    pub aside: TaskId,
 }
 
 impl Cpu {
@@ -211,6 +213,7 @@ impl Cpu {
                 higher: [List::default(); 3],
                 stopper: NONE,
                 fair_since: 0,
+                aside: NONE,
             })
         })
     }

@@ -115,7 +115,7 @@ impl Handle {
         }
     }
 
-    /// CPU for a waking task of a higher class: its last one if idle, an idle one, else its last one.
+    /// CPU for a waking task of a higher class: its last one if it can have it at once, an idle one, else its last one.
     pub fn select_higher(self, task: TaskId) -> CpuId {
         let hot = &self.tasks.hot[task as usize];
         let mask = self.masks.get(hot.mask);
@@ -123,7 +123,10 @@ impl Handle {
         if hot.class == SchedClass::Stop {
             return hot.cpu;
         }
-        if ok(hot.cpu) && self.cpus[hot.cpu as usize].is_idle() {
+        let there = self.class_on(hot.cpu);
+        // A real-time task takes its CPU from who is there, if that is not another one.
+        let takes = hot.class == SchedClass::Rt && there < Some(SchedClass::Rt);
+        if ok(hot.cpu) && (there.is_none() || takes) {
             return hot.cpu;
         }
         mask.iter()

@@ -163,8 +163,6 @@ pub struct Kernel {
     pub before_ns: Nanos,
     /// The policy's calls of kernel functions that [`HostCost::call_ns`] counts.
     pub queue_calls: u64,
-    /// What comes on top if that wakes somebody: it is a client's request.
-    pub request_ns: Nanos,
     pub topo: Arc<Topology>,
     pub cost: Arc<HostCost>,
     /// Speeds and caches, if they make a difference.
@@ -302,7 +300,6 @@ impl Kernel {
             code_mark: Executed::default(),
             pass_mark: Executed::default(),
             queue_calls: 0,
-            request_ns: 0,
             hz: spec.hz,
             slice_timer: spec.slice_timer,
             grid: Grid::new(match spec.hz {

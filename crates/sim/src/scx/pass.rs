@@ -42,6 +42,24 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// A switch on a CPU that has seen higher classes; `true`: the next task goes on where they took the CPU from it.
+    #[cold]
+    fn put_aside(&mut self, mut c: CpuRef, prev: TaskId, next: TaskId, stays: bool) -> bool {
+        let idle = self.cpus.len() as u32;
+        let higher = |t: TaskId| t >= idle && self.tasks.hot[t as usize].class > SchedClass::Ext;
+        let aside = &mut c.rare_mut().aside;
+        match (higher(prev), higher(next)) {
+            (true, true) => false,
+            (false, true) => {
+                *aside = if stays && prev >= idle { prev } else { NONE };
+                false
+            }
+            (from, false) => std::mem::replace(aside, NONE) == next && from,
+        }
+    }
+}
+
 impl Handle {
     /// The pass.
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
@@ -372,6 +390,7 @@ impl Handle {
         c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
+        let again = c.rare().is_some() && k.put_aside(c, prev, next, stays);
         if let Some(blame) = &mut k.stats.blame {
             let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
             let (prev, next) = (entry(prev), entry(next));
@@ -414,11 +433,17 @@ impl Handle {
         if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
             return self.broken_switch(cpu, next);
         }
-        let woken = t.waits == Waits::Woken;
+        let (woken, ext) = (t.waits == Waits::Woken, t.class == SchedClass::Ext);
         t.waits = Waits::No;
         let (since, entry, from) = (t.queued_at, t.stats, t.last_cpu);
         let vcpu = (t.mark & MARK_VCPU != 0).then_some(t.token);
-        let longest = k.stats.waited(entry, since, now, woken);
+        let longest = if again && from == cpu && !woken {
+            // It was interrupted: neither a stay nor a switch.
+            k.stats.still_waits(entry, since, now);
+            false
+        } else {
+            k.stats.waited(entry, since, now, woken)
+        };
         let look_back = longest || now >= k.recent.due;
         k.tasks.ts(next).on_cpu = 1;
         let mut cost = 0;
@@ -426,7 +451,7 @@ impl Handle {
             cost = k.cost.switch_ns;
             c.last_task = next;
         }
-        if woken {
+        if woken && ext {
             cost += k.cost.sleep_ns;
         }
         if k.cost.insn_ps > 0 {

@@ -51,7 +51,7 @@ impl Handle {
         let now = self.now;
         let outer = self.waking_ns;
         if woken {
-            self.waking_ns = self.cost.wake_ns + self.request_ns;
+            self.waking_ns = self.cost.wake_ns;
             if self.cost.insn_ps > 0 {
                 self.code_mark = self.executed();
             }

@@ -242,10 +242,15 @@ impl Ctx {
         self.k.release(task)
     }
 
-    /// What is woken from now until the same is said again with `false`, is woken by a client's request.
-    #[inline]
-    pub(crate) fn by_request(&mut self, request: bool) {
-        self.k.request_ns = if request { self.k.cost.request_ns } else { 0 };
+    /// How long the clients' thread goes on having its CPU after it has sent a request, ns: as long as what it `woke` would have
+    /// waited for an interrupt's wake-up, the policy's part of it and of the pass to come included, and `request_ns`.
+    pub(crate) fn request_ns(&self, woke: bool) -> Nanos {
+        let k = &*self.k;
+        let mut ns = k.cost.wake_ns + k.cost.request_ns;
+        if woke && k.cost.insn_ps > 0 {
+            ns += k.code_ns(k.code_mark) + k.cpus[self.cpu as usize].pass_ns;
+        }
+        ns
     }
 
     /// An interrupt's handler takes this much of the present CPU's time, ns: the running task's work is put off

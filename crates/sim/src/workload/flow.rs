@@ -77,7 +77,13 @@ impl Flow {
     }
 
     pub fn enter(&mut self, now: Nanos) {
+        self.enter_late(now, now);
+    }
+
+    /// A request that was due at `sent`.
+    pub fn enter_late(&mut self, sent: Nanos, now: Nanos) {
         self.advance(now);
+        self.area += u128::from(now - sent);
         self.present += 1;
         self.entered += 1;
     }

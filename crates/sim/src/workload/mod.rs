@@ -11,6 +11,7 @@ mod path;
 mod program;
 mod requests;
 pub mod scenario;
+mod sender;
 mod share;
 mod steps;
 mod sync;

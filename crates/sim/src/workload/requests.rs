@@ -60,24 +60,31 @@ impl ScenarioWorkload {
                 return;
             }
         }
-        self.flow.enter(now);
+        if let Some(at) = self.ask(asker, now, ctx) {
+            let cpu = self.irq_cpu[home as usize];
+            ctx.at_on(cpu, at, token(KIND_REQUEST, asker));
+        }
+    }
+
+    /// The request that a client was to send at `sent` is sent. When the next one is due, if it does not wait for the answer.
+    pub(super) fn ask(&mut self, asker: u32, sent: Nanos, ctx: &mut Ctx) -> Option<Nanos> {
+        let from = self.clients.askers[asker as usize];
+        let (home, queue) = self.targets[from.stream as usize];
+        self.flow.enter_late(sent, ctx.now());
         let message = Message {
-            sent: now,
+            sent,
             from: Some(from),
         };
         if self.net.is_some() {
-            self.send_in(message, now, ctx);
+            self.send_in(message, sent, ctx);
         } else {
-            ctx.by_request(true);
             self.send(home, queue, message, ctx);
-            ctx.by_request(false);
         }
         let stream = &mut self.clients.streams[from.stream as usize];
-        if stream.is_open()
-            && let Some(at) = stream.next(from.user, now)
-        {
-            let cpu = self.irq_cpu[home as usize];
-            ctx.at_on(cpu, at, token(KIND_REQUEST, asker));
+        if stream.is_open() {
+            stream.next(from.user, sent)
+        } else {
+            None
         }
     }
 
@@ -132,7 +139,11 @@ impl ScenarioWorkload {
             && let Some(at) = stream.next(from.user, now)
         {
             let asker = stream.asker(from.user);
-            self.at_host(home, at, token(KIND_REQUEST, asker), ctx);
+            if self.sender.is_some() {
+                self.answer(asker, at, ctx);
+            } else {
+                self.at_host(home, at, token(KIND_REQUEST, asker), ctx);
+            }
         }
     }
 

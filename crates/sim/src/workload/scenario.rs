@@ -7,6 +7,7 @@ use super::mail::{Asker, Mail};
 use super::net::Net;
 use super::program::Programs;
 use super::requests::*;
+use super::sender::{SENDER, Sender};
 use super::sync::Sync;
 use super::threads::{Host, Served, Thread};
 use crate::machine::MaskId;
@@ -34,6 +35,8 @@ pub struct ScenarioWorkload {
     pub(super) serves: Vec<Served>,
     pub(super) mail: Mail,
     pub(super) clients: Clients,
+    /// The clients are a thread.
+    pub(super) sender: Option<Sender>,
     /// By stream: home and queue.
     pub(super) targets: Vec<(u32, u16)>,
     pub(super) nr_vms: u32,
@@ -141,6 +144,7 @@ impl ScenarioWorkload {
             children: BTreeMap::new(),
             serves: Vec::new(),
             clients,
+            sender: None,
             targets,
             nr_vms,
             groups: vms.iter().map(|vm| vm.group as u32).collect(),
@@ -275,15 +279,22 @@ impl Workload for ScenarioWorkload {
             }
             seen[home as usize] = true;
         }
+        let thread = self.start_sender(ctx);
         for asker in 0..self.clients.askers.len() as u32 {
             let Asker { stream, user } = self.clients.askers[asker as usize];
-            if let Some(at) = self.clients.streams[stream as usize].first(user) {
-                ctx.at(at, token(KIND_REQUEST, asker));
+            match self.clients.streams[stream as usize].first(user) {
+                Some(at) if thread => self.ask_at(asker, at),
+                Some(at) => ctx.at(at, token(KIND_REQUEST, asker)),
+                None => (),
             }
         }
     }
 
     fn born(&mut self, thread: u32, task: TaskId) {
+        if let (SENDER, Some(sender)) = (thread, &mut self.sender) {
+            sender.task = task;
+            return;
+        }
         self.threads[thread as usize].task = task;
     }
 
@@ -294,6 +305,9 @@ impl Workload for ScenarioWorkload {
     }
 
     fn next(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
+        if who.token == SENDER {
+            return self.send_due(now, ctx);
+        }
         self.step(who, now, ctx)
     }
 

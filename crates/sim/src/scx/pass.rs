@@ -43,9 +43,17 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// A switch on a CPU that has seen higher classes; `true`: the next task goes on where they took the CPU from it.
+    /// A switch on a CPU that has seen higher classes; `true`: the next task goes on where they took the CPU from it. It was
+    /// interrupted, which is neither a stay in the queue nor a switch.
     #[cold]
-    fn put_aside(&mut self, mut c: CpuRef, prev: TaskId, next: TaskId, stays: bool) -> bool {
+    fn put_aside(
+        &mut self,
+        mut c: CpuRef,
+        cpu: CpuId,
+        prev: TaskId,
+        next: TaskId,
+        stays: bool,
+    ) -> bool {
         let idle = self.cpus.len() as u32;
         let higher = |t: TaskId| t >= idle && self.tasks.hot[t as usize].class > SchedClass::Ext;
         let aside = &mut c.rare_mut().aside;
@@ -55,7 +63,17 @@ impl Kernel {
                 *aside = if stays && prev >= idle { prev } else { NONE };
                 false
             }
-            (from, false) => std::mem::replace(aside, NONE) == next && from,
+            (from, false) => {
+                let t = &self.tasks.hot[next as usize];
+                let again = std::mem::replace(aside, NONE) == next
+                    && from
+                    && t.last_cpu == cpu
+                    && t.waits == Waits::Ready;
+                if again {
+                    self.stats.still_waits(t.stats, t.queued_at, self.now);
+                }
+                again
+            }
         }
     }
 }
@@ -390,7 +408,7 @@ impl Handle {
         c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
-        let again = c.rare().is_some() && k.put_aside(c, prev, next, stays);
+        let again = c.rare().is_some() && k.put_aside(c, cpu, prev, next, stays);
         if let Some(blame) = &mut k.stats.blame {
             let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
             let (prev, next) = (entry(prev), entry(next));
@@ -433,17 +451,11 @@ impl Handle {
         if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
             return self.broken_switch(cpu, next);
         }
-        let (woken, ext) = (t.waits == Waits::Woken, t.class == SchedClass::Ext);
+        let woken = t.waits == Waits::Woken;
         t.waits = Waits::No;
         let (since, entry, from) = (t.queued_at, t.stats, t.last_cpu);
         let vcpu = (t.mark & MARK_VCPU != 0).then_some(t.token);
-        let longest = if again && from == cpu && !woken {
-            // It was interrupted: neither a stay nor a switch.
-            k.stats.still_waits(entry, since, now);
-            false
-        } else {
-            k.stats.waited(entry, since, now, woken)
-        };
+        let longest = !again && k.stats.waited(entry, since, now, woken);
         let look_back = longest || now >= k.recent.due;
         k.tasks.ts(next).on_cpu = 1;
         let mut cost = 0;
@@ -451,7 +463,8 @@ impl Handle {
             cost = k.cost.switch_ns;
             c.last_task = next;
         }
-        if woken && ext {
+        // Of a higher class, what it does is all it costs.
+        if woken && k.cost.sleep_ns > 0 && k.tasks.hot[next as usize].class == SchedClass::Ext {
             cost += k.cost.sleep_ns;
         }
         if k.cost.insn_ps > 0 {

@@ -84,7 +84,7 @@ impl Describer {
         let alive: BTreeSet<VmKey> = vms.vms.iter().map(|vm| key(vm)).collect();
         self.homes.retain(|key, _| alive.contains(key));
         let mut users: BTreeMap<&str, usize> = BTreeMap::new();
-        for vm in &vms.vms {
+        for vm in vms.vms.iter().filter(|vm| runs(vm)) {
             *users.entry(own_path(&vm.cgroup)).or_default() += 1;
         }
         let mut all = Description::default();
@@ -158,8 +158,7 @@ impl Describer {
                 "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
             ));
         }
-        // Somebody who makes VMs for others holds them, too, for a moment.
-        if !vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_))) {
+        if !runs(vm) {
             return Err(format!("{why}, and none of its threads is known as a vCPU"));
         }
         let path = own_path(&vm.cgroup);
@@ -226,6 +225,11 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
         vcpus: vm.vcpus,
         threads: threads.collect(),
     }
+}
+
+/// Whether a thread is known as its vCPU. Somebody who makes VMs for others holds them, too, for a moment.
+fn runs(vm: &Vm) -> bool {
+    vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_)))
 }
 
 fn key(vm: &Vm) -> VmKey {
@@ -418,6 +422,15 @@ mod tests {
         assert!(
             known(&format!("{VM}{helper}"), 300, Some(1500)).contains("other processes too (9)")
         );
+        // One that only asks what the kernel has is no second VM.
+        let asks = "process 8 qemu\ncgroup 0::/vms/web-1\nfd 3 anon_inode:kvm-vm\n";
+        let found = host(&format!("{VM}{asks}{pod}"), &Rules::default());
+        let weights: Vec<_> = found
+            .entries
+            .iter()
+            .map(|e| (e.key.pid, e.weight))
+            .collect();
+        assert_eq!(weights, [(5, 300)]);
         let plain = format!("{VM}file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n\"\n");
         assert!(why(&plain).contains("`cpu` controller is not enabled"));
         let two = format!(

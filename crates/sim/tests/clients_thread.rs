@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 fn metrics(policy: &str, vms: &str, work: &str, sends: &str) -> BTreeMap<String, f64> {
     let text = format!(
         "title = \"clients\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"1s\"\n[host]\ncores = 1\n[host.cost]\nprofile = \"lab\"\n\
-         {vms}\n[task.burn]\nmodel = \"busy\"\n[task.worker]\nthreads = 1\nloop = [\"receive users\", \"{work}\", \"reply\"]\n\
+         {vms}\n[task.burn]\nmodel = \"busy\"\n[task.nap]\nloop = [\"sleep 10ms\", \"compute 100us\"]\n[task.worker]\nthreads = 1\nloop = [\"receive users\", \"{work}\", \"reply\"]\n\
          [client.users]\nto = \"web\"\nsends = \"{sends}\"\n[compare]\npolicies = [\"vtime\"]\n"
     );
     let input = Input {
@@ -49,6 +49,21 @@ fn who_is_asked_has_the_cpu_when_the_clients_thread_leaves_it() {
         "{p50} of {measured} ns"
     );
     assert_eq!(found["web.wakeup.count"], 100.0);
+}
+
+/// Under a policy a request's wake-up takes longer than a timer's by the same: its code's time is in both.
+#[test]
+fn a_policys_part_of_a_request_is_that_of_a_wake_up() {
+    let nap = "[vm.nap]\ntasks = [\"nap\"]\nguest = \"none\"\n";
+    let request = Profile::named("lab").unwrap().cost.request_ns as f64;
+    for policy in ["gfifo", "vtime", "vmfair", "credit"] {
+        let found = metrics(policy, &format!("{WEB}{nap}"), "compute 100us", "every 7ms");
+        let more = found["web.wakeup.p50"] - found["nap.wakeup.p50"];
+        assert!(
+            (more / request - 1.0).abs() < 0.1,
+            "{policy}: {more} of {request} ns, {found:?}"
+        );
+    }
 }
 
 /// A worker that always has something in its queue: each request takes its CPU for a moment.

@@ -139,7 +139,6 @@ fn spec() -> MachineSpec {
         migrate_other_node_ns: 9000,
         wake_ipi_ns: 2000,
         wake_ns: 700,
-        request_ns: 400,
         preempt_ns: 150,
         tick_ns: 200,
         sleep_ns: 900,

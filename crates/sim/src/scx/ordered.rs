@@ -122,18 +122,6 @@ impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
         self.tags.as_mut().copy_within(live, 0);
     }
 
-    /// Puts in an entry younger than all others; there is a place at the end.
-    #[inline]
-    fn put(&mut self, e: Entry) {
-        let place = self.place_for(&e);
-        let live = place..self.end;
-        self.keys.as_mut().copy_within(live.clone(), place + 1);
-        self.tags.as_mut().copy_within(live, place + 1);
-        self.keys.as_mut()[place] = e.vtime;
-        self.tags.as_mut()[place] = e.tag();
-        self.end += 1;
-    }
-
     /// Where an entry younger than all others goes: after its equals.
     #[inline]
     fn place_for(&self, e: &Entry) -> usize {
@@ -192,6 +180,18 @@ impl Chunk {
         } else {
             self.move_up();
         }
+    }
+
+    /// Puts in an entry younger than all others; there is a place at the end.
+    #[inline]
+    fn put(&mut self, e: Entry) {
+        let place = self.place_for(&e);
+        let live = place..self.end;
+        self.keys.copy_within(live.clone(), place + 1);
+        self.tags.copy_within(live, place + 1);
+        self.keys[place] = e.vtime;
+        self.tags[place] = e.tag();
+        self.end += 1;
     }
 
     /// Puts in an entry younger than all others.

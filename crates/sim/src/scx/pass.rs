@@ -463,13 +463,16 @@ impl Handle {
             cost = k.cost.switch_ns;
             c.last_task = next;
         }
-        // Of a higher class, what it does is all it costs.
+        // What threads of higher classes have to do has their sleeps in it.
         if woken && k.cost.sleep_ns > 0 && k.tasks.hot[next as usize].class == SchedClass::Ext {
             cost += k.cost.sleep_ns;
         }
         if k.cost.insn_ps > 0 {
             let code = k.code_ns(k.pass_mark);
-            c.pass_ns = code;
+            // A higher class is switched in without the policy's being asked.
+            if k.tasks.hot[next as usize].class == SchedClass::Ext {
+                c.pass_ns = code;
+            }
             if !std::mem::take(&mut c.pass_paid) {
                 cost += code;
             }

@@ -14,6 +14,7 @@ use crate::machine::MaskId;
 pub use crate::machine::cgroup::Bandwidth;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
+use crate::scx::kick::Executed;
 use std::collections::BTreeMap;
 
 /// Nanoseconds since the machine started.
@@ -242,13 +243,22 @@ impl Ctx {
         self.k.release(task)
     }
 
-    /// How long the clients' thread goes on having its CPU after it has sent a request, ns: as long as what it `woke` would have
-    /// waited for an interrupt's wake-up, the policy's part of it and of the pass to come included, and `request_ns`.
-    pub(crate) fn request_ns(&self, woke: bool) -> Nanos {
-        let k = &*self.k;
+    /// What the policy's code has executed so far.
+    pub(crate) fn executed(&self) -> Executed {
+        self.k.executed()
+    }
+
+    /// How long the clients' thread goes on having its CPU after it has sent a request (or taken an answer), ns: as long as
+    /// whom it woke would have waited for an interrupt's wake-up, the policy's part of it (`since` then) and of the pass to come
+    /// included, and `request_ns`.
+    pub(crate) fn request_ns(&mut self, since: Executed) -> Nanos {
+        let k = &mut *self.k;
         let mut ns = k.cost.wake_ns + k.cost.request_ns;
-        if woke && k.cost.insn_ps > 0 {
-            ns += k.code_ns(k.code_mark) + k.cpus[self.cpu as usize].pass_ns;
+        if k.cost.insn_ps > 0 {
+            ns += k.code_ns(since);
+            let c = &mut k.cpus[self.cpu as usize];
+            ns += c.pass_ns;
+            c.pass_paid = true;
         }
         ns
     }

@@ -116,6 +116,11 @@ impl RequestStream {
         (at < self.stop).then_some(at)
     }
 
+    /// Its VM has stopped.
+    pub fn is_over(&self, now: Nanos) -> bool {
+        now >= self.stop
+    }
+
     /// The next request does not wait for the answer to this one.
     pub fn is_open(&self) -> bool {
         matches!(self.source, Source::Open(_))

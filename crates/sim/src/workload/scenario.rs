@@ -299,6 +299,10 @@ impl Workload for ScenarioWorkload {
     }
 
     fn died(&mut self, thread: u32, _task: TaskId) {
+        if thread == SENDER {
+            self.sender = None;
+            return;
+        }
         self.mail.leave(thread);
         self.threads[thread as usize].alive = false;
         self.free.push(thread);

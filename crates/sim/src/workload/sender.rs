@@ -61,24 +61,32 @@ impl ScenarioWorkload {
 
     /// What the thread does next.
     pub(super) fn send_due(&mut self, now: Nanos, ctx: &mut Ctx) -> Action {
-        let Some(sender) = &mut self.sender else {
-            return Action::Exit;
-        };
-        if std::mem::take(&mut sender.answered) {
-            let ns = ctx.request_ns(false);
-            return Action::Compute { ns };
-        }
-        match sender.due.peek() {
-            None => Action::Block,
-            Some(Reverse((at, _))) if *at > now => Action::SleepUntil { at: *at },
-            Some(&Reverse((at, asker))) => {
-                sender.due.pop();
-                if let Some(next) = self.ask(asker, at, ctx) {
-                    self.ask_at(asker, next);
+        let since = ctx.executed();
+        loop {
+            let Some(sender) = &mut self.sender else {
+                return Action::Block;
+            };
+            if std::mem::take(&mut sender.answered) {
+                break;
+            }
+            match sender.due.peek() {
+                None => return Action::Block,
+                Some(Reverse((at, _))) if *at > now => return Action::SleepUntil { at: *at },
+                Some(&Reverse((at, asker))) => {
+                    sender.due.pop();
+                    let stream = self.clients.askers[asker as usize].stream;
+                    if self.clients.streams[stream as usize].is_over(now) {
+                        // The VM has stopped meanwhile.
+                        continue;
+                    }
+                    if let Some(next) = self.ask(asker, at, ctx) {
+                        self.ask_at(asker, next);
+                    }
+                    break;
                 }
-                let ns = ctx.request_ns(true);
-                Action::Compute { ns }
             }
         }
+        let ns = ctx.request_ns(since);
+        Action::Compute { ns }
     }
 }

@@ -7,7 +7,7 @@
 use berth_host::counters::Sampler;
 use berth_host::dir::{Short, files_allowed};
 use berth_host::discover::Scanner;
-use berth_host::fixture::{Fixture, TaskText};
+use berth_host::fixture::{Call, Fixture, TaskText};
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_host::view::{Bounds, Watcher};
@@ -20,20 +20,25 @@ const OTHERS: i32 = 500;
 
 fn host(vms: i32) -> Fixture {
     let mut fixture = Fixture::default();
-    let task = |tid, comm: &str, cgroup: String, run| TaskText {
+    let task = |tid, comm: &str, cgroup: String, call| TaskText {
         tid,
         comm: comm.into(),
         ppid: 1,
         start: u64::from(tid.unsigned_abs()),
         cgroup: format!("0::{cgroup}\n"),
-        run,
+        call,
         sched: (1_000_000, 20_000, 50),
         ..TaskText::default()
     };
     for i in 0..vms {
         let pid = 10_000 + i * 10;
         let scope = format!(r"/machine.slice/machine-qemu\x2d{i}\x2dvm{i}.scope/libvirt");
-        let first = task(pid, "qemu-system-x86", format!("{scope}/emulator"), None);
+        let first = task(
+            pid,
+            "qemu-system-x86",
+            format!("{scope}/emulator"),
+            Call::Another,
+        );
         fixture.process(&first);
         let line = format!("/usr/bin/qemu-system-x86_64\0-name\0guest=vm{i},debug-threads=on\0");
         fixture
@@ -48,17 +53,17 @@ fn host(vms: i32) -> Fixture {
             fixture.links.insert(format!("proc/{pid}/fd/{fd}"), target);
         }
         for t in 1..THREADS {
-            let (comm, leaf, run) = match t {
+            let (comm, leaf, call) = match t {
                 1..5 => (
                     format!("CPU {}/KVM", t - 1),
                     format!("vcpu{}", t - 1),
-                    Some(19 + t),
+                    Call::Run(19 + t),
                 ),
-                5 => (format!("vhost-{pid}"), "emulator".into(), None),
-                6 => ("IO iothread1".into(), "iothread1".into(), None),
-                _ => ("call_rcu".into(), "emulator".into(), None),
+                5 => (format!("vhost-{pid}"), "emulator".into(), Call::Another),
+                6 => ("IO iothread1".into(), "iothread1".into(), Call::Another),
+                _ => ("call_rcu".into(), "emulator".into(), Call::Another),
             };
-            let mut thread = task(pid + t, &comm, format!("{scope}/{leaf}"), run);
+            let mut thread = task(pid + t, &comm, format!("{scope}/{leaf}"), call);
             if t == 5 {
                 thread.flags = berth_host::procfile::PF_USER_WORKER;
             }
@@ -66,7 +71,7 @@ fn host(vms: i32) -> Fixture {
         }
     }
     for i in 0..OTHERS {
-        fixture.process(&task(1 + i, "bash", "/user.slice".into(), None));
+        fixture.process(&task(1 + i, "bash", "/user.slice".into(), Call::Another));
     }
     fixture
 }

@@ -57,8 +57,16 @@ impl Table {
     /// The vCPU of each thread of a process, as far as KVM tells.
     pub fn vcpus(&self, pid: i32) -> BTreeMap<i32, u32> {
         let mut found = BTreeMap::new();
+        self.each_vcpu(pid, |_, index, tid| {
+            found.insert(tid, index);
+        });
+        found
+    }
+
+    /// Calls with the file that tells it (its path in debugfs's `kvm`), the index and the thread of each vCPU of a process.
+    pub fn each_vcpu(&self, pid: i32, mut each: impl FnMut(&str, u32, i32)) {
         let (Some(folder), Some(names)) = (&self.folder, self.by_process.get(&pid)) else {
-            return found;
+            return;
         };
         for name in names {
             let Ok(vm) = folder.dir(name) else { continue };
@@ -71,16 +79,16 @@ impl Table {
             }
             let mut buf = [0; 4096];
             for index in indexes {
-                let tid = vm.read_record(&format!("vcpu{index}/pid"), &mut buf);
+                let file = format!("vcpu{index}/pid");
+                let tid = vm.read_record(&file, &mut buf);
                 let tid = tid.ok().and_then(|t| number(t.trim_ascii()));
                 if let (Some(tid), Ok(index)) =
                     (tid.and_then(|t| i32::try_from(t).ok()), index.try_into())
                 {
-                    found.insert(tid, index);
+                    each(&format!("{name}/{file}"), index, tid);
                 }
             }
         }
-        found
     }
 
     /// A counter of a VM (`halt_exits`, `exits`), summed over the VMs of the process.

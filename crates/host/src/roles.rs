@@ -203,15 +203,16 @@ pub fn vcpu_name(comm: &[u8]) -> Option<u32> {
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// Names of threads that do a device's work in the VMM: `IO iothread1` (QEMU), `_disk0_q0`, `_net2_qp1` (Cloud Hypervisor),
-/// `virtio-blk` and the like (kvmtool, crosvm).
+/// Names of threads that do a device's work in the VMM: `IO iothread1` (QEMU), `_disk0_q0`, `_net2_qp1`, `_net2_ctrl` (Cloud
+/// Hypervisor), `virtio-blk` and the like (kvmtool, crosvm).
 fn io_name(comm: &[u8]) -> bool {
     let Ok(name) = std::str::from_utf8(comm) else {
         return false;
     };
     let queue = |device: &str| {
         name.strip_prefix(device).is_some_and(|rest| {
-            rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains("_q")
+            let numbered = rest.starts_with(|c: char| c.is_ascii_digit());
+            numbered && (rest.contains("_q") || rest.ends_with("_ctrl"))
         })
     };
     // `IO mon_iothread` serves QEMU's monitor, no device.

@@ -77,11 +77,14 @@ fn sound(snapshot: &Snapshot) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-const HOSTS: [&str; 4] = [
+const HOSTS: [&str; 7] = [
     include_str!("fixtures/libvirt-systemd.host"),
     include_str!("fixtures/libvirt-v1-old-kernel.host"),
     include_str!("fixtures/without-rights.host"),
     include_str!("fixtures/hostile.host"),
+    include_str!("fixtures/recorded/cloud-hypervisor.host"),
+    include_str!("fixtures/recorded/crosvm.host"),
+    include_str!("fixtures/recorded/libvirt.host"),
 ];
 
 proptest! {

@@ -107,3 +107,27 @@ fn users_that_wait_for_answers_ask_again() {
         assert!((90.0..99.0).contains(&asked), "{guest:?}: {asked}");
     }
 }
+
+/// Its clients ask no more: the thread neither works for them nor wakes anybody.
+#[test]
+fn a_vm_that_has_stopped_is_asked_nothing() {
+    let stopped = WEB.replace("guest", "stop = \"1s\"\nguest");
+    let run =
+        |web: &str, sends: &str| metrics("linux", &format!("{web}{HOG}"), "compute 100us", sends);
+    let unasked = run(WEB, "every 100s");
+    let alive = run(WEB, "every 11ms");
+    let stopped = run(&stopped, "every 11ms");
+    let asked = stopped["web.wakeup.count"];
+    assert!((45.0..=46.0).contains(&asked), "{asked}");
+    // What a request takes from the hog is not taken any more once the VM has stopped.
+    let took =
+        |run: &BTreeMap<String, f64>, requests| (unasked["hog.work"] - run["hog.work"]) / requests;
+    let (each, before) = (
+        took(&alive, alive["web.wakeup.count"]),
+        took(&stopped, asked),
+    );
+    assert!(
+        (before / each - 1.0).abs() < 0.02,
+        "{before} and {each} ns a request"
+    );
+}

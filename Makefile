@@ -35,7 +35,7 @@ bench-jit: setup-sim ## translated C against a JIT library, same policy, same ma
 	cargo run --release -q --manifest-path bench/jit/Cargo.toml
 
 oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % interval cover the truth?
-	cargo run --release -q -p berth-sim --example closed_forms -- --seeds 1000
+	cargo run --release -q -p berth-sim --example closed_forms -- --seeds 1000 --check
 
 same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1 to 8 workers
 	@tools/same-bytes

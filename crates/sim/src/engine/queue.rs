@@ -27,17 +27,6 @@ struct Group([u64; 4]);
 
 impl Group {
     const EMPTY: Group = Group([u64::MAX; 4]);
-
-    /// Put a key into a place; the winner of all four. What is in the other places is compared first, so that keys on
-    /// their way to the root wait for one comparison a level.
-    #[inline(always)]
-    fn put(&mut self, place: usize, key: u64) -> u64 {
-        let place = place % 4;
-        let other = |i: usize| self.0[place ^ i];
-        let others = other(1).min(other(2)).min(other(3));
-        self.0[place] = key;
-        others.min(key)
-    }
 }
 
 /// See the module's comment.
@@ -158,24 +147,42 @@ impl EventQueue {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn set(&mut self, slot: Slot, time: Nanos) {
         let key = self.key(slot, time);
-        let mut at = self.leaves + slot as usize / 4;
-        let group = &mut self.groups[at];
-        if group.0[slot as usize % 4] == key {
+        let mut node = 4 * self.leaves + slot as usize;
+        if *self.node(node) == key {
             return;
         }
-        // The winner of a group is the node above it.
-        let mut winner = group.put(slot as usize, key);
-        while at > 0 {
-            let below = at - 1;
-            at = below / 4;
-            let group = &mut self.groups[at];
+        let mut winner = key;
+        loop {
+            winner = self.put(node, winner);
+            let Some(above) = (node / 4).checked_sub(1) else {
+                break;
+            };
+            node = above;
             // A small tree is gone through to the top: whether a level changes is a jump hard to predict.
-            if !self.small && group.0[below % 4] == winner {
+            if !self.small && *self.node(node) == winner {
                 return;
             }
-            winner = group.put(below, winner);
         }
         self.root = winner;
+    }
+
+    /// A node by its number: those of group g are 4 g to 4 g + 3, and what is below node n is group n + 1.
+    #[inline(always)]
+    fn node(&mut self, n: usize) -> &mut u64 {
+        debug_assert!(n / 4 < self.groups.len());
+        // SAFETY: groups are four nodes each, one behind the other.
+        unsafe { &mut *self.groups.as_mut_ptr().cast::<u64>().add(n) }
+    }
+
+    /// Put a key into a node; the winner of its group. The other three are compared first, so that keys on their way to the
+    /// root wait for one comparison a level.
+    #[inline(always)]
+    fn put(&mut self, n: usize, key: u64) -> u64 {
+        let others = (*self.node(n ^ 1))
+            .min(*self.node(n ^ 2))
+            .min(*self.node(n ^ 3));
+        *self.node(n) = key;
+        others.min(key)
     }
 
     /// Slots that are due up to this time, in no order, at most as many as there is room for; their number.

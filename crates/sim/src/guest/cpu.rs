@@ -128,6 +128,10 @@ impl Handle {
     pub fn arm_late(mut self, cpu: CpuId) {
         let c = self.cpu(cpu);
         if c.takes_late {
+            if c.late.is_empty() {
+                // In the midst of them (`Machine::late`), which sets the slot after the last.
+                return;
+            }
             let at = c.resched_at.min(c.run_end).min(c.tick_at).min(c.late_at);
             self.queue.set(c.slot, at);
         } else if c.resched_at != NEVER {

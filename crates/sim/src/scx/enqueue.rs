@@ -110,8 +110,7 @@ impl Handle {
     }
 
     /// Take a task out of its queue.
-    #[inline]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn unlink(mut self, task: TaskId) {
         let k = &mut *self;
         let q = k.tasks.hot[task as usize].dsq;

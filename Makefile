@@ -3,11 +3,12 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 BERTH := $(or $(CARGO_TARGET_DIR),target)/release/berth
+PROFILED := $(or $(CARGO_TARGET_DIR),target)/profiled
 SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint bench bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,12 +28,19 @@ lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines
 bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
 	cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
 
+bench-profiled: setup-sim ## the same for two levels, of a build with a profile of other worlds' runs (tools/profiled; some 6 minutes)
+	@tools/profiled bench
+	$(PROFILED)/bench --two-levels
+
 bench-host: ## what watching 2,000 VMs costs, as a ratio to a bare loop too; then 500 real ones (KVM), by /proc and BPF
 	cargo run --release -q -p berth-host --example cost
 	cargo run --release -q -p berth-tracer --example real_cost
 
 bench-jit: setup-sim ## translated C against a JIT library, same policy, same machine
 	cargo run --release -q --manifest-path bench/jit/Cargo.toml
+
+release: setup-sim setup-lab ## berth with a profile of its own runs (some 10 minutes): 4 to 10 % faster
+	@tools/profiled berth
 
 oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % interval cover the truth?
 	cargo run --release -q -p berth-sim --example closed_forms -- --seeds 1000 --check

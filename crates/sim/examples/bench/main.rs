@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
 //!
-//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--w8|--callbacks|--two-levels] [--only WORDS]`
+//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--w8|--callbacks|--two-levels|--train] [--only WORDS]`
 //!
 //! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
 //! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
 //! invariants on, trace not kept. A row is the median of N runs (5), engine and bare loop taking turns, in CPU
 //! time of the thread, so that a busy machine disturbs little. Tables go to standard output.
+//!
+//! `--train` runs other worlds than those that are measured, for `tools/profiled`: a program is not to be measured on what it
+//! was made for.
 mod bare;
 mod callback;
 mod engine;
@@ -45,6 +48,7 @@ enum Part {
     TwoLevels,
     W8,
     Callbacks,
+    Training,
 }
 
 struct Arguments {
@@ -78,10 +82,11 @@ fn arguments() -> Result<Arguments, String> {
             "--two-levels" => parsed.part = Some(Part::TwoLevels),
             "--w8" => parsed.part = Some(Part::W8),
             "--callbacks" => parsed.part = Some(Part::Callbacks),
+            "--train" => parsed.part = Some(Part::Training),
             "--only" => parsed.only = value()?,
             other => {
                 return Err(format!(
-                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, --only WORDS"
+                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, --train, --only WORDS"
                 ));
             }
         }
@@ -241,6 +246,32 @@ fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     Ok(json)
 }
 
+/// Worlds of one level and of two that are not measured: other sizes and pairs of policies. What they came to is printed, and
+/// nothing that a clock has to do with.
+fn train() -> Fallible<()> {
+    let pairs = [("vmfair", "eevdf"), ("eevdf", "vtime"), ("vtime", "vmfair")];
+    let sizes = [(5, 7, 1_000), (60, 150, 60)];
+    for hz in [None, Some(300)] {
+        for ((host, guest), (cpus, vms, ms)) in pairs.iter().flat_map(|p| sizes.map(|s| (*p, s))) {
+            let case = two_levels::Case {
+                cpus,
+                vms,
+                hz,
+                host,
+                guest,
+                end_ns: ms * 1_000_000,
+            };
+            let ran = two_levels::run(&case)?;
+            println!("{}: {} events, {:016x}", case.name(), ran.events, ran.hash);
+        }
+        for policy in ["flms", "vtime", "credit"] {
+            let ran = engine::Program::load(policy)?.w8(&bare::W8::new(5, 2_000_000_000), hz)?;
+            println!("{policy}: {} switches, {} cycles", ran.switches, ran.cycles);
+        }
+    }
+    Ok(())
+}
+
 /// The rows of W8 whose name has `only` in it: median time of `repeat` runs each, in turns with the bare loop.
 fn w8(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<Line>> {
     let w8 = bare::W8::new(8, if quick { 6 } else { 60 } * 1_000_000_000);
@@ -287,6 +318,9 @@ fn w8(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<Line>> {
 fn run() -> Fallible<()> {
     let arguments = arguments()?;
     let (repeat, quick) = (arguments.repeat, arguments.quick);
+    if arguments.part == Some(Part::Training) {
+        return train();
+    }
     let wanted = |part| arguments.part.is_none_or(|only| only == part);
     let guests = if wanted(Part::TwoLevels) {
         two_levels(repeat, quick, &arguments.only)?

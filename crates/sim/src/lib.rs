@@ -29,6 +29,7 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod trace;
+mod unlikely;
 pub mod workload;
 
 pub use error::SimError;

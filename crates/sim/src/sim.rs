@@ -16,6 +16,7 @@ use crate::scx::ops::Policy;
 use crate::scx::pass::Why;
 use crate::stats::Stats;
 use crate::trace;
+use crate::unlikely::unlikely;
 use crate::workload::api::{Action, CpuId, Ctx, MAX_INSTANT_ACTIONS, Nanos, TaskId, Who, Workload};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,6 +183,7 @@ impl<W: Workload> Machine<W> {
 
     /// Handle some thousand events up to this instant; `false`: there is nothing more to do.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn events(&mut self, end: Nanos) -> bool {
         if self.world.machines.len() > 1 {
             return self.world_events(end);
@@ -193,38 +195,44 @@ impl<W: Workload> Machine<W> {
                 self.world.events += u64::from(i);
                 return false;
             }
-            self.event(k, at, slot);
+            self.event_here(k, at, slot);
         }
         self.world.events += u64::from(EVENTS_AT_ONCE);
         true
     }
 
     /// Handle one event of a machine.
-    #[inline]
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub(crate) fn event(&mut self, k: Handle, at: Nanos, slot: u32) {
+        self.event_here(k, at, slot);
+    }
+
+    #[inline(always)]
+    pub(crate) fn event_here(&mut self, k: Handle, at: Nanos, slot: u32) {
+        let mut cpu = slot;
         // The first slots are the CPUs'.
         if (slot as usize) < k.cpus.len() {
-            k.begin(at, slot);
-            let c = k.cpu(slot);
+            k.begin(at, cpu);
+            let c = k.cpu(cpu);
             if c.tick_at <= at {
-                k.tick(slot);
+                k.tick(cpu);
             } else if c.takes_late && c.late_at <= at && c.resched_at.min(c.run_end) > at {
-                return self.late(k, at, slot);
+                return self.late(k, at, cpu);
             }
-            return self.finish(k, slot);
-        }
-        if let Source::Task(task) = k.sources[slot as usize] {
-            let cpu = k.tasks.hot[task as usize].cpu;
-            let Some(cpu) = k.taken_by(at, slot, cpu) else {
+        } else if let Source::Task(task) = k.sources[slot as usize] {
+            let home = k.tasks.hot[task as usize].cpu;
+            let Some(taker) = k.taken_by(at, slot, home) else {
                 return;
             };
+            cpu = taker;
             k.begin(at, cpu);
             k.charge_exit(cpu);
             k.wake_task(task, cpu, false);
-            return self.finish(k, cpu);
+        } else {
+            return self.rare_event(k, at, slot);
         }
-        self.rare_event(k, at, slot);
+        self.finish_here(k, cpu);
     }
 
     /// An event that is neither a CPU's nor a sleeping task's.
@@ -300,13 +308,18 @@ impl<W: Workload> Machine<W> {
 
     /// The rest of an event on this CPU: what its task wants next, reschedules, interrupts; then its next
     /// event goes into the queue.
-    #[inline]
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub(crate) fn finish(&mut self, k: Handle, cpu: CpuId) {
+        self.finish_here(k, cpu);
+    }
+
+    #[inline(always)]
+    fn finish_here(&mut self, k: Handle, cpu: CpuId) {
         let c = k.cpu(cpu);
         k.irq_work();
         loop {
-            if k.attention && self.attend(k) {
+            if unlikely(k.attention) && self.attend(k) {
                 break;
             }
             if c.run_end <= k.now {
@@ -337,20 +350,20 @@ impl<W: Workload> Machine<W> {
     }
 
     /// The running task has done what it asked for.
-    #[inline]
+    #[inline(always)]
     fn next_action(&mut self, mut k: Handle, cpu: CpuId) {
         let mut c = k.cpu(cpu);
         k.sync_work(cpu);
         let task = c.curr;
         let hot = &mut k.tasks.hot[task as usize];
-        if hot.killed {
+        if unlikely(hot.killed) {
             return k.exit_running(cpu);
         }
         if hot.remaining != 0 || hot.mark & MARK_VCPU != 0 {
             return self.outside(k, cpu, task);
         }
         hot.instant += 1;
-        if hot.instant > MAX_INSTANT_ACTIONS {
+        if unlikely(hot.instant > MAX_INSTANT_ACTIONS) {
             return self.livelock(k, task);
         }
         let who = Who {
@@ -371,7 +384,7 @@ impl<W: Workload> Machine<W> {
                 let start = c.work_start.max(now);
                 c.work_start = start;
                 c.run_end = start + ns.min(ENDLESS / 4);
-                if c.pace.uneven {
+                if unlikely(c.pace.uneven) {
                     c.run_end = start + c.pace.span(ns);
                 }
             }

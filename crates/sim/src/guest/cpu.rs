@@ -9,11 +9,12 @@ use crate::engine::queue::{NEVER, Slot};
 use crate::machine::task::{MARK_LATE, NONE};
 use crate::scx::Handle;
 use crate::scx::kernel::Source;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, Nanos};
 
 impl Handle {
     /// The vCPU has no physical CPU from now on.
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn pause(mut self, now: Nanos, cpu: CpuId) {
         debug_assert!(now >= self.now);
         self.now = now;
@@ -42,7 +43,7 @@ impl Handle {
     }
 
     /// The vCPU has a physical CPU since `now`, and is inside the guest from `start` on.
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn resume(mut self, now: Nanos, cpu: CpuId, start: Nanos) {
         debug_assert!(now >= self.now);
         self.now = now;
@@ -62,7 +63,7 @@ impl Handle {
             c.exec_start = now;
             let (curr, work_start) = (c.curr, start + c.owed);
             c.work_start = work_start;
-            c.run_end = if c.waits() {
+            c.run_end = if unlikely(c.waits()) {
                 NEVER
             } else {
                 self.work_end(cpu, curr, work_start)
@@ -111,7 +112,7 @@ impl Handle {
     }
 
     /// This event is due, but its CPU is not running: it waits, and the host is asked to run the CPU.
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn come_late(mut self, now: Nanos, slot: Slot, cpu: CpuId) {
         self.now = now;
         self.queue.set(slot, NEVER);

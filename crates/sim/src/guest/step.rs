@@ -100,6 +100,7 @@ impl<W: Workload> Machine<W> {
     }
 
     /// Handle some thousand events of all machines up to this instant; `false`: there is nothing more to do.
+    #[inline(always)]
     pub(crate) fn world_events(&mut self, end: Nanos) -> bool {
         let mut w = self.world;
         self.settle_switches();
@@ -124,7 +125,7 @@ impl<W: Workload> Machine<W> {
                 (due, slot) = k.queue.peek();
             }
             debug_assert_eq!((due, true), (at, at >= w.host().now), "machine {machine}");
-            self.event(k, due, slot);
+            self.event_here(k, due, slot);
             if machine != HOST {
                 self.after_guest(k);
             }

@@ -6,6 +6,7 @@ use super::dsq::DsqIx;
 use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::task::{NONE, OpsState, comm};
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, TaskId};
 
 /// One insert waiting for the end of ops.dispatch.
@@ -89,18 +90,18 @@ impl Handle {
     /// A CPU number from a policy; a bad one ejects it.
     #[inline]
     pub fn ops_cpu_valid(self, cpu: i32, place: &str) -> bool {
-        if (cpu as u32) < self.topo.nr_cpus() {
-            return true;
+        let valid = (cpu as u32) < self.topo.nr_cpus();
+        if unlikely(!valid) {
+            self.scx_error(format!("invalid CPU {cpu}{place}"));
         }
-        self.scx_error(format!("invalid CPU {cpu}{place}"));
-        false
+        valid
     }
 
     /// Row 17: may this task be moved to that (other) CPU? `enforce`: a refusal ejects the policy.
     #[inline]
     pub fn can_run_on_remote(mut self, task: TaskId, cpu: CpuId, enforce: bool) -> bool {
         let ts = self.tasks.ts(task);
-        if ts.migration_disabled != 0 {
+        if unlikely(ts.migration_disabled != 0) {
             if enforce {
                 let (name, from) = (self.name_of(task), self.tasks.hot[task as usize].cpu);
                 self.scx_error(format!(
@@ -110,7 +111,7 @@ impl Handle {
             return false;
         }
         let mask = self.tasks.hot[task as usize].mask;
-        if !self.masks.allows(mask, cpu) {
+        if unlikely(!self.masks.allows(mask, cpu)) {
             if enforce && !self.wrong(Mutation::RepairAffinity) {
                 let name = self.name_of(task);
                 self.scx_error(format!(
@@ -119,7 +120,7 @@ impl Handle {
             }
             return false;
         }
-        if !self.cpus[cpu as usize].online {
+        if unlikely(!self.cpus[cpu as usize].online) {
             if enforce {
                 self.events.dispatch_local_dsq_offline += 1;
             }
@@ -138,7 +139,7 @@ impl Handle {
                 return self.mark_direct(direct, task, dsq_id, enq_flags);
             }
         }
-        if self.dispatch.buffer.len() >= self.policy.max_batch as usize {
+        if unlikely(self.dispatch.buffer.len() >= self.policy.max_batch as usize) {
             self.scx_error("dispatch buffer overflow".into());
             return;
         }
@@ -196,7 +197,7 @@ impl Handle {
     }
 
     /// Carry out a direct dispatch at enqueue time (row 15), or put it off if it needs another lock (row 16).
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn direct_dispatch(mut self, task: TaskId, enq_flags: u64) {
         let hot = &self.tasks.hot[task as usize];
         let rq = hot.cpu;
@@ -221,7 +222,7 @@ impl Handle {
             }
         }
         self.tasks.hot[task as usize].ops_state = OpsState::None;
-        self.dispatch_enqueue(rq, q, task, flags);
+        self.dispatch_enqueue_here(q, task, flags);
     }
 
     /// Put a task on its run queue's list of deferred inserts.
@@ -273,7 +274,8 @@ impl Handle {
     #[inline(always)]
     pub fn run_deferred(self, rq: CpuId) {
         let c = &self.cpus[rq as usize];
-        if c.deferred.head != NONE || c.reenq_local != 0 || !self.kicks.reenq_users.is_empty() {
+        let deferred = c.deferred.head != NONE || c.reenq_local != 0;
+        if unlikely(deferred) || unlikely(!self.kicks.reenq_users.is_empty()) {
             self.deferred_work(rq);
         }
     }
@@ -293,7 +295,7 @@ impl Handle {
             if self.dsqs.is_local(q) {
                 self.dispatch_to_local(rq, q, task, flags);
             } else {
-                self.dispatch_enqueue(rq, q, task, flags);
+                self.dispatch_enqueue(q, task, flags);
             }
         }
         if self.cpus[rq as usize].reenq_local != 0 {
@@ -321,7 +323,7 @@ impl Handle {
         if self.dsqs.is_local(q) {
             self.dispatch_to_local(rq, q, p.task, p.enq_flags);
         } else {
-            self.dispatch_enqueue(rq, q, p.task, p.enq_flags);
+            self.dispatch_enqueue(q, p.task, p.enq_flags);
         }
     }
 
@@ -349,14 +351,14 @@ impl Handle {
         let dst: CpuId = local;
         let src = self.tasks.hot[task as usize].cpu;
         if rq == src && rq == dst {
-            return self.dispatch_enqueue(rq, local, task, enq_flags);
+            return self.dispatch_enqueue(local, task, enq_flags);
         }
         if src != dst && !self.can_run_on_remote(task, dst, true) {
             let q = self.global_dsq(src);
-            return self.dispatch_enqueue(rq, q, task, enq_flags | ENQ_GDSQ_FALLBACK);
+            return self.dispatch_enqueue(q, task, enq_flags | ENQ_GDSQ_FALLBACK);
         }
         if src == dst {
-            self.dispatch_enqueue(dst, local, task, enq_flags);
+            self.dispatch_enqueue(local, task, enq_flags);
         } else {
             self.move_remote_to_local(task, enq_flags, dst);
         }

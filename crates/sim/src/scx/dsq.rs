@@ -274,7 +274,7 @@ impl DsqTable {
     }
 
     /// Put a task into the ordered part of a queue.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, hot: &mut Dense<TaskHot>, q: DsqIx, task: u32, vtime: u64) {
         let dsq = &mut self.queues[q as usize];
         let t = &mut hot[task as usize];
@@ -301,7 +301,7 @@ impl DsqTable {
     }
 
     /// Take a task out of the queue it is on.
-    #[inline]
+    #[inline(always)]
     pub fn unlink(&mut self, hot: &mut Dense<TaskHot>, task: u32) {
         let t = &mut hot[task as usize];
         let dsq = &mut self.queues[t.dsq as usize];

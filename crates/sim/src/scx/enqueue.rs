@@ -6,6 +6,7 @@ use super::dsq::{Cursor, DsqIx};
 use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::task::{NONE, OpsState, Waits};
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, SchedClass, TaskId};
 use berth_policy::abi::Op;
 
@@ -34,16 +35,22 @@ impl Handle {
     }
 
     /// Put a task into a queue (rows 18, 19, 21).
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    pub fn dispatch_enqueue(mut self, rq: CpuId, mut q: DsqIx, task: TaskId, enq_flags: u64) {
+    pub fn dispatch_enqueue(self, q: DsqIx, task: TaskId, enq_flags: u64) {
+        self.dispatch_enqueue_here(q, task, enq_flags);
+    }
+
+    #[inline(always)]
+    pub(super) fn dispatch_enqueue_here(mut self, mut q: DsqIx, task: TaskId, enq_flags: u64) {
         let mut flags = enq_flags;
-        if flags & ENQ_DSQ_PRIQ != 0 && !self.dsqs.is_user(q) {
+        if unlikely(flags & ENQ_DSQ_PRIQ != 0 && !self.dsqs.is_user(q)) {
             self.scx_error("cannot use vtime ordering for built-in DSQs".into());
             flags &= !ENQ_DSQ_PRIQ;
         }
         let dsq = self.dsqs.get(q);
         let ordered = flags & ENQ_DSQ_PRIQ != 0;
-        if dsq.nr > 0 && ordered != (dsq.head == NONE) {
+        if unlikely(dsq.nr > 0 && ordered != (dsq.head == NONE)) {
             let (id, what) = (dsq.id, if ordered { "FIFO" } else { "PRIQ" });
             self.scx_error(format!(
                 "DSQ ID {id:#018x} already had {what}-enqueued tasks"
@@ -73,17 +80,21 @@ impl Handle {
         } else {
             self.call_task_dequeue(task, 0);
         }
-        let _ = rq;
         self.tasks.hot[task as usize].ops_state = OpsState::None;
     }
 
-    /// IMMED: the task must get the CPU at once or go back to the policy (row 23).
     #[inline(always)]
-    fn entered(mut self, q: DsqIx, task: TaskId, flags: u64) {
-        let ts = self.tasks.ts(task);
-        if flags & ENQ_IMMED == 0 && ts.scx.flags & TASK_IMMED == 0 {
-            return;
+    fn entered(self, q: DsqIx, task: TaskId, flags: u64) {
+        let immed = flags & ENQ_IMMED != 0 || self.tasks.ts(task).scx.flags & TASK_IMMED != 0;
+        if unlikely(immed) {
+            self.entered_immed(q, task, flags);
         }
+    }
+
+    /// IMMED: the task must get the CPU at once or go back to the policy (row 23).
+    #[cold]
+    fn entered_immed(mut self, q: DsqIx, task: TaskId, flags: u64) {
+        let ts = self.tasks.ts(task);
         if flags & ENQ_IMMED != 0 {
             if !self.dsqs.is_local(q) {
                 return;
@@ -117,7 +128,7 @@ impl Handle {
         k.dsqs.unlink(&mut k.tasks.hot, task);
         let ts = k.tasks.ts(task);
         ts.scx.dsq = std::ptr::null_mut();
-        if ts.scx.flags & TASK_IMMED != 0 && k.dsqs.is_local(q) {
+        if unlikely(ts.scx.flags & TASK_IMMED != 0) && k.dsqs.is_local(q) {
             k.cpus[q as usize].nr_immed -= 1;
         }
     }
@@ -147,52 +158,41 @@ impl Handle {
     }
 
     /// The task is taken off whatever queue it is on, or its pending insert is void.
-    #[inline]
+    #[inline(always)]
     pub fn dispatch_dequeue(self, task: TaskId) {
         let hot = &self.tasks.hot[task as usize];
         if hot.dsq != NONE {
             self.unlink(task);
-        } else if hot.deferred {
+        } else if unlikely(hot.deferred) {
             let rq = hot.cpu;
             self.undefer(rq, task);
         }
     }
 
     /// A runnable task of this run queue goes to the policy, or past it (rows 9, 15, 25).
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    pub fn do_enqueue_task(mut self, rq: CpuId, task: TaskId, enq_flags: u64, sticky_cpu: i32) {
-        let local = self.dsqs.local(rq);
-        if sticky_cpu == rq as i32 {
-            return self.dispatch_enqueue(rq, local, task, enq_flags);
+    pub fn do_enqueue_task(self, rq: CpuId, task: TaskId, enq_flags: u64, sticky_cpu: i32) {
+        self.do_enqueue_task_here(rq, task, enq_flags, sticky_cpu);
+    }
+
+    #[inline(always)]
+    pub(super) fn do_enqueue_task_here(
+        mut self,
+        rq: CpuId,
+        task: TaskId,
+        enq_flags: u64,
+        sticky_cpu: i32,
+    ) {
+        if unlikely(sticky_cpu == rq as i32) {
+            return self.dispatch_enqueue(self.dsqs.local(rq), task, enq_flags);
         }
-        let ts = self.tasks.ts(task);
-        ts.scx.flags &= !TASK_IMMED;
-        let (pf, migration_disabled) = (ts.flags, ts.migration_disabled != 0);
-        let mut c = self.cpu(rq);
-        let target = if !c.online {
-            local
-        } else if self.bypass {
-            self.events.bypass_dispatch += 1;
-            self.dsqs.bypass(rq)
-        } else if self.tasks.hot[task as usize].ddsp_dsq != DSQ_INVALID
-            && !self.wrong(Mutation::EnqueueAfterDirect)
-        {
-            return self.direct_dispatch(task, enq_flags);
-        } else if pf & PF_EXITING != 0
-            && !self.policy.has_flag(OPS_ENQ_EXITING)
-            && !self.wrong(Mutation::EnqueueExiting)
-        {
-            self.events.enq_skip_exiting += 1;
-            local
-        } else if migration_disabled
-            && !self.policy.has_flag(OPS_ENQ_MIGRATION_DISABLED)
-            && !self.wrong(Mutation::EnqueueExiting)
-        {
-            self.events.enq_skip_migration_disabled += 1;
-            local
-        } else if !self.policy.has(Op::Enqueue) {
-            self.global_dsq(rq)
-        } else {
+        self.tasks.ts(task).scx.flags &= !TASK_IMMED;
+        if let Some(q) = self.past_the_policy(rq, task) {
+            return self.enqueue_past(q, task, enq_flags);
+        }
+        if !self.is_direct(task) {
+            let mut c = self.cpu(rq);
             let qseq = c.ops_qseq;
             c.ops_qseq += 1;
             let hot = &mut self.tasks.hot[task as usize];
@@ -201,16 +201,61 @@ impl Handle {
             let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));
             self.op_task(Op::Enqueue, task, enq_flags);
             self.dispatch.direct = outer;
-            if self.tasks.hot[task as usize].ddsp_dsq != DSQ_INVALID {
-                return self.direct_dispatch(task, enq_flags);
+            let hot = &mut self.tasks.hot[task as usize];
+            if hot.ddsp_dsq == DSQ_INVALID {
+                hot.ops_state = OpsState::Queued;
+                self.tasks.ts(task).scx.flags |= TASK_IN_CUSTODY;
+                return;
             }
-            self.tasks.ts(task).scx.flags |= TASK_IN_CUSTODY;
-            self.tasks.hot[task as usize].ops_state = OpsState::Queued;
-            return;
-        };
+        }
+        self.direct_dispatch(task, enq_flags);
+    }
+
+    /// Into this queue without the policy's being asked.
+    #[cold]
+    fn enqueue_past(self, q: DsqIx, task: TaskId, enq_flags: u64) {
         self.refill_slice(task);
         self.clear_direct(task);
-        self.dispatch_enqueue(rq, target, task, enq_flags);
+        self.dispatch_enqueue(q, task, enq_flags);
+    }
+
+    /// Has the policy said already, in ops.select_cpu, where the task is to go?
+    #[inline(always)]
+    fn is_direct(self, task: TaskId) -> bool {
+        self.tasks.hot[task as usize].ddsp_dsq != DSQ_INVALID
+            && !self.wrong(Mutation::EnqueueAfterDirect)
+    }
+
+    /// The queue of a task that the policy is not asked about.
+    #[inline(always)]
+    fn past_the_policy(mut self, rq: CpuId, task: TaskId) -> Option<DsqIx> {
+        let local = self.dsqs.local(rq);
+        if unlikely(!self.cpu(rq).online) {
+            return Some(local);
+        }
+        if unlikely(self.bypass) {
+            self.events.bypass_dispatch += 1;
+            return Some(self.dsqs.bypass(rq));
+        }
+        if self.is_direct(task) {
+            return None;
+        }
+        let ts = self.tasks.ts(task);
+        if unlikely(ts.flags & PF_EXITING != 0)
+            && !self.policy.has_flag(OPS_ENQ_EXITING)
+            && !self.wrong(Mutation::EnqueueExiting)
+        {
+            self.events.enq_skip_exiting += 1;
+            return Some(local);
+        }
+        if unlikely(ts.migration_disabled != 0)
+            && !self.policy.has_flag(OPS_ENQ_MIGRATION_DISABLED)
+            && !self.wrong(Mutation::EnqueueExiting)
+        {
+            self.events.enq_skip_migration_disabled += 1;
+            return Some(local);
+        }
+        (!self.policy.has(Op::Enqueue)).then(|| self.global_dsq(rq))
     }
 
     #[inline]
@@ -226,15 +271,24 @@ impl Handle {
     }
 
     /// The task joins this run queue (enqueue_task of the class).
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    pub fn enqueue_task(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
+    pub fn enqueue_task(self, rq: CpuId, task: TaskId, core_flags: u64) {
+        self.enqueue_task_here(rq, task, core_flags);
+    }
+
+    #[inline(always)]
+    pub(super) fn enqueue_task_here(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
         let mut sticky = self.tasks.hot[task as usize].sticky_cpu;
         let mut c = self.cpu(rq);
         let flags = core_flags | c.extra_enq_flags;
         if flags & ENQ_WAKEUP != 0 {
             c.in_wakeup = true;
         }
-        if flags & ENQ_RESTORE != 0 && c.curr == task && !self.wrong(Mutation::ChangeEnqueues) {
+        if unlikely(flags & ENQ_RESTORE != 0)
+            && c.curr == task
+            && !self.wrong(Mutation::ChangeEnqueues)
+        {
             sticky = rq as i32;
         }
         let ts = self.tasks.ts(task);
@@ -248,7 +302,7 @@ impl Handle {
             }
             // It has arrived: from here on a change of queue is no longer part of the migration.
             self.tasks.hot[task as usize].sticky_cpu = -1;
-            self.do_enqueue_task(rq, task, flags, sticky);
+            self.do_enqueue_task_here(rq, task, flags, sticky);
         }
         c.in_wakeup = false;
         if flags & ENQ_CPU_SELECTED != 0 && rq as i32 != self.tasks.ts(task).scx.selected_cpu {
@@ -257,21 +311,27 @@ impl Handle {
     }
 
     /// The policy loses the task, if it has it.
-    #[inline]
+    #[inline(always)]
     pub fn ops_dequeue(mut self, task: TaskId, deq_flags: u64) {
         self.tasks.hot[task as usize].ops_state = OpsState::None;
         self.call_task_dequeue(task, deq_flags);
     }
 
     /// The task leaves this run queue (dequeue_task of the class).
+    #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn dequeue_task(self, rq: CpuId, task: TaskId, core_flags: u64) {
+        self.dequeue_task_here(rq, task, core_flags);
+    }
+
+    #[inline(always)]
+    pub(super) fn dequeue_task_here(self, rq: CpuId, task: TaskId, core_flags: u64) {
         let mut c = self.cpu(rq);
         let mut flags = core_flags;
         if flags & (DEQ_SLEEP | DEQ_CORE_SCHED_EXEC) == 0 {
             flags |= DEQ_SCHED_CHANGE;
         }
-        if self.tasks.ts(task).scx.flags & TASK_QUEUED == 0 {
+        if unlikely(self.tasks.ts(task).scx.flags & TASK_QUEUED == 0) {
             return;
         }
         self.ops_dequeue(task, flags);
@@ -316,6 +376,7 @@ impl Handle {
 
     /// Row 20: a task on no queue is re-homed to another CPU's run queue and local queue, without
     /// runnable/quiescent.
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn move_remote_to_local(mut self, task: TaskId, enq_flags: u64, dst: CpuId) {
         let src = self.tasks.hot[task as usize].cpu;
         let hot = &mut self.tasks.hot[task as usize];
@@ -356,7 +417,7 @@ impl Handle {
             self.ask_next(q);
         }
         while let Some(task) = at {
-            if self.exit.claimed() && self.dsqs.get(q).id != DSQ_BYPASS {
+            if unlikely(self.exit.claimed()) && self.dsqs.get(q).id != DSQ_BYPASS {
                 return false;
             }
             if self.tasks.hot[task as usize].cpu == cpu {
@@ -387,7 +448,7 @@ impl Handle {
         }
         self.unlink(task);
         if !self.dsqs.is_local(dst) {
-            self.dispatch_enqueue(src_rq, dst, task, flags);
+            self.dispatch_enqueue(dst, task, flags);
         } else if dst == src_rq {
             self.move_local_to_local(task, flags, src_rq);
         } else {

@@ -8,6 +8,7 @@ use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::CpuMask;
 use crate::machine::cpu::Rare;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, Nanos, SchedClass};
 
 /// Kicks and deferred interrupts of the executing CPU; carried out before its event ends.
@@ -90,7 +91,7 @@ impl Handle {
             at += self.cost.preempt_ns;
         }
         let code = self.cost.insn_ps > 0 && self.waking_ns > 0;
-        if code {
+        if unlikely(code) {
             // A pass is one instant here: it is expected to take as long as the last one.
             at += self.code_ns(self.code_mark) + self.cpus[cpu as usize].pass_ns;
         }
@@ -146,7 +147,7 @@ impl Handle {
     /// The interrupts the present event has asked for.
     #[inline(always)]
     pub fn irq_work(self) {
-        if self.kicks.asked {
+        if unlikely(self.kicks.asked) {
             self.interrupts();
         }
     }

@@ -198,8 +198,7 @@ impl Handle {
     }
 
     /// Call an operation the policy has, of at most three arguments, with this run queue locked.
-    #[inline(never)] // one copy of the way into the policy, all of it in one function
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     fn call_with(mut self, op: Op, rq: Option<CpuId>, a: u64, b: u64, c: u64) -> u64 {
         let outer = std::mem::replace(&mut self.policy.locked_rq, rq);
         let result = self.call(op, [a, b, c]);

@@ -128,7 +128,7 @@ impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
         self.after_all_before(e.vtime.wrapping_add(1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, place: usize) {
         if place == self.start {
             self.start += 1;
@@ -143,6 +143,7 @@ impl<W: AsRef<[u64]> + AsMut<[u64]>> Chunk<W> {
 impl Chunk<[u64; FEW]> {
     /// [`Chunk::put`] without a jump: every place takes what was before it, or stays as it is.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn put_among_few(&mut self, e: Entry) {
         let place = self.place_for(&e);
         for i in (1..FEW).rev() {
@@ -184,6 +185,7 @@ impl Chunk {
 
     /// Puts in an entry younger than all others; there is a place at the end.
     #[inline]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn put(&mut self, e: Entry) {
         let place = self.place_for(&e);
         let live = place..self.end;
@@ -195,7 +197,7 @@ impl Chunk {
     }
 
     /// Puts in an entry younger than all others.
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, e: Entry) {
         if self.end == self.room() {
             self.make_room();
@@ -304,7 +306,7 @@ impl Ordered {
     }
 
     /// Puts in an entry whose sequence number follows all others'.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, e: Entry) {
         if let Some(many) = &mut self.many {
             return many.insert(e);
@@ -328,7 +330,7 @@ impl Ordered {
     }
 
     /// Take an entry out; `false` if it is not here.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, e: &Entry) -> bool {
         if let Some(many) = &mut self.many {
             return many.remove(e);
@@ -405,8 +407,7 @@ impl Chunks {
         self.firsts[1..].partition_point(|f| !e.before(f))
     }
 
-    #[inline]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     fn insert(&mut self, e: Entry) {
         let c = self.chunk_of(&e);
         let chunk = &mut self.chunks[c];
@@ -429,7 +430,7 @@ impl Chunks {
         self.chunks.insert(c + 1, upper);
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, e: &Entry) -> bool {
         if self.len == 0 {
             return false;

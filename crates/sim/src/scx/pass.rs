@@ -11,6 +11,7 @@ use crate::guest::world::{Switched, What};
 use crate::machine::Distance;
 use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING, Waits};
 use crate::trace::Kind;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxCpuReleaseArgs;
@@ -86,7 +87,7 @@ impl Handle {
         c.resched_at = NEVER;
         let prev = c.curr;
         let class = self.class_on(cpu);
-        if self.cost.insn_ps > 0 {
+        if unlikely(self.cost.insn_ps > 0) {
             self.pass_mark = self.executed();
         }
         if class.is_some() {
@@ -100,7 +101,7 @@ impl Handle {
                 let ts = self.tasks.ts(prev);
                 (ts.__state, ts.on_rq) = (state, 0);
                 if class == Some(SchedClass::Ext) && !self.wrong(Mutation::DispatchBeforeDequeue) {
-                    self.dequeue_task(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
+                    self.dequeue_task_here(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
                 }
             }
         }
@@ -114,7 +115,7 @@ impl Handle {
         if next == prev {
             if self.is_idle_task(next) {
                 self.update_idle(cpu, true, false);
-            } else if c.waits() {
+            } else if unlikely(c.waits()) {
                 // A KICK_WAIT: the task goes on when the others have passed their schedulers.
                 c.run_end = NEVER;
                 self.vcpu_switched(cpu, next, What::Hold);
@@ -131,15 +132,15 @@ impl Handle {
         c.resched_at = NEVER;
         c.pass_paid = false;
         self.refresh_tick(cpu);
-        if self.kicks.waiting > 0 {
+        if unlikely(self.kicks.waiting > 0) {
             self.release_waiters(cpu);
         }
-        if c.bal_cb_pending {
+        if unlikely(c.bal_cb_pending) {
             c.bal_cb_pending = false;
             self.run_deferred(cpu);
         }
         self.irq_work();
-        if why == Why::Dead {
+        if unlikely(why == Why::Dead) {
             self.bury(prev);
         }
     }
@@ -205,12 +206,12 @@ impl Handle {
     fn balance(self, mut c: CpuRef, cpu: CpuId, prev: TaskId, prev_ext: bool) {
         c.in_balance = true;
         c.bal_keep = false;
-        if c.cpu_released {
+        if unlikely(c.cpu_released) {
             c.cpu_released = false;
             self.op_cpu(Op::CpuAcquire, cpu, 0);
         }
         let found = self.balance_sources(c, cpu, prev, prev_ext);
-        if found && c.nr_immed > 0 && self.dsqs.get(self.dsqs.local(cpu)).nr > 1 {
+        if unlikely(c.nr_immed > 0) && found && self.dsqs.get(self.dsqs.local(cpu)).nr > 1 {
             self.schedule_reenq_local(cpu, 0);
         }
         c.in_balance = false;
@@ -256,11 +257,11 @@ impl Handle {
         if self.consume(cpu, global, 0) {
             return true;
         }
-        if self.bypass {
+        if unlikely(self.bypass) {
             let q = self.dsqs.bypass(cpu);
             return self.consume(cpu, q, 0);
         }
-        if !self.policy.has(Op::Dispatch) || !c.online {
+        if unlikely(!self.policy.has(Op::Dispatch)) || unlikely(!c.online) {
             return false;
         }
         self.dispatch.cpu = cpu;
@@ -295,7 +296,7 @@ impl Handle {
     }
 
     /// The class's put_prev_task.
-    #[inline]
+    #[inline(always)]
     pub fn put_prev(self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if self.is_idle_task(prev) {
             if !self.wrong(Mutation::LateUpdateIdle) {
@@ -303,7 +304,7 @@ impl Handle {
             }
             return;
         }
-        if self.tasks.hot[prev as usize].class != SchedClass::Ext {
+        if unlikely(self.tasks.hot[prev as usize].class != SchedClass::Ext) {
             return self.put_higher(cpu, prev, next);
         }
         self.cpu(cpu).kick_sync += 1;
@@ -318,21 +319,20 @@ impl Handle {
             self.set_runnable(prev);
             let ts = self.tasks.ts(prev);
             if ts.scx.slice != 0 && !self.bypass && !self.wrong(Mutation::EnqueueOnPreempt) {
-                if ts.scx.flags & TASK_IMMED != 0 {
+                if unlikely(ts.scx.flags & TASK_IMMED != 0) {
                     ts.scx.flags |= TASK_REENQ_PREEMPTED;
                     self.do_enqueue_task(cpu, prev, ENQ_REENQ, -1);
                     self.tasks.ts(prev).scx.flags &= !TASK_REENQ_MASK;
                 } else {
                     let q = self.dsqs.local(cpu);
-                    self.dispatch_enqueue(cpu, q, prev, ENQ_HEAD);
+                    self.dispatch_enqueue(q, prev, ENQ_HEAD);
                 }
-            } else if next_class.is_none() {
-                self.do_enqueue_task(cpu, prev, ENQ_LAST, -1);
             } else {
-                self.do_enqueue_task(cpu, prev, 0, -1);
+                let last = if next_class.is_none() { ENQ_LAST } else { 0 };
+                self.do_enqueue_task_here(cpu, prev, last, -1);
             }
         }
-        if next_class > Some(SchedClass::Ext) {
+        if unlikely(next_class > Some(SchedClass::Ext)) {
             self.release_cpu(cpu, next);
         }
     }
@@ -363,7 +363,7 @@ impl Handle {
     }
 
     /// The class's set_next_task.
-    #[inline]
+    #[inline(always)]
     pub fn set_next(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if self.is_idle_task(next) {
             return self.update_idle(cpu, true, true);
@@ -377,8 +377,7 @@ impl Handle {
         }
     }
 
-    #[inline]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn set_next_scx(mut self, cpu: CpuId, task: TaskId) {
         let ts = self.tasks.ts(task);
         if ts.scx.flags & TASK_QUEUED != 0 {
@@ -408,7 +407,7 @@ impl Handle {
         c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
-        let again = c.rare().is_some() && k.put_aside(c, cpu, prev, next, stays);
+        let again = unlikely(c.rare().is_some()) && k.put_aside(c, cpu, prev, next, stays);
         if let Some(blame) = &mut k.stats.blame {
             let entry = |t: TaskId| (t >= idle).then(|| k.tasks.hot[t as usize].stats);
             let (prev, next) = (entry(prev), entry(next));
@@ -448,7 +447,8 @@ impl Handle {
         }
         let k = &mut *self;
         let t = &mut k.tasks.hot[next as usize];
-        if t.cpu != cpu || t.life != Life::Runnable || !k.masks.allows(t.mask, cpu) {
+        let fits = t.cpu == cpu && t.life == Life::Runnable && k.masks.allows(t.mask, cpu);
+        if unlikely(!fits) {
             return self.broken_switch(cpu, next);
         }
         let woken = t.waits == Waits::Woken;
@@ -464,10 +464,13 @@ impl Handle {
             c.last_task = next;
         }
         // What threads of higher classes have to do has their sleeps in it.
-        if woken && k.cost.sleep_ns > 0 && k.tasks.hot[next as usize].class == SchedClass::Ext {
+        if unlikely(k.cost.sleep_ns > 0)
+            && woken
+            && k.tasks.hot[next as usize].class == SchedClass::Ext
+        {
             cost += k.cost.sleep_ns;
         }
-        if k.cost.insn_ps > 0 {
+        if unlikely(k.cost.insn_ps > 0) {
             let code = k.code_ns(k.pass_mark);
             // A higher class is switched in without the policy's being asked.
             if k.tasks.hot[next as usize].class == SchedClass::Ext {
@@ -499,7 +502,7 @@ impl Handle {
                 what: What::In { queued_at, start },
             });
         }
-        if look_back {
+        if unlikely(look_back) {
             self.look_back(next, longest);
         }
     }
@@ -539,7 +542,7 @@ impl Handle {
         let mut c = self.cpu(cpu);
         let k = &mut *self;
         let now = k.now;
-        if c.run_end == NEVER {
+        if unlikely(c.run_end == NEVER) {
             // Held back: nothing is done yet.
             c.work_start = c.work_start.max(now);
             return;
@@ -548,12 +551,12 @@ impl Handle {
             let mut done = now - c.work_start;
             c.work_start = now;
             let t = &mut k.tasks.hot[c.curr as usize];
-            if c.pace.uneven {
+            if unlikely(c.pace.uneven) {
                 done = c.pace.work(done, t.remaining);
             }
             if t.remaining < SPINNING {
                 t.remaining = t.remaining.saturating_sub(done);
-            } else if t.remaining == SPINNING {
+            } else if unlikely(t.remaining == SPINNING) {
                 return;
             }
             k.stats.worked(t.stats, done);

@@ -5,6 +5,7 @@ use super::dispatch::Direct;
 use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::MaskId;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, TaskId};
 use berth_policy::abi::Op;
 
@@ -104,7 +105,7 @@ impl Handle {
     }
 
     /// select_task_rq: the run queue a waking or new task is put on, and whether the class was asked.
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn select_task_rq(self, task: TaskId, prev: CpuId, wake_flags: u64) -> (CpuId, bool) {
         let ts = self.tasks.ts(task);
         let mask = self.tasks.hot[task as usize].mask;
@@ -117,7 +118,7 @@ impl Handle {
             cpu = self.masks.get(mask).first().unwrap_or(prev);
         }
         let allowed = |c: CpuId| self.masks.allows(mask, c) && self.cpus[c as usize].online;
-        if !allowed(cpu) && ts.migration_disabled == 0 {
+        if unlikely(!allowed(cpu)) && ts.migration_disabled == 0 {
             cpu = self.fallback_rq(task);
         }
         self.tasks.ts(task).wake_cpu = cpu as i32;
@@ -141,7 +142,7 @@ impl Handle {
         node.iter().find(ok).or_else(|| mask.iter().find(ok))
     }
 
-    #[inline]
+    #[inline(always)]
     fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {
         if self.policy.has(Op::SelectCpu) && !self.bypass {
             let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));

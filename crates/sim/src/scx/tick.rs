@@ -7,6 +7,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::task::NONE;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, Nanos, SchedClass};
 use berth_policy::abi::Op;
 use berth_scenario::model::Hz;
@@ -154,7 +155,7 @@ impl Handle {
     }
 
     /// The timer interrupt.
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     pub fn tick(mut self, cpu: CpuId) {
         let Some(class) = self.class_on(cpu) else {
             self.cpu(cpu).tick_at = NEVER;
@@ -162,13 +163,13 @@ impl Handle {
         };
         self.update_curr(cpu);
         self.waking_ns = self.cost.tick_ns;
-        if self.cost.insn_ps > 0 {
+        if unlikely(self.cost.insn_ps > 0) {
             self.code_mark = self.executed();
         }
         let curr = self.cpus[cpu as usize].curr;
         match class {
             SchedClass::Ext => {
-                if self.bypass {
+                if unlikely(self.bypass) {
                     self.tasks.ts(curr).scx.slice = 0;
                 } else if matches!(self.hz, Hz::Ticks(_)) {
                     self.op_task(Op::Tick, curr, 0);

@@ -10,6 +10,7 @@ use crate::machine::task::{
     Life, MARK_LATE, MARK_VCPU, NONE, Waits, nice_to_load, nice_to_weight, set_comm,
 };
 use crate::trace::Kind;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
 use berth_policy::abi::Op;
 use berth_policy::kview::{ScxExitTaskArgs, ScxInitTaskArgs};
@@ -21,7 +22,7 @@ impl Handle {
         let Some(hot) = self.tasks.hot.get_mut(task as usize) else {
             return false;
         };
-        if hot.life != Life::Asleep {
+        if unlikely(hot.life != Life::Asleep) {
             return false;
         }
         let slot = hot.slot;
@@ -52,7 +53,7 @@ impl Handle {
         let outer = self.waking_ns;
         if woken {
             self.waking_ns = self.cost.wake_ns;
-            if self.cost.insn_ps > 0 {
+            if unlikely(self.cost.insn_ps > 0) {
                 self.code_mark = self.executed();
             }
         }
@@ -79,7 +80,7 @@ impl Handle {
         self.begin_wait(task, woken);
         self.tasks.ts(task).on_rq = 1;
         if class == SchedClass::Ext {
-            self.enqueue_task(cpu, task, flags);
+            self.enqueue_task_here(cpu, task, flags);
             if self.class_on(cpu).is_none() {
                 self.resched(cpu);
             }
@@ -116,7 +117,7 @@ impl Handle {
     /// Let the sleeping task's timer go off then.
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn arm_sleep(mut self, task: TaskId, at: Nanos) {
-        if self.tasks.hot[task as usize].slot == NONE {
+        if unlikely(self.tasks.hot[task as usize].slot == NONE) {
             let slot = self.queue.alloc();
             self.source(slot, Source::Task(task));
             self.tasks.hot[task as usize].slot = slot;

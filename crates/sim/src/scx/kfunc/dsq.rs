@@ -6,6 +6,7 @@ use crate::scx::consts::*;
 use crate::scx::dsq::Cursor;
 use crate::scx::kernel::Handle;
 use crate::scx::mutation::{MUTATIONS, Mutation};
+use crate::unlikely::unlikely;
 use crate::workload::api::TaskId;
 use berth_policy::kview::ScxBpfDsqInsertVtimeArgs;
 
@@ -14,7 +15,7 @@ impl Handle {
     #[inline]
     fn vet_flags(self, dsq_id: u64, flags: u64) -> Option<u64> {
         let local = dsq_id == DSQ_LOCAL || dsq_id & DSQ_LOCAL_ON == DSQ_LOCAL_ON;
-        if flags & ENQ_IMMED != 0 {
+        if unlikely(flags & ENQ_IMMED != 0) {
             if !local {
                 self.scx_error(format!("SCX_ENQ_IMMED on a non-local DSQ {dsq_id:#x}"));
                 return None;
@@ -25,8 +26,7 @@ impl Handle {
         Some(flags)
     }
 
-    #[inline]
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     fn insert(
         self,
         name: &str,
@@ -39,7 +39,7 @@ impl Handle {
         let Some(task) = self.task_arg(name, p) else {
             return 0;
         };
-        if flags & ENQ_INTERNAL != 0 {
+        if unlikely(flags & ENQ_INTERNAL != 0) {
             self.scx_error(format!("invalid enq_flags {flags:#x}"));
             return 0;
         }
@@ -322,7 +322,7 @@ kernel_fns! {
     }
 }
 
-#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+#[inline(always)]
 fn move_to_local(mut k: Handle, dsq_id: u64, flags: u64) -> u64 {
     let Some(flags) = k.vet_flags(DSQ_LOCAL, flags) else {
         return 0;

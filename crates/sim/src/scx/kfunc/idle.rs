@@ -54,7 +54,7 @@ impl Handle {
         !self.idle.per_node
     }
 
-    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
+    #[inline(always)]
     fn select(
         self,
         name: &str,

@@ -92,6 +92,12 @@ impl Handle {
         if self.tasks.is_at(about, addr) {
             return Some(about);
         }
+        self.other_task(name, addr)
+    }
+
+    /// A task that the operation in progress is not about.
+    #[cold]
+    fn other_task(self, name: &str, addr: u64) -> Option<TaskId> {
         let task = self.tasks.find(addr);
         if task.is_none() {
             self.bad_task(name, addr);

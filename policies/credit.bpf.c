@@ -45,6 +45,7 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("wall",
 	     "Xen's credit scheduler: shares by credit, boost for whoever wakes with some left");
+BERTH_HYPERVISOR("xen");
 
 BERTH_PARAM(
 	u64, tslice_ms, "ms", 30, 1, 1000,

@@ -24,9 +24,9 @@
  *  - A deadline that passes while the thread is alone is renewed when somebody arrives, computed
  *    for the tick at which the kernel would have done it.
  *
- * Run time is the task clock (p->se.sum_exec_runtime), read ahead by the run queue's clock where
- * the kernel would have brought it up to date. Not good for: a production host, which has the real
- * one.
+ * Run time is the task clock's (p->se.sum_exec_runtime), read ahead by rq->clock_task where the
+ * kernel would have brought it up to date: what a hypervisor takes from a guest that accounts for
+ * steal is charged to nobody. Not good for: a production host, which has the real one.
  */
 #include <scx/common.bpf.h>
 #include "berth/param.bpf.h"
@@ -54,7 +54,7 @@ BERTH_PARAM(bool, delay_zero, "bool", 1, 0, 1,
 	    "Such a sleeper gains no positive lag meanwhile (DELAY_ZERO)");
 BERTH_PARAM(
 	u64, balance_us, "us", 16000, 1000, 1000000,
-	"A busy CPU looks for work elsewhere every so often, times the number of CPUs in its LLC");
+	"A busy CPU looks for work elsewhere every so often, times the CPUs in its LLC, less a tick");
 BERTH_PARAM(bool, wakeup_preemption, "bool", 1, 0, 1,
 	    "A waking thread may take the CPU (WAKEUP_PREEMPTION)");
 
@@ -241,7 +241,7 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	struct runq *rq = rq_of(cpu), *old;
 	bool placed, overdue = false, arrives, others;
 	struct task_struct *curr;
-	u64 now, slice, slice_left, until;
+	u64 slice, slice_left, until;
 	s64 ahead;
 
 	if (!e || !rq) {
@@ -263,11 +263,10 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!arrives)
 		reweight(p, e, rq);
 	if (arrives && rq->curr) {
-		now = scx_bpf_now();
 		others = rq->nr > 1;
-		charge_ahead(rq, now);
+		charge_ahead(rq, task_clock(cpu));
 		if (rq->alone)
-			renew_at_ticks(rq, now);
+			renew_at_ticks(rq, scx_bpf_now());
 		else
 			overdue = (renew(rq) || !time_before(rq->v, rq->protected_to)) && others;
 	}
@@ -295,7 +294,8 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 						       : protection_ns(rq);
 			curr = __COMPAT_scx_bpf_cpu_curr(cpu);
 			if (curr && curr->pid == rq->curr) {
-				ahead = scx_bpf_now() - curr->se.exec_start;
+				/* The kernel charges it this, too, against the slice. */
+				ahead = rq->charged_at - curr->se.exec_start;
 				if (ahead < 0 || ahead > tick_ns)
 					ahead = 0;
 				scx_bpf_task_set_slice(curr, slice_left + ahead);
@@ -515,7 +515,7 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 	rq->curr_weight = e->weight;
 	rq->slice = e->slice;
 	rq->charged = p->se.sum_exec_runtime;
-	rq->charged_at = scx_bpf_now();
+	rq->charged_at = p->se.exec_start;
 	rq->curr = p->pid;
 	rq->alone = false;
 	rq->resched = false;
@@ -531,7 +531,7 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 			scx_bpf_task_set_slice(p, protection_ns(rq));
 	}
 	if (berth_slice_timer)
-		scx_bpf_task_set_slice(p, within_limits(e, look_at_new(rq, e, rq->charged_at)));
+		scx_bpf_task_set_slice(p, within_limits(e, look_at_new(rq, e, scx_bpf_now())));
 	if (e->aside)
 		choose_anew(rq, cpu);
 	e->aside = false;
@@ -549,7 +549,7 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 	e->v = rq->v;
 	e->deadline = rq->deadline;
 	if (berth_slice_timer) {
-		request_now(rq, rq->charged_at);
+		request_now(rq, scx_bpf_now());
 		e->request = runnable ? rq->request : 0;
 	}
 	rq->curr = 0;
@@ -729,7 +729,7 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 		rq = rq_of(cpu);
 		if (!rq)
 			continue;
-		catch_up(rq, now);
+		catch_up(rq, cpu);
 		place(p, e, rq, cpu);
 		e->queued = true;
 		rq->queued++;
@@ -788,7 +788,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init)
 		return 0;
 	bpf_timer_init(&guard->timer, &guards, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&guard->timer, balance_some);
-	return bpf_timer_start(&guard->timer, balance_us * 1000, 0);
+	return bpf_timer_start(&guard->timer, balance_step_ns(), 0);
 }
 
 void BPF_STRUCT_OPS(eevdf_exit, struct scx_exit_info *ei)

@@ -48,6 +48,7 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("wall",
 	     "FLMS: CPU groups with short and long slices for I/O and compute, on Xen's credits");
+BERTH_HYPERVISOR("xen");
 
 BERTH_PARAM(
 	u64, short_us, "us", 5000, 100, 100000,

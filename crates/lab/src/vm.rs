@@ -382,7 +382,6 @@ fn tail(console: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_scenario::model::{HostCost, Hz};
 
     fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> Host {
         Host {
@@ -391,11 +390,7 @@ mod tests {
             llcs,
             cores,
             threads,
-            hz: Hz::Ticks(250),
-            tasks: Vec::new(),
-            kernel: "7.2".to_string(),
-            cost: HostCost::default(),
-            hotplug: Vec::new(),
+            ..Host::default()
         }
     }
 

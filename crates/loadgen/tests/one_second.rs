@@ -99,9 +99,7 @@ fn scenario() -> Scenario {
             threads: 1,
             hz: Hz::Ticks(250),
             tasks: vec!["beat".into()],
-            kernel: "7.2".into(),
-            cost: HostCost::default(),
-            hotplug: vec![],
+            ..Host::default()
         },
         vms: vec![
             vm("web", 2, 2, "worker"),

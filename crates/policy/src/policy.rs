@@ -68,6 +68,14 @@ impl Policy {
         }
     }
 
+    /// The hypervisor whose rules the policy says go with it (`BERTH_HYPERVISOR` in `param.bpf.h`): `xen`, or nothing, which
+    /// is KVM.
+    pub fn hypervisor(&self) -> Option<&str> {
+        let vars = self.inner.program.sections.iter().flat_map(|s| &s.vars);
+        let mut tags = vars.flat_map(|v| &v.tags);
+        tags.find_map(|tag| tag.strip_prefix("berth:hypervisor name="))
+    }
+
     /// Load a compiled object and make it executable (translated, compiled, cached).
     ///
     /// # Errors

@@ -53,6 +53,8 @@ pub struct Host {
     /// sched_ext watchdog and kernel profile of the simulated host, e.g. `7.2`.
     pub kernel: String,
     pub cost: HostCost,
+    /// None: as the host's policy says, KVM's way unless it is Xen's.
+    pub ple_yield: Option<PleYield>,
     /// CPUs going off- and online, in time order.
     pub hotplug: Vec<Hotplug>,
 }
@@ -65,6 +67,18 @@ impl Default for Run {
             seeds: 10,
         }
     }
+}
+
+/// What becomes of a vCPU that spins for longer than its window (a pause-loop exit).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PleYield {
+    /// KVM: its thread yields to a vCPU of the same VM that waits for a CPU, where the host's scheduler can do that
+    /// (`ops.yield` with a second task); else it goes on.
+    #[default]
+    Kvm,
+    /// Xen: it gives its CPU away.
+    Xen,
 }
 
 impl Default for Host {
@@ -80,6 +94,7 @@ impl Default for Host {
             tasks: Vec::new(),
             kernel: "7.2".into(),
             cost: HostCost::default(),
+            ple_yield: None,
             hotplug: Vec::new(),
         }
     }
@@ -270,6 +285,11 @@ pub struct Guest {
     /// Policy parameters, by name.
     pub params: BTreeMap<String, String>,
     pub hz: Hz,
+    /// Linux's own scheduler ends slices by a timer, too, not only at ticks (HRTICK, used from 7.2 on); of `linux` only.
+    pub hrtick: bool,
+    /// The guest's kernel accounts for steal (CONFIG_PARAVIRT_TIME_ACCOUNTING): time for which a vCPU has no physical CPU is
+    /// charged to nobody. Else it is charged to the task that runs there.
+    pub steal_accounting: bool,
     /// Pause-loop exiting: a vCPU that spins longer than `ple_window_ns` exits, and the host hears of it.
     pub ple: bool,
     pub ple_window_ns: Nanos,
@@ -291,6 +311,8 @@ impl Default for Guest {
             preset: None,
             params: BTreeMap::new(),
             hz: Hz::Ticks(250),
+            hrtick: false,
+            steal_accounting: true,
             ple: true,
             ple_window_ns: 2_000,
             halt_poll_ns: 0,

@@ -25,7 +25,7 @@ use berth_policy::policy::Policy;
 use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::dist::{Rng, Stream, lead_ns, uptime_ns};
-use berth_scenario::model::{Host, Hz, Scenario, VmRole};
+use berth_scenario::model::{Host, Hz, PleYield, Scenario, VmRole};
 use berth_scenario::placement::instances;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -100,6 +100,8 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
         },
         hz: host.hz,
         slice_timer: opts.slice_timer && ticks,
+        steal_accounting: true,
+        ple_yield: host.ple_yield.unwrap_or_default(),
         cost: host.cost.clone(),
         tick_phase_ns: match host.hz {
             // A real machine's ticks know nothing of when the work begins.
@@ -314,6 +316,9 @@ fn attempt(
     let inside = |group: usize| opts.guest(scenario, group).is_some();
     let workload = ScenarioWorkload::with_guests(scenario, seed, &inside)?;
     let mut spec = machine_spec(&scenario.host, seed, opts);
+    if scenario.host.ple_yield.is_none() && policy.hypervisor() == Some("xen") {
+        spec.ple_yield = PleYield::Xen;
+    }
     let vms = vm_specs(scenario);
     spec.tasks = workload.host_threads() + 8;
     spec.needs = policy.needs();

@@ -17,6 +17,9 @@ const volatile u64 berth_tick_phase_ns;
 /* Likewise: slices end by a timer, too (eevdf_timer.bpf.h). */
 const volatile bool berth_slice_timer;
 
+/* The kernel's run queues. */
+extern struct rq runqueues __ksym;
+
 #define UNIT	20 /* a weight of 1 << UNIT is nice 0's; run time is virtual time there */
 #define SHADOWS 8  /* a power of two */
 #define NOWHERE -1
@@ -81,11 +84,12 @@ struct runq {
 	u64 protected_to; /* keeps the CPU up to this v */
 	u64 curr_weight;
 	u64 slice;
-	u64 charged; /* of p->se.sum_exec_runtime */
-	u64 charged_at;
-	u64 request; /* as in its entity, at this time */
-	u64 request_at;
-	u64 timer_at; /* when the timer ends its slice; in the past: not set */
+	u64 charged;	/* of p->se.sum_exec_runtime */
+	u64 charged_at; /* by the task clock */
+	u64 request;	/* as in its entity, at this time */
+	u64 request_at; /* by the task clock */
+	u64 timer_at;	/* when the timer ends its slice; in the past: not set */
+	u64 balanced_at; /* the task clock when it last looked for work elsewhere */
 	s32 curr;     /* its pid; 0: none */
 	u32 queued;   /* waiting here */
 	bool alone;   /* it runs without end of slice */
@@ -271,26 +275,37 @@ static __always_inline bool renew(struct runq *rq)
 	return true;
 }
 
-/* Charge p, which runs here, what it has run by the task clock. */
+/*
+ * The task clock of a CPU, by which run time is charged: it stands still while a hypervisor has
+ * taken the CPU away, in kernels that account for steal.
+ */
+static __always_inline u64 task_clock(s32 cpu)
+{
+	struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq ? rq->clock_task : 0;
+}
+
+/* Charge p, which runs here, what the kernel has charged it by now. */
 static __always_inline void charge(struct runq *rq, struct task_struct *p)
 {
 	u64 sum = p->se.sum_exec_runtime;
 
 	advance(rq, sum - rq->charged);
 	rq->charged = sum;
-	rq->charged_at = scx_bpf_now();
+	rq->charged_at = p->se.exec_start;
 }
 
-/* The same between ticks, when the task clock is behind. */
-static __always_inline void charge_ahead(struct runq *rq, u64 now)
+/* The same between ticks, when the kernel has not charged it yet: up to now by the task clock. */
+static __always_inline void charge_ahead(struct runq *rq, u64 clock)
 {
-	s64 ns = now - rq->charged_at;
+	s64 ns = clock - rq->charged_at;
 
 	if (ns <= 0)
 		return;
 	advance(rq, ns);
 	rq->charged += ns;
-	rq->charged_at = now;
+	rq->charged_at = clock;
 }
 
 /*
@@ -312,13 +327,13 @@ static __always_inline void renew_at_ticks(struct runq *rq, u64 now)
 }
 
 /* Others join or leave: what the running thread has had since it was last looked at counts. */
-static __always_inline void catch_up(struct runq *rq, u64 now)
+static __always_inline void catch_up(struct runq *rq, s32 cpu)
 {
 	if (!rq->curr)
 		return;
-	charge_ahead(rq, now);
+	charge_ahead(rq, task_clock(cpu));
 	if (rq->alone)
-		renew_at_ticks(rq, now);
+		renew_at_ticks(rq, scx_bpf_now());
 	else
 		renew(rq);
 }
@@ -389,21 +404,30 @@ static __always_inline void place(struct task_struct *p, struct entity *e, struc
 	join(rq, e->weight, e->v);
 }
 
+/* Is p worth something else by now than what the sums count? Its new weight; 0: about the same. */
+static __always_inline u64 other_weight(struct task_struct *p, struct entity *e)
+{
+	u64 weight;
+	s64 more;
+
+	if (!e->member.group)
+		return 0;
+	weight = weight_now(p, e);
+	more = weight - e->weight;
+	return (more < 0 ? -more : more) * 64 <= e->weight ? 0 : weight;
+}
+
 /*
  * What p's cgroups are worth may have changed while it ran. Its lag stays what it is in run time,
  * so V does, too.
  */
 static __always_inline void reweight(struct task_struct *p, struct entity *e, struct runq *rq)
 {
-	u64 weight, v, deadline;
+	u64 weight = other_weight(p, e), v, deadline;
 	struct sums s;
 	s64 lag;
 
-	if (!e->member.group)
-		return;
-	weight = weight_now(p, e);
-	lag = weight - e->weight;
-	if ((lag < 0 ? -lag : lag) * 64 <= e->weight)
+	if (!weight)
 		return;
 	read_sums(rq, &s);
 	v = mean(rq, &s);
@@ -414,6 +438,28 @@ static __always_inline void reweight(struct task_struct *p, struct entity *e, st
 	e->v = v - lag;
 	e->deadline = v + deadline;
 	join(rq, e->weight, e->v);
+}
+
+/* The same for p while it runs on a CPU, as the kernel does at its ticks. */
+static __always_inline void reweight_running(struct task_struct *p, struct entity *e,
+					     struct runq *rq, s32 cpu)
+{
+	u64 weight = other_weight(p, e), old = rq->curr_weight, v;
+	struct sums s;
+
+	if (!weight)
+		return;
+	catch_up(rq, cpu);
+	read_sums(rq, &s);
+	v = mean(rq, &s);
+	leave(rq, old, rq->v);
+	rq->protected_to = rescale(rq->protected_to - rq->v, old, weight);
+	rq->deadline = v + rescale(rq->deadline - v, old, weight);
+	rq->v = v + rescale(rq->v - v, old, weight);
+	rq->protected_to += rq->v;
+	rq->curr_weight = e->weight = weight;
+	e->v = rq->v;
+	join(rq, weight, rq->v);
 }
 
 static __always_inline struct shadow *shadow_at(struct runq *rq, u32 i)

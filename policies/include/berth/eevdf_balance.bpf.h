@@ -96,6 +96,19 @@ __noinline bool eevdf_pull(s32 cpu)
 	return done;
 }
 
+/* Who runs alone is never put into a queue, where its weight is brought up to date. */
+static __always_inline void look_at_running(struct runq *rq, s32 cpu)
+{
+	struct task_struct *p = rq->curr ? __COMPAT_scx_bpf_cpu_curr(cpu) : NULL;
+	struct entity *e;
+
+	if (!p || p->pid != rq->curr)
+		return;
+	e = entity_of(p);
+	if (e)
+		reweight_running(p, e, rq, cpu);
+}
+
 /*
  * Take waiting threads over to a CPU from the busiest of its LLC, as far as both come nearer to the
  * mean, but not too heavy ones; after vain attempts, heavier ones.
@@ -112,11 +125,17 @@ __noinline int eevdf_balance(s32 cpu)
 
 	if (!to || !to->online)
 		return 0;
+	/* A CPU looks at its ticks: not while a hypervisor has it. */
+	local = task_clock(cpu);
+	if (to->curr && local == to->balanced_at)
+		return 0;
+	to->balanced_at = local;
 	bpf_for(i, 0, berth_nr_cpus) {
 		rq = rq_of(other);
 		topo = berth_cpu(other);
 		if (!rq || !topo)
 			break;
+		look_at_running(rq, other);
 		total += rq->weight;
 		nr = i + 1; /* no counting, in which the verifier would see no end */
 		if (rq->queued && rq->weight > most && other != cpu) {
@@ -136,8 +155,8 @@ __noinline int eevdf_balance(s32 cpu)
 	from = rq_of(busiest);
 	if (!from)
 		return 0;
-	catch_up(from, scx_bpf_now());
-	catch_up(to, scx_bpf_now());
+	catch_up(from, busiest);
+	catch_up(to, cpu);
 	room = mean_weight - local;
 	if (most - mean_weight < room)
 		room = most - mean_weight;
@@ -175,7 +194,19 @@ __noinline int eevdf_balance(s32 cpu)
 	return 0;
 }
 
-/* Every CPU looks for work every `balance_us` times the number of CPUs in its LLC. */
+/*
+ * Until the next CPU of each LLC looks: a busy CPU does every `balance_us` times the number of CPUs
+ * in its LLC, less a tick, which the kernel takes off so that domains do not look in step. Threads
+ * that change places at ticks are in step with what is left, too, if it is an even number of them.
+ */
+static __always_inline u64 balance_step_ns(void)
+{
+	u32 cpus = berth_nr_cpus / (berth_nr_llcs ?: 1) ?: 1;
+
+	return balance_us * 1000 - tick_ns / cpus;
+}
+
+/* One CPU of each LLC looks for work. */
 static int balance_some(void *map, int *key, struct bpf_timer *timer)
 {
 	struct llc *llc;
@@ -193,7 +224,7 @@ static int balance_some(void *map, int *key, struct bpf_timer *timer)
 		if (topo)
 			llc->next = topo->next_in_llc;
 	}
-	bpf_timer_start(timer, balance_us * 1000, 0);
+	bpf_timer_start(timer, balance_step_ns(), 0);
 	return 0;
 }
 

@@ -29,10 +29,14 @@ static __always_inline u64 tick_from(u64 t)
 	return since ? t + tick_ns - since : t;
 }
 
-/* The thread that runs now has had its own slice looked at at each tick since it last was. */
+/*
+ * The thread that runs now has had its own slice looked at at each tick since it last was, when the
+ * CPU's task clock is what charged_at says.
+ */
 static __always_inline void request_at_ticks(struct runq *rq, u64 now)
 {
-	u64 tick = now - (now - berth_tick_phase_ns) % tick_ns, ran = tick - rq->request_at, ticks;
+	u64 tick = rq->charged_at - (now - berth_tick_phase_ns) % tick_ns;
+	u64 ran = tick - rq->request_at, ticks;
 
 	if (!time_before(rq->request_at, tick))
 		return;
@@ -52,9 +56,9 @@ static __always_inline void request_now(struct runq *rq, u64 now)
 	u64 ran;
 
 	request_at_ticks(rq, now);
-	ran = now - rq->request_at;
+	ran = rq->charged_at - rq->request_at;
 	rq->request = ran < rq->request ? rq->request - ran : rq->slice;
-	rq->request_at = now;
+	rq->request_at = rq->charged_at;
 }
 
 /* Set the timer, unless it is. */
@@ -90,7 +94,7 @@ static __always_inline u64 look_at_new(struct runq *rq, struct entity *e, u64 no
 {
 	rq->grouped = e->member.group;
 	rq->request = e->request ?: e->slice;
-	rq->request_at = now;
+	rq->request_at = rq->charged_at;
 	rq->alone = rq->nr == 1;
 	if (rq->alone)
 		return SCX_SLICE_INF;

@@ -47,6 +47,15 @@
 	BERTH_TAG("berth:policy charges=" charges " help=" help) const volatile u8 berth_policy = 1
 
 /*
+ * BERTH_HYPERVISOR("xen")
+ *
+ * The hypervisor whose rules go with the policy where they are not the policy's own; without it, KVM.
+ * "xen": the host takes the CPU from a vCPU that spins (the simulator's host.ple_yield).
+ */
+#define BERTH_HYPERVISOR(name)                                                                     \
+	BERTH_TAG("berth:hypervisor name=" name) const volatile u8 berth_hypervisor = 1
+
+/*
  * BERTH_PRESET(xen34, "xen-3.4", "sampled_burn=1,ratelimit_us=0", "The rules of Xen 3.4")
  *
  * A named set of values for an arm's `preset`; values in the parameters' units, separated by commas

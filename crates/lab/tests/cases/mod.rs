@@ -14,7 +14,7 @@ use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::job::{Answer, Work};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy, Single, run, single};
 use berth_lab::{LabError, Progress, vm::Mode};
-use berth_scenario::model::{Host, HostCost, Hz};
+use berth_scenario::model::Host;
 use berth_scx::{LoadOptions, Loaded, ScxError, Value as Setting};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -181,11 +181,7 @@ pub fn host(nodes: u32, packages: u32, llcs: u32, cores: u32, threads: u32) -> H
         llcs,
         cores,
         threads,
-        hz: Hz::Ticks(250),
-        tasks: Vec::new(),
-        kernel: "7.2".to_string(),
-        cost: HostCost::default(),
-        hotplug: Vec::new(),
+        ..Host::default()
     }
 }
 

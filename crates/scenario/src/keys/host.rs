@@ -38,6 +38,12 @@ pub static HOST: Kind = Kind {
             "threads of the host outside any VM",
         ),
         key(
+            "ple_yield",
+            "kvm or xen",
+            Said("kvm; xen under credit and flms"),
+            "what becomes of a vCPU that spins: kvm lets a sibling go first or goes on, xen takes its CPU",
+        ),
+        key(
             "cost",
             "table or \"none\"",
             Said("all defaults"),

@@ -112,6 +112,18 @@ pub static GUEST: Kind = Kind {
             "scheduler ticks a second",
         ),
         key(
+            "hrtick",
+            "true or false",
+            Is("false"),
+            "linux also ends slices by a timer, as from 7.2 on",
+        ),
+        key(
+            "steal_accounting",
+            "true or false",
+            Is("true"),
+            "time without a physical CPU is charged to no task",
+        ),
+        key(
             "ple",
             "true or false",
             Is("true"),

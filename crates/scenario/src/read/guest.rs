@@ -49,12 +49,16 @@ pub fn guest(context: &Context<'_>, vm: &Section<'_>) -> Result<Guest> {
         }
     }
     let hz = hz(&section)?;
+    let hrtick = section.boolean("hrtick")?.unwrap_or(false);
+    let steal_accounting = section.boolean("steal_accounting")?.unwrap_or(true);
     let ple = section.boolean("ple")?.unwrap_or(true);
     Ok(Guest {
         policy,
         preset,
         params,
         hz,
+        hrtick,
+        steal_accounting,
         ple,
         ple_window_ns: section.duration("ple_window")?,
         halt_poll_ns: section.duration("halt_poll")?,

@@ -3,7 +3,7 @@
 use crate::cost;
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Cache, Host, HostCost, Hotplug, Hz, Run};
+use crate::model::{Cache, Host, HostCost, Hotplug, Hz, PleYield, Run};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::{Node, Value};
@@ -83,6 +83,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let hz = hz(&section)?;
     let kernel = kernel(&section)?;
     let tasks = task_names(&section, root)?;
+    let ple_yield = ple_yield(&section)?;
     let nr_cpus = u32::try_from(cpus).unwrap_or(MOST_CPUS);
     // Plain keys before tables: the order of the printed file.
     let smt_ppm = smt_speed(&section)?;
@@ -107,6 +108,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
         tasks,
         kernel,
         cost,
+        ple_yield,
         hotplug,
     })
 }
@@ -126,6 +128,23 @@ pub fn hz(section: &Section<'_>) -> Result<Hz> {
             )),
             Value::Str(s) if s == "exact" => Ok(Hz::Exact),
             _ => Err(section.wrong_type("hz", &node)),
+        },
+    }
+}
+
+fn ple_yield(section: &Section<'_>) -> Result<Option<PleYield>> {
+    match section.string("ple_yield")? {
+        None => Ok(None),
+        Some((word, at)) => match word.as_str() {
+            "kvm" => Ok(Some(PleYield::Kvm)),
+            "xen" => Ok(Some(PleYield::Xen)),
+            _ => {
+                let why = format!(
+                    "`host.ple_yield` is \"kvm\" or \"xen\", not `{}`",
+                    word.escape_debug()
+                );
+                Err(Error::at(&at, why).nearest(&word, ["kvm", "xen"]))
+            }
         },
     }
 }

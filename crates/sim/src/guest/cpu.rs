@@ -60,7 +60,12 @@ impl Handle {
             let away = now - c.since;
             c.since = now;
             c.stolen_ns += away;
-            c.exec_start = now;
+            // Without steal accounting, who runs here is charged the absence.
+            c.exec_start = if self.steal_accounting {
+                now
+            } else {
+                now - away
+            };
             let (curr, work_start) = (c.curr, start + c.owed);
             c.work_start = work_start;
             c.run_end = if unlikely(c.waits()) {
@@ -68,8 +73,8 @@ impl Handle {
             } else {
                 self.work_end(cpu, curr, work_start)
             };
-            self.tasks.ts(curr).se.exec_start = now;
-            if c.tick_at > now {
+            // A timer for the end of a slice is set by the clock on the wall; a tick looks whether the slice is used up.
+            if c.tick_at > now && (!self.slice_timer || c.tick_at == NEVER) {
                 self.refresh_tick(cpu);
             }
             // A tick that fell due meanwhile comes at once.

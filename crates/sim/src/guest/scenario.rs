@@ -8,7 +8,7 @@ use crate::scx::kernel::MachineSpec;
 use crate::sim::Machine;
 use crate::workload::api::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
-use berth_scenario::model::{Class, HostCost, Scenario, Vm};
+use berth_scenario::model::{Class, HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
@@ -58,6 +58,9 @@ pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, op
         };
         let machine = MachineSpec {
             hz: vm.guest.hz,
+            // The timer is Linux's own scheduler's.
+            slice_timer: vm.guest.hrtick && vm.guest.policy == "linux" && vm.guest.hz != Hz::Exact,
+            steal_accounting: vm.guest.steal_accounting,
             cost: inside(&scenario.host.cost),
             tasks: m.workload.guest_tasks(instance.ordinal),
             needs: guest.policy.needs(),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks that spin until another one lets them go, and what a processor does about a vCPU that spins for long:
-//! pause-loop exiting. The vCPU leaves the guest and its thread yields, to a vCPU of the same VM that is runnable
-//! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task), else to anyone.
-//! Linux asks the vCPUs in turn, beginning after the one last helped (`kvm_vcpu_on_spin`). Each exit in a row
-//! doubles the window; it is what it was when the vCPU next gets a CPU (KVM's `ple_window_grow`).
+//! pause-loop exiting. The vCPU leaves the guest. Under KVM its thread yields to a vCPU of the same VM that is runnable
+//! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task): KVM asks the vCPUs in
+//! turn, beginning after the one last helped (`kvm_vcpu_on_spin`), and goes back into the guest if nobody can be helped.
+//! Under Xen the vCPU gives its CPU away (`host.ple_yield`). Each exit in a row doubles the window; it is what it was
+//! when the vCPU next gets a CPU (KVM's `ple_window_grow`).
 use super::world::{VcpuState, WorldRef};
 use crate::engine::queue::NEVER;
 use crate::machine::task::SPINNING;
@@ -12,6 +13,7 @@ use crate::scx::kernel::Kernel;
 use crate::scx::pass::Why;
 use crate::workload::api::{CpuId, Nanos, TaskId};
 use berth_policy::abi::Op;
+use berth_scenario::model::PleYield;
 
 impl Handle {
     /// The task need not spin any longer. `false`: it did not spin.
@@ -60,7 +62,7 @@ impl Kernel {
 }
 
 impl WorldRef {
-    /// The vCPU has spun for a window: its thread yields.
+    /// The vCPU has spun for a window.
     pub fn pause_loop_exit(self, k: Handle, cpu: CpuId) {
         let me = k.first_vcpu + cpu;
         let n = k.cpus.len() as u32;
@@ -69,6 +71,9 @@ impl WorldRef {
         let host_cpu = host.tasks.hot[task as usize].cpu;
         host.begin(k.now, host_cpu);
         host.update_curr(host_cpu);
+        if host.ple_yield == PleYield::Xen {
+            return host.yield_running(host_cpu);
+        }
         if host.policy.has(Op::Yield) {
             let from = host.tasks.ptr(task) as u64;
             let last = self.boosted(k.id);
@@ -84,7 +89,6 @@ impl WorldRef {
                 }
             }
         }
-        host.yield_running(host_cpu);
     }
 
     fn boosted(self, machine: u32) -> u32 {

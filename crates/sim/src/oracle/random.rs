@@ -74,10 +74,7 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
         cores: llcs * (1 + choose(3)),
         threads: 1 + choose(2),
         hz: [Hz::Ticks(1000), Hz::Exact, Hz::Ticks(250), Hz::Ticks(100)][choose(4) as usize],
-        tasks: Vec::new(),
-        kernel: "7.2".into(),
-        cost: HostCost::default(),
-        hotplug: Vec::new(),
+        ..Host::default()
     };
     if choose(2) == 1 {
         host.cost = HostCost {

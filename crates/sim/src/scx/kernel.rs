@@ -22,10 +22,11 @@ use crate::machine::{Cpu, CpuMask, Dense, MaskId, MaskTable, TaskTable, Topology
 use crate::reference::Ref;
 use crate::stats::Stats;
 use crate::stats::recent::Recent;
+use crate::unlikely::unlikely;
 use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::needs::Needs;
-use berth_scenario::model::{HostCost, Hz};
+use berth_scenario::model::{HostCost, Hz, PleYield};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -56,6 +57,10 @@ pub struct MachineSpec {
     pub cost: HostCost,
     /// Slices end by a timer of their own besides the ticks (HRTICK): exactly, unless a tick is being worked on just then.
     pub slice_timer: bool,
+    /// A guest's: time for which its vCPUs have no physical CPU is charged to nobody; else to who runs there.
+    pub steal_accounting: bool,
+    /// A host's: what becomes of a vCPU that spins for a window.
+    pub ple_yield: PleYield,
     /// Time of the first tick, ns.
     pub tick_phase_ns: Nanos,
     /// How long the policy has been in charge when the run starts, ns.
@@ -80,6 +85,8 @@ impl MachineSpec {
             hz: Hz::Ticks(1000),
             cost: HostCost::default(),
             slice_timer: false,
+            steal_accounting: true,
+            ple_yield: PleYield::Kvm,
             tick_phase_ns: 0,
             lead_ns: 0,
             uptime_ns: 0,
@@ -145,6 +152,8 @@ pub struct Kernel {
     pub ahead: bool,
     /// See [`MachineSpec::slice_timer`].
     pub slice_timer: bool,
+    /// See [`MachineSpec::steal_accounting`].
+    pub steal_accounting: bool,
     pub mutation: Option<Mutation>,
     /// A guest's: a task that spins this long makes its vCPU exit; 0 = never.
     pub ple_window: Nanos,
@@ -209,6 +218,8 @@ pub struct Kernel {
     pub record: Option<Vec<crate::trace::Event>>,
     pub sink: Option<crate::trace::SharedSink>,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
+    /// See [`MachineSpec::ple_yield`].
+    pub ple_yield: PleYield,
     pub seed: u64,
     /// [`crate::workload::api::Ctx::meanwhile`]: CPU, task, nice value.
     pub meanwhile: Option<(CpuId, TaskId, i32)>,
@@ -302,6 +313,8 @@ impl Kernel {
             queue_calls: 0,
             hz: spec.hz,
             slice_timer: spec.slice_timer,
+            steal_accounting: spec.steal_accounting,
+            ple_yield: spec.ple_yield,
             grid: Grid::new(match spec.hz {
                 Hz::Ticks(hz) => hz,
                 Hz::Exact => 1000,
@@ -499,6 +512,23 @@ impl Handle {
     #[inline]
     pub fn clock(self, now: Nanos) -> Nanos {
         now + self.uptime_ns - self.before_ns
+    }
+
+    /// The task clock of a CPU (`rq->clock_task`), by which run time is charged: in a guest that accounts for steal it
+    /// stands still while the vCPU has no physical CPU.
+    #[inline]
+    pub fn task_clock(self, cpu: CpuId) -> Nanos {
+        let clock = self.clock(self.now);
+        if !self.steal_accounting {
+            return clock;
+        }
+        let c = &self.cpus[cpu as usize];
+        let away = if unlikely(c.paused) && !c.is_idle() {
+            self.now - c.since
+        } else {
+            0
+        };
+        clock - c.stolen_ns - away
     }
 
     /// What another CPU does in the middle of the operation in progress (tests of the kernel model only).

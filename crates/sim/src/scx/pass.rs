@@ -385,7 +385,7 @@ impl Handle {
             self.dispatch_dequeue(task);
         }
         self.cpus[cpu as usize].exec_start = self.now;
-        ts.se.exec_start = self.clock(self.now);
+        ts.se.exec_start = self.task_clock(cpu);
         if ts.scx.flags & TASK_QUEUED != 0 {
             self.op_task(Op::Running, task, 0);
         }
@@ -403,8 +403,6 @@ impl Handle {
         c.switches += 1;
         c.run_end = NEVER;
         c.rq.curr = k.tasks.ptr(next);
-        c.rq.clock = now + k.uptime_ns;
-        c.rq.clock_task = now + k.uptime_ns - c.stolen_ns;
         let idle = k.cpus.len() as u32;
         let stays = k.tasks.hot[prev as usize].life == Life::Runnable;
         let again = unlikely(c.rare().is_some()) && k.put_aside(c, cpu, prev, next, stays);

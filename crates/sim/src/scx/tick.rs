@@ -78,7 +78,7 @@ impl Handle {
         c.exec_start = now;
         let curr = c.curr;
         let ts = k.tasks.ts(curr);
-        ts.se.exec_start = now + k.uptime_ns;
+        ts.se.exec_start = now + k.uptime_ns - if k.steal_accounting { c.stolen_ns } else { 0 };
         ts.se.sum_exec_runtime += delta;
         if let Some(rest) = k.tasks.rest(curr) {
             rest.utime += delta;
@@ -173,6 +173,10 @@ impl Handle {
                     self.tasks.ts(curr).scx.slice = 0;
                 } else if matches!(self.hz, Hz::Ticks(_)) {
                     self.op_task(Op::Tick, curr, 0);
+                }
+                if unlikely(self.slice_timer) {
+                    // A timer by the clock on the wall: of a guest, whose slice has stood still, too.
+                    self.tasks.ts(curr).scx.slice = 0;
                 }
                 if self.tasks.ts(curr).scx.slice == 0 {
                     self.resched(cpu);

@@ -2,4 +2,6 @@
 //! Two levels: hosts with guests, held against what must be true of them.
 mod basics;
 mod play;
+mod steal;
 mod truths;
+mod watch;

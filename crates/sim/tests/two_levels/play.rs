@@ -2,11 +2,12 @@
 //! A workload for hosts with guests: tasks that follow lists of acts, with spin locks and barriers between them.
 use berth_policy::needs::Needs;
 use berth_policy::policy::{LoadOptions, Policy};
-use berth_scenario::model::{Class, Hz};
+use berth_scenario::model::{Class, Hz, PleYield};
 use berth_sim::guest::GuestSpec;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_guest_policy, load_policy, settle};
 use berth_sim::scx::identity::VmSpec;
+use berth_sim::trace::SharedSink;
 use berth_sim::workload::api::{
     Action, CpuId, Ctx, MachineId, Nanos, Role, TaskId, TaskSpec, VmId, Who, Workload,
 };
@@ -240,7 +241,9 @@ pub struct Stage {
     pub entry_ns: Nanos,
     pub exit_ns: Nanos,
     pub ple_window_ns: Nanos,
+    pub ple_yield: PleYield,
     pub halt_poll_ns: Nanos,
+    pub steal_accounting: bool,
     /// Machines have of their tasks only what their policies reach.
     pub sized: bool,
 }
@@ -259,7 +262,9 @@ impl Stage {
             entry_ns: 0,
             exit_ns: 0,
             ple_window_ns: 0,
+            ple_yield: PleYield::Kvm,
             halt_poll_ns: 0,
+            steal_accounting: true,
             sized: false,
         }
     }
@@ -281,9 +286,24 @@ impl Stage {
 
     /// The same, with this policy on the host.
     pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
+        let mut m = self.made(host, parts);
+        m.start();
+        m
+    }
+
+    /// The same, with somebody who is told what happens.
+    pub fn open_watched(&self, parts: Vec<Part>, sink: &SharedSink) -> Machine<Play> {
+        let mut m = self.made(&shipped(self.host), parts);
+        m.tell(sink);
+        m.start();
+        m
+    }
+
+    fn made(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
         let policy = shipped(self.guest);
         let spec = MachineSpec {
             hz: self.hz,
+            ple_yield: self.ple_yield,
             needs: self.needs(host),
             ..MachineSpec::new(Shape::flat(self.cpus))
         };
@@ -313,6 +333,7 @@ impl Stage {
             };
             let machine = MachineSpec {
                 hz: self.guest_hz,
+                steal_accounting: self.steal_accounting,
                 needs: self.needs(&policy),
                 ..MachineSpec::new(Shape::flat(r.vcpus))
             };
@@ -334,7 +355,6 @@ impl Stage {
         for i in 0..self.rooms.len() as u32 {
             load_guest_policy(&mut m, i, &policy, &guest, &opts).expect("the guest's policy fits");
         }
-        m.start();
         m
     }
 }

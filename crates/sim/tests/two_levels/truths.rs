@@ -2,6 +2,7 @@
 //! Truths of two levels over random cases, each with a solver of its own that shares nothing with the simulator.
 use crate::play::{Act, Part, Room, Stage, had};
 use berth_policy::policy::{LoadOptions, Policy};
+use berth_scenario::model::PleYield;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::path::Path;
@@ -93,6 +94,7 @@ fn simulated(
     q: u64,
     window: Option<u64>,
     until: u64,
+    way: PleYield,
 ) -> Vec<Vec<u64>> {
     let acts = |list: &[Do]| -> Vec<Act> {
         let act = |d: &Do| match d {
@@ -109,6 +111,7 @@ fn simulated(
     (stage.host, stage.guest) = ("gfifo", "gfifo");
     stage.host_params = vec![("slice_us", (q / US).to_string())];
     stage.ple_window_ns = window.unwrap_or(0);
+    stage.ple_yield = way;
     let mut parts: Vec<Part> = plays
         .iter()
         .enumerate()
@@ -156,7 +159,14 @@ fn a_preempted_lock_holder_delays_its_waiters() {
             turns.extend(vec![Turn::default(); others as usize]);
             let until = 400_000_000;
             let truth = round_robin(turns, q, window, until);
-            let ours = simulated(&[holder, waiter], others as usize, q, window, until);
+            let ours = simulated(
+                &[holder, waiter],
+                others as usize,
+                q,
+                window,
+                until,
+                PleYield::Xen,
+            );
             for (truth, ours) in truth.iter().zip(&ours) {
                 let n = truth.len().min(ours.len());
                 prop_assert!(n > 5);
@@ -184,9 +194,13 @@ fn the_delay_is_k_minus_one_slices_and_ple_moves_it_by_what_was_yielded() {
         let waiter = vec![Do::Lock, Do::Unlock];
         let others = k as usize - 2;
         let plays = [holder, waiter];
-        let off = simulated(&plays, others, q, None, 200_000_000);
+        let until = 200_000_000;
+        let off = simulated(&plays, others, q, None, until, PleYield::Xen);
         let window = 30_000;
-        let on = simulated(&plays, others, q, Some(window), 200_000_000);
+        let on = simulated(&plays, others, q, Some(window), until, PleYield::Xen);
+        // KVM goes on where the host's policy knows no yield to a sibling.
+        let kvm = simulated(&plays, others, q, Some(window), until, PleYield::Kvm);
+        assert_eq!(kvm, off, "k = {k}");
         let took = |marks: &[u64]| marks[1] - marks[0];
         assert_eq!(took(&off[0]), q + q / 2 + (k - 1) * q, "k = {k}");
         assert_eq!(took(&on[0]), q + q / 2 + (k - 2) * q + window, "k = {k}");

@@ -17,8 +17,12 @@ impl Handle {
         text.unwrap_or_else(|| "(a message that cannot be formatted)".into())
     }
 
+    /// A run queue as policies see it, its clocks up to date.
     fn rq_ptr(self, cpu: u32) -> u64 {
-        (&raw const self.cpus[cpu as usize].rq) as u64
+        let (clock, clock_task) = (self.clock(self.now), self.task_clock(cpu));
+        let mut c = self.cpu(cpu);
+        (c.rq.clock, c.rq.clock_task) = (clock, clock_task);
+        (&raw const c.rq) as u64
     }
 }
 

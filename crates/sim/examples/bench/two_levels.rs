@@ -54,11 +54,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    pub fn markdown(&self, what: &str) -> String {
+    /// A row of the table; `bare_rate`: events per CPU-second of the bare loop in the same run.
+    pub fn markdown(&self, what: &str, bare_rate: f64) -> String {
+        let rate = self.events as f64 / self.seconds;
         format!(
-            "| {what} | {:.2} | {:.2} | {:.0} | {:.2} | {:.0} | {:.0} | {:016x} |",
+            "| {what} | {:.2} | {:.2} | 1/{:.1} | {:.0} | {:.2} | {:.0} | {:.0} | {:016x} |",
             self.sim_seconds / self.seconds,
-            self.events as f64 / self.seconds / 1e6,
+            rate / 1e6,
+            bare_rate / rate,
             1e9 * self.seconds / self.events as f64,
             self.switches as f64 / self.seconds / 1e6,
             self.built,
@@ -67,12 +70,13 @@ impl Ran {
         )
     }
 
-    pub fn json(&self, what: &str) -> String {
+    pub fn json(&self, what: &str, bare_rate: f64) -> String {
         format!(
             "{{\"what\": \"{what}\", \"sim_s_per_cpu_s\": {:.4}, \"events_per_cpu_s\": {:.0}, \
-             \"switches_per_cpu_s\": {:.0}, \"bytes_per_vcpu\": {:.0}, \"bytes_per_vcpu_at_end\": {:.0}}}",
+             \"ratio_to_bare\": {:.4}, \"switches_per_cpu_s\": {:.0}, \"bytes_per_vcpu\": {:.0}, \"bytes_per_vcpu_at_end\": {:.0}}}",
             self.sim_seconds / self.seconds,
             self.events as f64 / self.seconds,
+            self.events as f64 / self.seconds / bare_rate,
             self.switches as f64 / self.seconds,
             self.built,
             self.grown

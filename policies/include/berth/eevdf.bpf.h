@@ -84,17 +84,17 @@ struct runq {
 	u64 protected_to; /* keeps the CPU up to this v */
 	u64 curr_weight;
 	u64 slice;
-	u64 charged;	/* of p->se.sum_exec_runtime */
-	u64 charged_at; /* by the task clock */
-	u64 request;	/* as in its entity, at this time */
-	u64 request_at; /* by the task clock */
-	u64 timer_at;	/* when the timer ends its slice; in the past: not set */
+	u64 charged;	 /* of p->se.sum_exec_runtime */
+	u64 charged_at;	 /* by the task clock */
+	u64 request;	 /* as in its entity, at this time */
+	u64 request_at;	 /* by the task clock */
+	u64 timer_at;	 /* when the timer ends its slice; in the past: not set */
 	u64 balanced_at; /* the task clock when it last looked for work elsewhere */
-	s32 curr;     /* its pid; 0: none */
-	u32 queued;   /* waiting here */
-	bool alone;   /* it runs without end of slice */
-	bool grouped; /* it is in a cgroup */
-	bool resched; /* has been told to choose anew */
+	s32 curr;	 /* its pid; 0: none */
+	u32 queued;	 /* waiting here */
+	bool alone;	 /* it runs without end of slice */
+	bool grouped;	 /* it is in a cgroup */
+	bool resched;	 /* has been told to choose anew */
 	bool online;
 	bool head_first; /* as eevdf_first_waiting() has found */
 	u8 nr_shadows;

@@ -49,8 +49,8 @@
 /*
  * BERTH_HYPERVISOR("xen")
  *
- * The hypervisor whose rules go with the policy where they are not the policy's own; without it, KVM.
- * "xen": the host takes the CPU from a vCPU that spins (the simulator's host.ple_yield).
+ * The hypervisor whose rules go with the policy where they are not the policy's own; without it,
+ * KVM. "xen": the host takes the CPU from a vCPU that spins (the simulator's host.ple_yield).
  */
 #define BERTH_HYPERVISOR(name)                                                                     \
 	BERTH_TAG("berth:hypervisor name=" name) const volatile u8 berth_hypervisor = 1

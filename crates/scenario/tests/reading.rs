@@ -179,6 +179,14 @@ fn mistakes() {
         ("[host]\nhz = 1", &["10 to 10000"]),
         ("[host]\nhz = \"often\"", &["count or \"exact\""]),
         ("[host]\nkernel = \"newest\"", &["not a kernel version"]),
+        (
+            "[host]\nple_yield = \"kmv\"",
+            &["\"kvm\" or \"xen\", not `kmv`", "did you mean `kvm`?"],
+        ),
+        (
+            "[vm.a.guest]\nple = \"sometimes\"",
+            &["`vm.a.guest.ple` takes true or false"],
+        ),
         ("[host]\ncost = \"free\"", &["\"none\" or a table"]),
         ("[host.cost]\nswitch = 2", &["write \"2us\""]),
         (
@@ -718,6 +726,22 @@ fn a_shared_cgroup_may_begin_like_a_vm() {
         load(&text).scenario.vms[0].cgroup.as_deref(),
         Some("web-all")
     );
+}
+
+#[test]
+fn guests_and_what_spinning_vcpus_do() {
+    let plain = load(SMALL).scenario;
+    assert_eq!(plain.host.ple_yield, None);
+    let guest = &plain.vms[0].guest;
+    assert!(guest.steal_accounting && guest.ple && !guest.hrtick);
+    let said =
+        "[host]\nple_yield = \"xen\"\n[vm.web.guest]\nsteal_accounting = false\nhrtick = true\n";
+    let said = load(&format!("{SMALL}{said}"));
+    assert_eq!(said.scenario.host.ple_yield, Some(PleYield::Xen));
+    let guest = &said.scenario.vms[0].guest;
+    assert!(!guest.steal_accounting && guest.hrtick);
+    let text = show::full(&said.facts);
+    assert_eq!(load(&text).scenario, said.scenario);
 }
 
 #[test]

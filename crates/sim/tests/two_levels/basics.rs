@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Small cases with the answer known to the nanosecond.
-use crate::play::{Act, Part, Play, Room, Stage, had, shipped};
+use crate::play::{Act, Part, Play, Room, Stage, had};
+use crate::shipped;
 use berth_policy::needs::Needs;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
@@ -181,7 +182,13 @@ fn a_policy_that_reaches_more_than_there_is_is_refused() {
     let mut m = Machine::new(&spec, &[], Play::new(Vec::new()));
     let mut load = |name| {
         let none = Default::default();
-        load_policy(&mut m, &shipped(name), &none, &[], &Options::default())
+        load_policy(
+            &mut m,
+            &shipped::policy(name),
+            &none,
+            &[],
+            &Options::default(),
+        )
     };
     let error = load("eevdf").unwrap_err().to_string();
     assert!(error.contains("`Policy::needs`"), "{error}");

@@ -2,4 +2,6 @@
 //! Two levels: hosts with guests, held against what must be true of them.
 mod basics;
 mod play;
+#[path = "../support/shipped.rs"]
+mod shipped;
 mod truths;

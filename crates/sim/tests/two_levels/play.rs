@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A workload for hosts with guests: tasks that follow lists of acts, with spin locks and barriers between them.
+use crate::shipped;
 use berth_policy::needs::Needs;
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::Policy;
 use berth_scenario::model::{Class, Hz};
 use berth_sim::guest::GuestSpec;
 use berth_sim::machine::Shape;
@@ -275,13 +276,13 @@ impl Stage {
 
     /// The machine, started.
     pub fn open(&self, parts: Vec<Part>) -> Machine<Play> {
-        let host = shipped(self.host);
+        let host = shipped::policy(self.host);
         self.open_under(&host, parts)
     }
 
     /// The same, with this policy on the host.
     pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
-        let policy = shipped(self.guest);
+        let policy = shipped::policy(self.guest);
         let spec = MachineSpec {
             hz: self.hz,
             needs: self.needs(host),
@@ -337,12 +338,6 @@ impl Stage {
         m.start();
         m
     }
-}
-
-/// A shipped policy.
-pub fn shipped(name: &str) -> Policy {
-    let builtin = berth_builtin::find(name).expect("a shipped policy");
-    builtin.load(&LoadOptions::default()).expect("it loads")
 }
 
 /// CPU time a part has had so far, ns.

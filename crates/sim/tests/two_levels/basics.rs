@@ -97,6 +97,51 @@ fn a_timer_of_a_preempted_vcpu_is_taken_when_it_runs_again() {
     assert!(longest > Some(5 * MS), "{longest:?}");
 }
 
+/// What a policy reads of a task that runs, `se.sum_exec_runtime` and the time since `se.exec_start`, is what the task has
+/// had, however much was stolen from its vCPU.
+#[test]
+fn no_stolen_time_is_in_what_a_policy_reads_of_a_task() {
+    let mut stage = Stage::new(1, vec![Room::new(2)]);
+    stage.host_params = vec![("slice_us", "3000".into())];
+    stage.guest_params = vec![("slice_us", "7000".into())];
+    let mut parts = vec![Part::new(None, &[Act::Busy]).on(&[0])];
+    parts.extend((0..5).map(|_| Part::new(Some(0), &[Act::Busy])));
+    let mut m = stage.open(parts);
+    // `exec_start` is an instant of one clock: of the one that stands still while time is stolen, or of the other one.
+    let mut right = [true; 2];
+    let (mut looks, mut told) = (0, String::new());
+    for at in (1..=800).map(|i| i * 1_234_567) {
+        m.run_until(at).unwrap();
+        for part in 1..=5 {
+            let had = had(&m, part);
+            let (task, k) = (m.workload.task(part), m.guest(0).expect("a guest"));
+            // SAFETY: a task of the guest, which does nothing meanwhile.
+            let se = unsafe { &(*k.tasks.ptr(task)).se };
+            let Some(c) = k.cpus.iter().find(|c| c.curr == task) else {
+                assert_eq!(se.sum_exec_runtime, had, "at {at} ns");
+                continue;
+            };
+            if c.paused {
+                assert_eq!(se.sum_exec_runtime, had, "stolen from at {at} ns");
+                continue;
+            }
+            let clocks = [at - c.stolen_ns, at];
+            let read = clocks.map(|now| se.sum_exec_runtime + now.wrapping_sub(se.exec_start));
+            right = [right[0] && read[0] == had, right[1] && read[1] == had];
+            told = format!(
+                "at {at} ns {had} ns, read {read:?}, {} ns stolen",
+                c.stolen_ns
+            );
+            looks += 1;
+            assert!(right[0] || right[1], "{told}");
+        }
+    }
+    assert!(
+        looks > 400,
+        "{looks} of tasks that run, the last one {told}"
+    );
+}
+
 #[test]
 fn equal_seeds_give_equal_traces() {
     let run = || {

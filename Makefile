@@ -8,7 +8,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers mutants docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (som
 papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes docs/papers/flms-table.md
 	cargo build --release -q -p berth-cli --no-default-features
 	@tools/papers $(BERTH)
+
+mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; goes on where it was interrupted)
+	@tools/mutants
 
 docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
 	@tools/docs

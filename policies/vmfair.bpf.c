@@ -5,13 +5,14 @@
  * Idea. Every VM has a virtual clock that advances by the run time of all its threads divided by
  * its weight. A thread waits under a key near its VM's clock, and each CPU takes the lowest key of
  * its LLC's queue. So a VM progresses at the rate of its weight however many threads it has. Inside
- * the VM a thread has a clock of its own, which runs as many times faster as threads of the VM are
- * runnable; it may be ahead of or behind the VM's clock by a few slices only and orders the
- * siblings. A CPU's virtual time is the highest key it has started so far. A VM that has slept, or
- * could not use its share, is at most `credit_us` behind it: that is how much sleep is worth. A VM
- * that runs where nobody waits is at most one slice ahead of it: CPU time that nobody else wanted
- * is free. CPUs that serve the same threads keep the same time; where cpusets part them, each part
- * has its own, and weights hold within it.
+ * the VM a thread has a clock of its own, which runs faster than the VM's by the weights (of their
+ * nice values) of all its runnable threads divided by the thread's; it may be ahead of or behind
+ * the VM's clock by a few slices only and orders the siblings. A CPU's virtual time is the highest
+ * key it has started so far. A VM that has slept, or could not use its share, is at most
+ * `credit_us` behind it: that is how much sleep is worth. A VM that runs where nobody waits is at
+ * most one slice ahead of it: CPU time that nobody else wanted is free. CPUs that serve the same
+ * threads keep the same time; where cpusets part them, each part has its own, and weights hold
+ * within it.
  *
  * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
  * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
@@ -63,7 +64,7 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 	    "How often an LLC looks for older work in other LLCs while it has work of its own");
 
 #define PROBES	  4  /* CPUs looked at for a victim, starting with the thread's last */
-#define SHARERS	  64 /* more runnable siblings than this count as this many */
+#define SHARERS	  64 /* a thread's clock runs at most so many times faster than its VM's */
 #define LEAD	  4  /* slices by which a thread may be ahead of its VM */
 #define HOST	  0  /* slot of the group of threads without a VM */
 #define FIXED_ONE 16 /* fraction bits of inverse weights */
@@ -72,10 +73,10 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
  * which is bounded by one slice and not systematic. */
 struct group {
 	struct bpf_spin_lock lock; /* of `pool` */
-	u32 runnable;		   /* threads queued or running */
-	struct berth_pool pool;	   /* its cap */
-	u64 vtime;		   /* run time of all threads times 100 / weight, ns */
-	u64 inv_weight;		   /* 100 / weight, fixed point */
+	u32 load;		/* weights of the threads queued or running, by their nice values */
+	struct berth_pool pool; /* its cap */
+	u64 vtime;		/* run time of all threads times 100 / weight, ns */
+	u64 inv_weight;		/* 100 / weight, fixed point */
 	u32 weight;
 	u32 cap_mcpu; /* 0: none */
 };
@@ -98,10 +99,10 @@ struct thread {
 	u64 queued_at;	/* when it began to wait */
 	u64 charged_ns; /* p->se.sum_exec_runtime up to which run time is charged */
 	u32 slot;
+	u32 counted;	/* its weight, as far as it is in its group's `load` */
 	u32 generation; /* of the labels slot and urgent were read from */
 	bool urgent;	/* preempts when it wakes */
 	bool shielded;	/* this run is not preempted by a waking thread */
-	bool counted;	/* in its group's `runnable` */
 	bool aside;	/* a higher class has taken its CPU: the kernel has it go on */
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
@@ -189,6 +190,12 @@ static __always_inline u64 slice_ns(struct thread *t)
 	return (t->urgent ? latency_slice_us : slice_us) * 1000;
 }
 
+/* Of its nice value: 100 for 0. */
+static __always_inline u32 weight_of(struct task_struct *p)
+{
+	return p->scx.weight ?: 1;
+}
+
 /* Run time as virtual time of the group. */
 static __always_inline u64 virtual_ns(struct group *g, u64 ns)
 {
@@ -243,7 +250,7 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 				   struct pcpu *c)
 {
 	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, sum - t->charged_ns), limit;
-	u32 sharers = g->runnable;
+	u32 weight = weight_of(p), load = g->load;
 
 	capped_until(g, sum - t->charged_ns);
 	t->charged_ns = sum;
@@ -253,10 +260,8 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
 		if (time_after(g->vtime, limit))
 			g->vtime = limit;
 	}
-	if (sharers > 1)
-		v *= sharers < SHARERS ? sharers : SHARERS;
-	if (p->scx.weight != 100 && p->scx.weight)
-		v = v * 100 / p->scx.weight;
+	if (load > weight)
+		v = load < SHARERS * weight ? v * load / weight : v * SHARERS;
 	t->vtime += v;
 }
 
@@ -555,8 +560,8 @@ static __always_inline int label(struct task_struct *p, struct thread *t, u64 cg
 	}
 	old = group_at(t->slot);
 	if (t->counted && old && old != g) {
-		__sync_fetch_and_sub(&old->runnable, 1);
-		__sync_fetch_and_add(&g->runnable, 1);
+		__sync_fetch_and_sub(&old->load, t->counted);
+		__sync_fetch_and_add(&g->load, t->counted);
 	}
 	set_weight(g, slot == HOST ? host_weight : id->vm.weight);
 	set_cap(g, slot == HOST ? 0 : id->vm.cap_mcpu);
@@ -598,8 +603,8 @@ void BPF_STRUCT_OPS(vmfair_runnable, struct task_struct *p, u64 enq_flags)
 
 	if (!t || !g || t->counted)
 		return;
-	t->counted = true;
-	__sync_fetch_and_add(&g->runnable, 1);
+	t->counted = weight_of(p);
+	__sync_fetch_and_add(&g->load, t->counted);
 }
 
 void BPF_STRUCT_OPS(vmfair_quiescent, struct task_struct *p, u64 deq_flags)
@@ -609,8 +614,8 @@ void BPF_STRUCT_OPS(vmfair_quiescent, struct task_struct *p, u64 deq_flags)
 
 	if (!t || !g || !t->counted)
 		return;
-	t->counted = false;
-	__sync_fetch_and_sub(&g->runnable, 1);
+	__sync_fetch_and_sub(&g->load, t->counted);
+	t->counted = 0;
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init_task, struct task_struct *p,

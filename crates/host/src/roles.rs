@@ -308,6 +308,28 @@ mod tests {
         assert_eq!(roles[2].0, Role::Emulator);
     }
 
+    /// The order of `threads` and that of the thread ids say nothing of the age.
+    #[test]
+    fn of_equal_claims_the_oldest_is_the_vcpu() {
+        let claims = |of: &[(i32, u64)], guest: bool| {
+            let mut threads = vec![thread(10, "qemu")];
+            threads.extend(of.iter().map(|(tid, start)| Facts {
+                start: *start,
+                guest,
+                ..thread(*tid, "CPU 0/KVM")
+            }));
+            assign(&whole(if guest { 2 } else { 1 }), &threads)
+        };
+        let named = (Role::Vcpu(0), Evidence::Name);
+        let rest = (Role::Emulator, Evidence::Rest);
+        assert_eq!(claims(&[(11, 90), (12, 50)], false)[1..], [rest, named]);
+        assert_eq!(claims(&[(12, 50), (11, 90)], false)[1..], [named, rest]);
+        assert_eq!(claims(&[(12, 50), (11, 50)], false)[1..], [rest, named]);
+        // Both are vCPUs: the younger one is another.
+        let ran = |index| (Role::Vcpu(index), Evidence::GuestTime);
+        assert_eq!(claims(&[(11, 90), (12, 50)], true)[1..], [ran(1), ran(0)]);
+    }
+
     #[test]
     fn guest_time_makes_a_vcpu_without_a_name() {
         let mut threads: Vec<_> = (10..14).map(|t| thread(t, "qemu-system-x86")).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Truths that do not come from the simulator: a few fixed seeds of what `make oracles` does with 1,000, the
 //! convergence of round robin to processor sharing, and weighted max-min shares.
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::Policy;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Hz;
 use berth_sim::machine::Shape;
@@ -12,6 +12,9 @@ use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
 use berth_sim::{Machine, MachineSpec};
 use std::collections::BTreeMap;
+
+#[path = "support/shipped.rs"]
+mod shipped;
 
 /// With 12 seeds at 95 %, 9 or fewer intervals cover the truth with probability 0.002.
 #[test]
@@ -108,11 +111,6 @@ fn shares(
     machine.workload.tasks.iter().map(ran).collect()
 }
 
-fn shipped(name: &str) -> Policy {
-    let policy = berth_builtin::find(name).expect("a shipped policy");
-    policy.load(&LoadOptions::default()).unwrap()
-}
-
 /// Weight of a nice value, as the kernel gives it to sched_ext (cgroup scale, 100 at nice 0).
 fn weight(nice: i32) -> f64 {
     // kernel/sched/core.c documents 1.25 per level; its table rounds to integers out of 1024.
@@ -126,7 +124,7 @@ fn weight(nice: i32) -> f64 {
 /// thread back after its successor is chosen limits it (see the policy's own comment).
 #[test]
 fn vtime_gives_weighted_max_min_shares() {
-    let policy = shipped("vtime");
+    let policy = shipped::policy("vtime");
     let mut rng = Rng::new(1, Stream::Thread(0));
     for _ in 0..40 {
         let cpus = 1 + rng.below(4) as u32;
@@ -163,7 +161,7 @@ fn vtime_gives_weighted_max_min_shares() {
 /// more than a CPU and nothing is left over.
 #[test]
 fn vmfair_gives_nested_max_min_shares() {
-    let policy = shipped("vmfair");
+    let policy = shipped::policy("vmfair");
     let mut rng = Rng::new(2, Stream::Thread(0));
     let mut worst: f64 = 0.0;
     for _ in 0..40 {

@@ -3,7 +3,7 @@
 //! who has had more than its share. The promises are computed here from the record of switches, with arithmetic of its
 //! own; the vectors of wake-up latencies come from a private model of the kernel's rules with the constants of a
 //! machine of eight CPUs (slice 3 ms, 1000 Hz) on one CPU.
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::Policy;
 use berth_scenario::model::{Host, Hz};
 use berth_scenario::profile::Profile;
 use berth_scenario::{Input, read};
@@ -16,14 +16,14 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+#[path = "support/shipped.rs"]
+mod shipped;
+
 const MS: u64 = 1_000_000;
 
 fn eevdf() -> &'static Policy {
     static LOADED: OnceLock<Policy> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let found = berth_builtin::find("eevdf").expect("eevdf is shipped");
-        found.load(&LoadOptions::default()).expect("eevdf loads")
-    })
+    LOADED.get_or_init(|| shipped::policy("eevdf"))
 }
 
 /// A thread of a test: what it does over and over, its nice value, and the slice it asks for (0: the default).

@@ -6,7 +6,11 @@ use berth_scenario::model::Scenario;
 use berth_scenario::{Input, read};
 use berth_sim::SimError;
 use berth_sim::run::{GuestPolicy, Options, run_one};
+use shipped::policy as shipped;
 use std::collections::BTreeMap;
+
+#[path = "support/shipped.rs"]
+mod shipped;
 
 fn scenario(text: &str) -> Scenario {
     let input = Input {
@@ -16,11 +20,6 @@ fn scenario(text: &str) -> Scenario {
         folder: None,
     };
     read(&input, &[]).unwrap_or_else(|e| panic!("{e}")).scenario
-}
-
-fn shipped(name: &str) -> Policy {
-    let builtin = berth_builtin::find(name).expect("shipped");
-    builtin.load(&LoadOptions::default()).unwrap()
 }
 
 /// A run under `host`, with `guest` in every VM that does not say `guest = "none"`.

@@ -162,6 +162,43 @@ fn a_migration_penalty_m_at_rate_r_leaves_one_in_1_plus_mr() {
 }
 
 #[test]
+fn a_migration_costs_what_its_distance_says() {
+    // Two nodes of two packages, each with two caches of two cores of two threads.
+    let shape = Shape {
+        nodes: 2,
+        packages: 4,
+        llcs: 2,
+        cores: 4,
+        threads: 2,
+    };
+    let cost = HostCost {
+        migrate_same_core_ns: 1_000,
+        migrate_same_llc_ns: 20_000,
+        migrate_same_package_ns: 300_000,
+        migrate_same_node_ns: 4_000_000,
+        migrate_other_node_ns: 50_000_000,
+        ..HostCost::default()
+    };
+    for (to, ns) in [
+        (0, 0),
+        (1, 1_000),
+        (3, 20_000),
+        (4, 300_000),
+        (8, 4_000_000),
+        (16, 50_000_000),
+    ] {
+        for (from, to) in [(0, to), (to, 0)] {
+            let acts = [Act::Compute(MS), Act::On(to), Act::Compute(MS), Act::Mark];
+            let parts = vec![part(&acts, &[from])];
+            let mut m = machine(shape, cost.clone(), parts, 1_000_000);
+            m.run_until(60 * MS).unwrap();
+            m.check().unwrap();
+            assert_eq!(marks(&m, 0)[0], 2 * MS + ns, "from {from} to {to}");
+        }
+    }
+}
+
+#[test]
 fn two_smt_threads_do_twice_s() {
     for ppm in [500_000, 623_457, 900_000] {
         let cost = HostCost {

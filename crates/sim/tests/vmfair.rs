@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `vmfair` promises, held against closed forms and against bounds that follow from its parameters
 //! (slice 3 ms, at 250 Hz up to 7 ms; latency slice 1 ms; credit 8 ms).
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::Policy;
 use berth_scenario::{Input, read};
 use berth_sim::oracle::share::{Claim, max_min};
 use berth_sim::run::{Options, run_one};
@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
+#[path = "support/shipped.rs"]
+mod shipped;
+
 const MS: f64 = 1e6;
 
 fn vmfair() -> &'static Policy {
     static LOADED: OnceLock<Policy> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let found = berth_builtin::find("vmfair").expect("vmfair is shipped");
-        found.load(&LoadOptions::default()).expect("vmfair loads")
-    })
+    LOADED.get_or_init(|| shipped::policy("vmfair"))
 }
 
 /// Metrics of one run of a scenario's text.

@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that each follow a list of actions, over and over, for tests that look into a policy's maps.
 use berth_policy::instance::Instance;
-use berth_policy::policy::{LoadOptions, Policy};
 use berth_sim::workload::api::{Action, Ctx, Nanos, Role, TaskId, TaskSpec, Who, Workload};
 use std::collections::BTreeMap;
-use std::path::Path;
 
-/// A shipped policy; with BERTH_TEST_SOURCE set, compiled from the working tree (work on a policy without a build).
-pub fn policy(name: &str) -> Policy {
-    if std::env::var_os("BERTH_TEST_SOURCE").is_none() {
-        let found = berth_builtin::find(name).expect("a shipped policy");
-        return found.load(&LoadOptions::default()).expect("it loads");
-    }
-    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
-    let mut options = LoadOptions::default();
-    options.compile.include.push(policies.join("include"));
-    Policy::from_source(&policies.join(format!("{name}.bpf.c")), &options).expect("it loads")
-}
+mod shipped;
+#[allow(unused_imports, reason = "some tests have policies of their own")]
+pub use shipped::policy;
 
 /// One thread: when it starts, what it does; `SleepUntil { at: x }` means: sleep this long.
 pub struct Script {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Small cases with the answer known to the nanosecond.
-use crate::play::{Act, Part, Play, Room, Stage, had, shipped};
+use crate::play::{Act, Part, Play, Room, Stage, had};
+use crate::shipped;
 use berth_policy::needs::Needs;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
@@ -96,6 +97,48 @@ fn a_timer_of_a_preempted_vcpu_is_taken_when_it_runs_again() {
     assert!(longest > Some(5 * MS), "{longest:?}");
 }
 
+/// What a policy reads of a task that runs, `se.sum_exec_runtime` and the time since `se.exec_start`, is what the task has
+/// had, however much was stolen from its vCPU.
+#[test]
+fn no_stolen_time_is_in_what_a_policy_reads_of_a_task() {
+    let mut stage = Stage::new(1, vec![Room::new(2)]);
+    stage.host_params = vec![("slice_us", "3000".into())];
+    stage.guest_params = vec![("slice_us", "7000".into())];
+    let mut parts = vec![Part::new(None, &[Act::Busy]).on(&[0])];
+    parts.extend((0..5).map(|_| Part::new(Some(0), &[Act::Busy])));
+    let mut m = stage.open(parts);
+    let (mut looks, mut told) = (0, String::new());
+    for at in (1..=800).map(|i| i * 1_234_567) {
+        m.run_until(at).unwrap();
+        for part in 1..=5 {
+            let had = had(&m, part);
+            let (task, k) = (m.workload.task(part), m.guest(0).expect("a guest"));
+            // SAFETY: a task of the guest, which does nothing meanwhile.
+            let se = unsafe { &(*k.tasks.ptr(task)).se };
+            let Some(c) = k.cpus.iter().find(|c| c.curr == task) else {
+                assert_eq!(se.sum_exec_runtime, had, "at {at} ns");
+                continue;
+            };
+            if c.paused {
+                assert_eq!(se.sum_exec_runtime, had, "stolen from at {at} ns");
+                continue;
+            }
+            // By the clock that stands still while time is stolen.
+            let read = se.sum_exec_runtime + at - c.stolen_ns - se.exec_start;
+            told = format!(
+                "at {at} ns {had} ns, read {read}, {} ns stolen",
+                c.stolen_ns
+            );
+            assert_eq!(read, had, "{told}");
+            looks += 1;
+        }
+    }
+    assert!(
+        looks > 400,
+        "{looks} of tasks that run, the last one {told}"
+    );
+}
+
 #[test]
 fn equal_seeds_give_equal_traces() {
     let run = || {
@@ -181,7 +224,13 @@ fn a_policy_that_reaches_more_than_there_is_is_refused() {
     let mut m = Machine::new(&spec, &[], Play::new(Vec::new()));
     let mut load = |name| {
         let none = Default::default();
-        load_policy(&mut m, &shipped(name), &none, &[], &Options::default())
+        load_policy(
+            &mut m,
+            &shipped::policy(name),
+            &none,
+            &[],
+            &Options::default(),
+        )
     };
     let error = load("eevdf").unwrap_err().to_string();
     assert!(error.contains("`Policy::needs`"), "{error}");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A workload for hosts with guests: tasks that follow lists of acts, with spin locks and barriers between them.
+use crate::shipped;
 use berth_policy::needs::Needs;
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::Policy;
 use berth_scenario::model::{Class, Hz, PleYield};
 use berth_sim::guest::GuestSpec;
 use berth_sim::machine::Shape;
@@ -280,7 +281,7 @@ impl Stage {
 
     /// The machine, started.
     pub fn open(&self, parts: Vec<Part>) -> Machine<Play> {
-        let host = shipped(self.host);
+        let host = shipped::policy(self.host);
         self.open_under(&host, parts)
     }
 
@@ -293,14 +294,14 @@ impl Stage {
 
     /// The same, with somebody who is told what happens.
     pub fn open_watched(&self, parts: Vec<Part>, sink: &SharedSink) -> Machine<Play> {
-        let mut m = self.made(&shipped(self.host), parts);
+        let mut m = self.made(&shipped::policy(self.host), parts);
         m.tell(sink);
         m.start();
         m
     }
 
     fn made(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
-        let policy = shipped(self.guest);
+        let policy = shipped::policy(self.guest);
         let spec = MachineSpec {
             hz: self.hz,
             ple_yield: self.ple_yield,
@@ -357,12 +358,6 @@ impl Stage {
         }
         m
     }
-}
-
-/// A shipped policy.
-pub fn shipped(name: &str) -> Policy {
-    let builtin = berth_builtin::find(name).expect("a shipped policy");
-    builtin.load(&LoadOptions::default()).expect("it loads")
 }
 
 /// CPU time a part has had so far, ns.

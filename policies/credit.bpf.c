@@ -102,6 +102,7 @@ BERTH_STATS;
 #define PCPU_MORE
 #define migrate_for_wakeup true
 #define tick_moves	   true
+#define rehome_movers	   false
 
 #include "berth/credit.bpf.h"
 #include "berth/credit_queue.bpf.h"

@@ -137,6 +137,7 @@ BERTH_STATS;
 #define boost_after_migration true
 #define boost_on_unpark	      false
 #define migrate_for_wakeup    false
+#define rehome_movers	      true
 
 /* used: credits of this accounting period; busy_used: of this T_busy; history_load: equation 6;
  * load_avg: D9; io_boost: equations 5 and 7, 32.32; queued_at: since then in a queue; waits_from:

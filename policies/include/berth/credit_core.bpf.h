@@ -16,7 +16,8 @@
  *				cpu's; or NO_CPU
  *	ticked(c, cpu)		a tick of cpu is over, on which a vCPU runs
  *
- * and tick_moves, whether a tick may send a running vCPU to a better pCPU.
+ * and tick_moves, whether a tick may send a running vCPU to a better pCPU, and rehome_movers, whether
+ * one that may not stay where it ran goes where rehome() says.
  */
 #ifndef __BERTH_CREDIT_CORE_BPF_H
 #define __BERTH_CREDIT_CORE_BPF_H
@@ -85,6 +86,9 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh(p, v);
+	/* Whoever may not stay is no better off by Credit's search, which is for the idlest place. */
+	if (moves && rehome_movers && !may_use(p, v, scx_bpf_task_cpu(p)))
+		moves = false;
 	cpu = moves ? pick_cpu(p, v) : home_of(p, v);
 	if (moves && !may_use(p, v, cpu))
 		cpu = rehome(p, v, cpu);

@@ -352,11 +352,11 @@ static u32 rehome_from = MOST_CPUS;
 
 /*
  * D10, CPU by CPU: its queue, then who runs there. Each vCPU that has to go looks at all CPUs, so a
- * large host does it in parts of a few milliseconds, one right after the other.
+ * large host does it in parts of a millisecond or two, one right after the other.
  */
 static __always_inline void rehome_some(void)
 {
-	u32 cpu, from = rehome_from, moved = 0, most = 200000 / berth_nr_cpus;
+	u32 cpu, from = rehome_from, moved = 0, most = 50000 / berth_nr_cpus;
 	struct vcpu *v;
 	struct pcpu *c;
 

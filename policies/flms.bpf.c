@@ -54,8 +54,9 @@ BERTH_CHOICE(sp_order, "prefix|spread", 0,
 	     "D2: the I/O group is the first CPUs by package, core, thread, or by the reverse");
 BERTH_CHOICE(rounding, "nearest|down|up", 0,
 	     "D3: CPUs of the I/O group (down: integer arithmetic in C)");
-BERTH_CHOICE(start, "weights|zero", 0,
-	     "D4: with new VMs estimates start from weights, or groups wait for the next partition");
+BERTH_CHOICE(
+	start, "weights|zero", 0,
+	"D4: with new VMs estimates start from weights, or groups wait for the next partition");
 BERTH_CHOICE(sample, "run|demand", 0,
 	     "D4b: equations 1 and 2 count run time, or waiting for a CPU, too");
 BERTH_PARAM(u64, partition_ms, "ms", 300, 30, 10000,
@@ -151,8 +152,8 @@ BERTH_STATS;
 	u64 io_boost;                                                                              \
 	u64 queued_at;                                                                             \
 	u64 waits_from;
-/* busy: credits of this T_busy; history_busy: equation 8; expected: loads of those who were sent here
- * by a change of the groups, as far as they are not in history_busy yet (D10). */
+/* busy: credits of this T_busy; history_busy: equation 8; expected: loads of those who were sent
+ * here by a change of the groups, as far as they are not in history_busy yet (D10). */
 #define PCPU_MORE                                                                                  \
 	GROUP_PCPU                                                                                 \
 	u64 busy;                                                                                  \

@@ -163,7 +163,9 @@ fn book() -> Done {
             } else {
                 format!("{} |", p.words.join(", "))
             };
-            text.push_str(&format!("| `{name}` | {default} | {range} | {live} | {help} |\n"));
+            text.push_str(&format!(
+                "| `{name}` | {default} | {range} | {live} | {help} |\n"
+            ));
         }
     }
     output::print(&text);

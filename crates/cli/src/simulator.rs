@@ -123,9 +123,9 @@ fn load(loaded: &mut Loaded, policy: &str, kernel: &str) -> Result<Policy, Failu
 
 /// Before anything runs: is the machine too large for the policy?
 fn fits(policy: &Policy, arm: &Arm, cpus: u32) -> Result<(), Failure> {
-    policy.fits(cpus).map_err(|e| {
-        Failure::Input(format!("arm {}: policy {}: {e}", arm.name, arm.policy))
-    })
+    policy
+        .fits(cpus)
+        .map_err(|e| Failure::Input(format!("arm {}: policy {}: {e}", arm.name, arm.policy)))
 }
 
 /// The scheduler inside a VM.

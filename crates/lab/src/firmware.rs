@@ -42,13 +42,26 @@ fn interrupt_controllers(possible: u32) -> Vec<u8> {
         }
     }
     // The interrupt controller of the devices, the timer's line, and those that are active high.
-    entry(&mut t, 1, &[&[0, 0], &0xfec0_0000u32.to_le_bytes(), &[0; 4]]);
-    for (line, to, flags) in [(0, 2, 0), (5, 5, 13), (9, 9, 13), (10, 10, 13), (11, 11, 13)] {
+    entry(
+        &mut t,
+        1,
+        &[&[0, 0], &0xfec0_0000u32.to_le_bytes(), &[0; 4]],
+    );
+    for (line, to, flags) in [
+        (0, 2, 0),
+        (5, 5, 13),
+        (9, 9, 13),
+        (10, 10, 13),
+        (11, 11, 13),
+    ] {
         entry(&mut t, 2, &[&[0, line], &u32::to_le_bytes(to), &[flags, 0]]);
     }
     let length = t.len() as u32;
     t[4..8].copy_from_slice(&length.to_le_bytes());
-    t[9] = t.iter().fold(0u8, |sum, b| sum.wrapping_add(*b)).wrapping_neg();
+    t[9] = t
+        .iter()
+        .fold(0u8, |sum, b| sum.wrapping_add(*b))
+        .wrapping_neg();
     t
 }
 
@@ -66,7 +79,10 @@ mod tests {
     fn every_cpu_has_an_entry_and_the_sum_is_zero() {
         let t = interrupt_controllers(1024);
         assert_eq!(t.iter().fold(0u8, |s, b| s.wrapping_add(*b)), 0);
-        assert_eq!(u32::from_le_bytes(t[4..8].try_into().unwrap()) as usize, t.len());
+        assert_eq!(
+            u32::from_le_bytes(t[4..8].try_into().unwrap()) as usize,
+            t.len()
+        );
         let (mut at, mut cpus) = (HEADER + 8, 0);
         while at < t.len() {
             cpus += u32::from(matches!(t[at], 0 | 9));

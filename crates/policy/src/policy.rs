@@ -195,7 +195,9 @@ impl Policy {
             Some(Ok(most)) if cpus > most => Err(LoadError::Setting(format!(
                 "the policy's tables end at {most} CPUs, and this machine has {cpus}: give it fewer, or take another policy"
             ))),
-            Some(Err(_)) => Err(LoadError::Broken(format!("`{most:?}` is no number of CPUs"))),
+            Some(Err(_)) => Err(LoadError::Broken(format!(
+                "`{most:?}` is no number of CPUs"
+            ))),
             _ => Ok(()),
         }
     }

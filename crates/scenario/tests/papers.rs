@@ -115,7 +115,11 @@ fn claims_are_about_arms_that_there_are() {
                 .flatten()
             {
                 let found = scenario.arms.iter().any(|a| a.name == *arm);
-                assert!(found, "{name} has no arm {arm}, which {} is about", claim.id);
+                assert!(
+                    found,
+                    "{name} has no arm {arm}, which {} is about",
+                    claim.id
+                );
             }
             seconds += usize::from(claim.also.is_some());
         }

@@ -46,7 +46,11 @@ fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
         vms.push(VmSpec {
             name: format!("v{n}"),
             group: n,
-            class: if latency { Class::Latency } else { Class::Batch },
+            class: if latency {
+                Class::Latency
+            } else {
+                Class::Batch
+            },
             weight: 100,
             cap_milli: None,
             vcpus: 4,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sets of CPUs as words of 64 bits: to find the next member, or how many there are, costs a step for
- * 64 CPUs and not for each. For policies of at most MOST_CPUS CPUs, which they say with
+ * Sets of CPUs as words of 64 bits: to find the next member, or how many there are, costs a step
+ * for 64 CPUs and not for each. For policies of at most MOST_CPUS CPUs, which they say with
  * BERTH_MOST_CPUS(MOST_CPUS).
  */
 #ifndef __BERTH_CPUSET_BPF_H

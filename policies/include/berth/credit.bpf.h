@@ -155,8 +155,8 @@ static u32 to_park;	 /* vCPUs parked by it, */
 static u32 to_unpark;	 /* and let go */
 static u32 unheld;	 /* parked ones that have left their domain since */
 static struct cpu_set online_cpus;
-/* Whose queues have somebody, and somebody better than OVER: these and perhaps more, so that thieves
- * need not ask all (credit_queue.bpf.h). */
+/* Whose queues have somebody, and a first one better than OVER: these and perhaps more, so that
+ * thieves need not ask all (credit_queue.bpf.h). */
 static struct cpu_set waiting_cpus, better_cpus;
 
 static __always_inline struct vcpu *vcpu_at(u32 index)

@@ -16,8 +16,8 @@
  *				cpu's; or NO_CPU
  *	ticked(c, cpu)		a tick of cpu is over, on which a vCPU runs
  *
- * and tick_moves, whether a tick may send a running vCPU to a better pCPU, and rehome_movers, whether
- * one that may not stay where it ran goes where rehome() says.
+ * and tick_moves, whether a tick may send a running vCPU to a better pCPU, and rehome_movers,
+ *whether one that may not stay where it ran goes where rehome() says.
  */
 #ifndef __BERTH_CREDIT_CORE_BPF_H
 #define __BERTH_CREDIT_CORE_BPF_H
@@ -86,7 +86,8 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh(p, v);
-	/* Whoever may not stay is no better off by Credit's search, which is for the idlest place. */
+	/* Whoever may not stay is no better off by Credit's search, which is for the idlest place.
+	 */
 	if (moves && rehome_movers && !may_use(p, v, scx_bpf_task_cpu(p)))
 		moves = false;
 	cpu = moves ? pick_cpu(p, v) : home_of(p, v);
@@ -169,8 +170,10 @@ static __always_inline void core_dispatch(s32 cpu, struct task_struct *prev)
 	if (pri >= OVER && balance_to(c, cpu, pri))
 		return;
 	if (!prev_first && first) {
-		if (scx_bpf_dsq_move_to_local(cpu, 0))
+		if (scx_bpf_dsq_move_to_local(cpu, 0)) {
+			first_left(cpu);
 			return;
+		}
 		/* The first one is gone meanwhile. */
 		if (pri < OVER && balance_to(c, cpu, stays ? OVER : IDLE))
 			return;

@@ -27,7 +27,7 @@
 #define CLASS_SHIFT  60
 #define MIDDLE	     (1ULL << 58)
 #define PARKING	     (1ULL << 20) /* DSQ of the parked */
-#define CPU_PIN	     2 /* BPF_F_TIMER_CPU_PIN */
+#define CPU_PIN	     2		  /* BPF_F_TIMER_CPU_PIN */
 #define SHORTEST_ARM 1000
 
 static s32 waiting; /* vCPUs in the queues of pCPUs */
@@ -131,13 +131,20 @@ static __noinline int usable(struct cpu_set *set, struct task_struct *p, struct 
 }
 
 /*
- * v has joined the queue of cpu. From ops.enqueue this comes just before the kernel puts it there: a
- * thief that looks in between may strike cpu off again. The next accounting puts that right.
+ * v has joined the queue of cpu. From ops.enqueue this comes just before the kernel puts it there:
+ * a thief that looks in between may strike cpu off again. The next accounting puts that right.
  */
 static __always_inline void joined(struct vcpu *v, s32 cpu)
 {
 	mark(&waiting_cpus, cpu);
 	if (v->pri < OVER)
+		mark(&better_cpus, cpu);
+}
+
+/* The first of the queue of cpu has left it: the next one may be better than it was. */
+static __always_inline void first_left(s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(cpu) > 0)
 		mark(&better_cpus, cpu);
 }
 
@@ -155,9 +162,8 @@ static __always_inline void emptied(s32 cpu)
 /* A thief that wanted better than pri found nothing in the queue of cpu. */
 __noinline int found_nothing(s32 cpu, u32 pri)
 {
-	struct task_struct *p;
+	struct task_struct *first;
 	struct vcpu *v;
-	bool better = false;
 
 	if (scx_bpf_dsq_nr_queued(cpu) <= 0) {
 		emptied(cpu);
@@ -166,13 +172,10 @@ __noinline int found_nothing(s32 cpu, u32 pri)
 	if (pri != OVER)
 		return 0;
 	unmark(&better_cpus, cpu);
-	bpf_for_each(scx_dsq, p, cpu, 0) {
-		v = vcpu_of(p);
-		better = v && v->pri < OVER;
-		if (better)
-			break;
-	}
-	if (better)
+	/* Whoever became better behind it counts from the next tick on, which sorts. */
+	first = __COMPAT_scx_bpf_dsq_peek(cpu);
+	v = first ? vcpu_of(first) : NULL;
+	if (v && v->pri < OVER)
 		mark(&better_cpus, cpu);
 	return 0;
 }
@@ -427,6 +430,7 @@ __noinline int park_queued(s32 cpu)
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, PARKING, 0)) {
 			set_flag(v, VF_HELD);
 			count_waiting(v, false);
+			first_left(cpu);
 		}
 	}
 	bpf_rcu_read_unlock();

@@ -205,7 +205,8 @@ static __always_inline bool balance_to(struct pcpu *c, s32 thief, u32 pri)
 	return taken;
 }
 
-/* Idle CPUs in s, this far from cpu: the one with the least load that would find cpu worth the way. */
+/* Idle CPUs in s, this far from cpu: the one with the least load that would find cpu worth the way.
+ */
 __noinline s32 willing(struct choice *s, s32 cpu, u32 away)
 {
 	struct pcpu *c = pcpu_at(cpu), *other;
@@ -221,8 +222,8 @@ __noinline s32 willing(struct choice *s, s32 cpu, u32 away)
 
 /*
  * A tick of cpu while somebody waits there: an idle CPU of the group that would take work from here
- * is asked to look. It may have refused before, when the loads were nearer to each other, and nobody
- * asks an idle CPU otherwise.
+ * is asked to look. It may have refused before, when the loads were nearer to each other, and
+ * nobody asks an idle CPU otherwise.
  */
 static __always_inline void call_for_help(s32 cpu)
 {

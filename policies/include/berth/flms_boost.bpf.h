@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * FLMS, equations 5 to 8 of the paper: IO_Boost, by which the queues of SP are ordered, and the loads
- * of vCPUs and pCPUs, by which idle pCPUs choose. The parameters are those of flms.bpf.c.
+ * FLMS, equations 5 to 8 of the paper: IO_Boost, by which the queues of SP are ordered, and the
+ * loads of vCPUs and pCPUs, by which idle pCPUs choose. The parameters are those of flms.bpf.c.
  */
 #ifndef __BERTH_FLMS_BOOST_BPF_H
 #define __BERTH_FLMS_BOOST_BPF_H

@@ -63,8 +63,8 @@ __noinline bool is_nearer(s32 x, s32 y, s32 cpu)
 	return a->llc == from->llc && b->llc != from->llc;
 }
 
-/* The one of the candidates with the least load; of equals the nearest to cpu. `expected`: with that
- * of those who were sent there since. */
+/* The one of the candidates with the least load; of equals the nearest to cpu. `expected`: with
+ * that of those who were sent there since. */
 __noinline s32 least_loaded(struct choice *s, s32 cpu, bool expected)
 {
 	s32 found = NO_CPU, at = berth_nr_cpus - 1, i;
@@ -92,8 +92,8 @@ __noinline s32 least_loaded(struct choice *s, s32 cpu, bool expected)
 	return found;
 }
 
-/* D10: p cannot stay at cpu. To the least busy pCPU of its group; its load counts there from now on,
- * so that not all go to the same. */
+/* D10: p cannot stay at cpu. To the least busy pCPU of its group; its load counts there from now
+ * on, so that not all go to the same. */
 static __noinline s32 rehomed(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
 	struct choice *s = choice_here();

@@ -21,10 +21,10 @@ enum start { WEIGHTS, ZERO };
 static u64 groups_epoch = 1;
 static struct cpu_set short_cpus; /* SP */
 static u32 nr_short;		  /* pCPUs in SP: SPNum */
-static bool split;	  /* there are groups: two pCPUs at least */
-static u64 estimated_io;  /* ns a period, equation 1 */
-static u64 estimated_cpu; /* equation 2 */
-static s64 nr_io, nr_cpu; /* vCPUs of each kind */
+static bool split;		  /* there are groups: two pCPUs at least */
+static u64 estimated_io;	  /* ns a period, equation 1 */
+static u64 estimated_cpu;	  /* equation 2 */
+static s64 nr_io, nr_cpu;	  /* vCPUs of each kind */
 static s64 weight_io, weight_cpu;
 
 static __always_inline bool is_short(s32 cpu)

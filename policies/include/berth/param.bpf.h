@@ -39,9 +39,9 @@
 /*
  * BERTH_CHOICE(order, "arrival|weight", 0, "Who comes first")
  *
- * A parameter whose values have names, two or more: what a user writes is the name, what the variable,
- * a u32, holds is its place among them, from 0. Written as: berth:param words=arrival|weight default=0
- * live=0 help=...
+ * A parameter whose values have names, two or more: what a user writes is the name, what the
+ * variable, a u32, holds is its place among them, from 0. Written as: berth:param
+ * words=arrival|weight default=0 live=0 help=...
  */
 #define BERTH_CHOICE(name, words, dfl, help)                                                       \
 	BERTH_TAG("berth:param words=" words " default=" #dfl " live=0 help=" help)                \
@@ -71,8 +71,8 @@
 /*
  * BERTH_MOST_CPUS(1024)
  *
- * The policy's tables end there: a loader refuses it on a machine with more possible CPUs. Written as:
- * berth:limit cpus=1024
+ * The policy's tables end there: a loader refuses it on a machine with more possible CPUs. Written
+ * as: berth:limit cpus=1024
  */
 #define BERTH_MOST_CPUS(n) BERTH_TAG("berth:limit cpus=" #n) const volatile u32 berth_most_cpus = n
 

@@ -123,7 +123,10 @@ fn judge(of: &Value, cpus: u32) -> Result<(), String> {
         used > 0.475 * all,
         format!("all VMs together used {used} of {cpus} CPUs"),
     )?;
-    check(used < 1.0125 * all, format!("{used} of {cpus} CPUs were used"))?;
+    check(
+        used < 1.0125 * all,
+        format!("{used} of {cpus} CPUs were used"),
+    )?;
     for vm in ["web", "mix", "build"] {
         let cpu = number(&format!("{vm}.cpu"));
         check(cpu > 0.02, format!("{vm} used {cpu} CPUs"))?;

@@ -95,7 +95,12 @@ impl Thief {
                 p.set("vcpus", index_of(p, first + i as u32), "load_avg", *load);
             }
             for (i, life) in self.lives.iter().enumerate() {
-                p.set("vcpus", index_of(p, first + i as u32), "history_load", *life);
+                p.set(
+                    "vcpus",
+                    index_of(p, first + i as u32),
+                    "history_load",
+                    *life,
+                );
             }
             for (i, (boost, pri)) in self.boosts.iter().enumerate() {
                 let v = index_of(p, first + i as u32);

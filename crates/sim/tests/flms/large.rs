@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Large hosts: nobody waits while a CPU of its group is idle, within what the thresholds allow.
-use crate::world::*;
 use crate::support::Cast;
+use crate::world::*;
 use berth_scenario::model::Class;
 use berth_sim::machine::Shape;
 
@@ -19,7 +19,9 @@ fn all_run(cpus: u32, io: u32, compute: u32, wake_place: &str) {
     let mut m = machine(Shape::flat(cpus), &vms, cast, &[("wake_place", wake_place)]);
     for ms in [500, 1_000, 2_000, 3_000] {
         m.run_until(ms * MS).unwrap();
-        let running = peek(&mut m, |p| (0..cpus).filter(|c| p.curr(*c) != 0).count() as u32);
+        let running = peek(&mut m, |p| {
+            (0..cpus).filter(|c| p.curr(*c) != 0).count() as u32
+        });
         assert_eq!(running, 4 * (io + compute), "at {ms} ms of {cpus} CPUs");
     }
     m.check().unwrap();

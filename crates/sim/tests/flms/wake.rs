@@ -80,7 +80,10 @@ fn direct_goes_to_the_nearest_idle_cpu() {
 #[test]
 fn tickle_leaves_it_to_an_idle_cpu_that_may_refuse() {
     assert_eq!(second_turn(&[0, 1], &with(TICKLE)), (0, false));
-    let (cpu, runs) = second_turn(&[0, 1], &[TICKLE, ("same_package", "0"), ("other_package", "0")]);
+    let (cpu, runs) = second_turn(
+        &[0, 1],
+        &[TICKLE, ("same_package", "0"), ("other_package", "0")],
+    );
     // Loads are 0 until the first T_busy is over: no difference at all is still refused.
     assert_eq!((cpu, runs), (0, false));
     // From its own core there is no threshold.
@@ -96,5 +99,8 @@ fn the_paper_is_read_as_tickle() {
         let found = presets.iter().find(|p| p.name == name).unwrap();
         found.values["wake_place"].clone()
     };
-    assert_eq!((of("paper"), of("paper-direct")), ("tickle".into(), "direct".into()));
+    assert_eq!(
+        (of("paper"), of("paper-direct")),
+        ("tickle".into(), "direct".into())
+    );
 }

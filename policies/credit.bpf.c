@@ -84,6 +84,8 @@ BERTH_PRESET(xen34, "xen-3.4",
 	     "tickle_all=1,cyclic_steal=1,old_pick=1,soft_affinity=0",
 	     "The rules of Xen 3.4: sampled burning, weights per VM, no rate limit");
 
+BERTH_MOST_CPUS(1024);
+
 struct berth_stats {
 	u64 boosted;	   /* woken with credit left */
 	u64 woken_over;	   /* vCPUs woken without credit: OVER, they wait for their turn */
@@ -100,6 +102,8 @@ BERTH_STATS;
 #define VCPU_MORE
 #define PCPU_MORE
 #define migrate_for_wakeup true
+#define tick_moves	   true
+#define rehome_movers	   false
 
 #include "berth/credit.bpf.h"
 #include "berth/credit_queue.bpf.h"
@@ -129,6 +133,10 @@ static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)
 static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
 	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+static __always_inline void narrow(struct vcpu *v, struct cpu_set *set)
+{
 }
 
 static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bool front)
@@ -182,6 +190,15 @@ static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
 }
 
+static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cpu)
+{
+	return NO_CPU;
+}
+
+static __always_inline void ticked(struct pcpu *c, s32 cpu)
+{
+}
+
 /* Take the first of peer's queue that is better than pri and may run on cpu. */
 __noinline bool steal_from(s32 peer, s32 cpu, u32 pri, s32 node)
 {
@@ -226,28 +243,38 @@ static __always_inline void count_distance(s32 from, s32 to)
  * with `home` vCPUs whose memory is there, unless negative. */
 __noinline bool steal_around(s32 cpu, u32 pri, s32 start, s32 node, s32 home)
 {
-	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	struct berth_cpu *topo;
+	const struct cpumask *idle;
+	struct choice *s = choice_here();
+	struct cpu_set *there = NULL;
 	bool taken = false;
-	s32 i;
+	s32 i, peer = start - 1;
 
+	if (!s)
+		return false;
+	s->candidates = pri == OVER ? better_cpus : waiting_cpus;
+	idle = scx_bpf_get_idle_cpumask();
+	read_mask(&s->idle, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	drop_both(&s->candidates, &s->idle);
+	put(&s->candidates, cpu, false);
+	if (node >= 0)
+		there = node_cpus(node);
+	if (there)
+		keep_both(&s->candidates, there);
+	if (peer < 0)
+		peer = berth_nr_cpus - 1;
 	bpf_for(i, 0, berth_nr_cpus) {
-		s32 peer = (start + i) % berth_nr_cpus;
-
-		if (peer == cpu || bpf_cpumask_test_cpu(peer, idle))
-			continue;
-		topo = berth_cpu(peer);
-		if (node >= 0 && topo && topo->node != node)
-			continue;
-		if (scx_bpf_dsq_nr_queued(peer) <= 0)
-			continue;
+		peer = next_in(&s->candidates, peer);
+		if (peer < 0)
+			break;
+		put(&s->candidates, peer, false);
 		taken = steal_from(peer, cpu, pri, home);
 		if (taken) {
 			count_distance(peer, cpu);
 			break;
 		}
+		found_nothing(peer, pri);
 	}
-	scx_bpf_put_idle_cpumask(idle);
 	return taken;
 }
 

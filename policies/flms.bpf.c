@@ -12,19 +12,17 @@
  * LP the vCPU that evens the load out best.
  *
  * Decisions where the paper is silent or contradicts itself are numbered as in Berth's
- * specification of FLMS. Parameters: D3 rounding, D5 periods, D6 slices, D11 sp_preempt_key, D12
- * idle_only, D13b percent_thresholds, D15b refuse_overshoot. Fixed: D1 a VM without a class
- * computes, vhost and I/O threads serve I/O as a driver domain's vCPU would, all other threads
- * without a VM are bound to no group and take part in both; D2 SP is a prefix of the CPUs ordered
- * by package, core, thread; D4 estimates start from the weights of the vCPUs of each kind whenever
- * one comes, goes or changes, and the groups follow within 0.1 ms; D4b samples are run time; D7
- * equation 5 whenever an I/O vCPU leaves its CPU, from the credits used in this accounting period,
- * equation 7 at every partition; D8 32.32 fixed point, denominators at least one credit; D9
- * equation 9 with a moving average of load, not the sum over the VM's life; D10 a group's change
- * moves queued vCPUs to the idlest CPU of their group and preempts running ones at once, counted
- * apart; D10b no hysteresis; D11b waking on an idle CPU of SP, the nearest first; D13 a victim must
- * have something to take; D15 ties: lowest CPU, then longest waiting; D17 a vCPU with no CPU of its
- * group in its affinity keeps its affinity.
+ * specification of FLMS, and are parameters: the help of each says what, `berth policy show flms`
+ * prints them. Where a woken vCPU of SP goes decides most (D11b), and the paper does not say it:
+ * `wake_place=tickle`, as Xen does, queues it on its own CPU and asks an idle one of the group to
+ * come, which runs the eight steps and may refuse; `direct` puts it on the nearest idle one.
+ * Fixed: D8 32.32 fixed point, denominators at least one credit; D10 a change of the groups sends
+ * queued vCPUs to the least busy CPU of their group, counting who was sent there already, preempts
+ * running ones at once, and is counted apart; D15 ties: lowest CPU, then longest waiting; D16 a
+ * change of class starts from equation 7; D17 a vCPU with no CPU of its group in its affinity keeps
+ * its affinity. Threads of the host other than vhost and I/O threads are bound to no group. New VMs
+ * change the groups within 0.1 ms. While somebody waits on a CPU, each tick there asks an idle CPU
+ * of the group that would find it worth the way.
  *
  * What deviates. As in credit.bpf.c, whose conversion of weights and caps is used; "package" is
  * what shares a last-level cache. The rank IO_Boost is cut at 2^26. Which processes of a mixed VM
@@ -50,22 +48,50 @@ BERTH_POLICY("wall",
 	     "FLMS: CPU groups with short and long slices for I/O and compute, on Xen's credits");
 BERTH_HYPERVISOR("xen");
 
+BERTH_CHOICE(unlabelled, "compute|io|unbound", 0, "D1: what the vCPUs of a VM without a class do");
+BERTH_CHOICE(driver, "io|compute|unbound", 0,
+	     "D1: what threads count as that serve devices, vhost and I/O threads: dom0's part");
+BERTH_CHOICE(sp_order, "prefix|spread", 0,
+	     "D2: the I/O group is the first CPUs by package, core, thread, or by the reverse");
+BERTH_CHOICE(rounding, "nearest|down|up", 0,
+	     "D3: CPUs of the I/O group (down: integer arithmetic in C)");
+BERTH_CHOICE(
+	start, "weights|zero", 0,
+	"D4: with new VMs estimates start from weights, or groups wait for the next partition");
+BERTH_CHOICE(sample, "run|demand", 0,
+	     "D4b: equations 1 and 2 count run time, or waiting for a CPU, too");
+BERTH_PARAM(u64, partition_ms, "ms", 300, 30, 10000,
+	    "D5: T_part, how often the group sizes are computed (not given in the paper)");
+BERTH_PARAM(u64, busy_ms, "ms", 30, 10, 1000,
+	    "D5: T_busy, how often the loads of CPUs are averaged (not given in the paper)");
 BERTH_PARAM(
 	u64, short_us, "us", 5000, 100, 100000,
 	"D6: slice in the group for I/O (paper: short; 5 ms divides 30, below its bound of 7 ms)");
 BERTH_PARAM(u64, long_us, "us", 30000, 1000, 1000000,
 	    "D6: slice in the group for computing (Credit's 30 ms)");
-BERTH_PARAM(u64, partition_ms, "ms", 300, 30, 10000,
-	    "D5: T_part, how often the group sizes are computed (not given in the paper)");
-BERTH_PARAM(u64, busy_ms, "ms", 30, 10, 1000,
-	    "D5: T_busy, how often the loads of CPUs are averaged (not given in the paper)");
-BERTH_PARAM(u32, rounding, "count", 0, 0, 2,
-	    "D3: CPUs of the I/O group: 0 to nearest, 1 down (integer arithmetic in C), 2 up");
+BERTH_CHOICE(io_boost_mode, "paper|eq7_only|eq5_only|off", 0,
+	     "D7: which of the equations 5 and 7 make IO_Boost");
+BERTH_CHOICE(eq7_on, "every|change", 0,
+	     "D7: equation 7 at every partition, or when the groups change (to the letter)");
+BERTH_CHOICE(eq9_load, "average|literal", 0,
+	     "D9: a vCPU's load in equation 9: moving average, or the sum over its life");
+BERTH_PARAM(bool, hysteresis, "bool", 0, 0, 1,
+	    "D10b: sizes change for more than 0.75 CPUs only, by one at a time");
 BERTH_PARAM(
 	bool, sp_preempt_key, "bool", 0, 0, 1,
 	"D11: in the I/O group a strictly smaller IO_Boost preempts, too, after the rate limit");
+BERTH_CHOICE(wake_place, "tickle|direct", 0,
+	     "D11b: woken in the I/O group: wait where it was and ask an idle CPU, or go to one");
 BERTH_PARAM(bool, idle_only, "bool", 0, 0, 1,
 	    "D12: only an idle CPU looks for work elsewhere, not one left with exhausted vCPUs");
+BERTH_PARAM(bool, tick_moves, "bool", 1, 0, 1,
+	    "D12: a tick sends a running vCPU to a better CPU of its group, as in Credit");
+BERTH_CHOICE(step2, "stealable|literal", 0,
+	     "D13: a victim in the same core has work to take, or (literal) is there");
+BERTH_CHOICE(steps35, "stealable|literal", 0,
+	     "D13: so has the busiest of the package, of the others, or (literal) ends the search");
+BERTH_CHOICE(sp_take, "key|boost", 0,
+	     "D13: in the I/O group a thief takes by class and IO_Boost, or by IO_Boost alone");
 BERTH_PARAM(u32, same_package, "count", 40, 0, 1000,
 	    "A: difference in load worth a move inside the package, credits per 30 ms (paper: 40)");
 BERTH_PARAM(u32, other_package, "count", 80, 0, 1000, "B: the same between packages (paper: 80)");
@@ -77,8 +103,15 @@ BERTH_PARAM(
 BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 	    "Weight of all threads that belong to no VM, together: dom0");
 
-BERTH_PRESET(paper, "paper", "",
+BERTH_PRESET(paper, "paper", "wake_place=tickle",
 	     "As published, with the decisions of the specification, which are the defaults");
+BERTH_PRESET(direct, "paper-direct", "wake_place=direct",
+	     "The other reading of the paper: who wakes in the I/O group goes to an idle CPU");
+BERTH_PRESET(literal, "literal",
+	     "start=zero,eq7_on=change,eq9_load=literal,idle_only=1,step2=literal,steps35=literal,"
+	     "sp_take=boost",
+	     "The paper to the letter where its own words contradict what it reports");
+BERTH_MOST_CPUS(1024);
 
 struct berth_stats {
 	u64 boosted;	   /* woken with credit left, on the compute side */
@@ -106,12 +139,11 @@ BERTH_STATS;
 #define boost_after_migration true
 #define boost_on_unpark	      false
 #define migrate_for_wakeup    false
-
-/* Loads are credits with this many fraction bits. */
-#define LOAD_BITS	      8
+#define rehome_movers	      true
 
 /* used: credits of this accounting period; busy_used: of this T_busy; history_load: equation 6;
- * load_avg: D9; io_boost: equations 5 and 7, 32.32. */
+ * load_avg: D9; io_boost: equations 5 and 7, 32.32; queued_at: since then in a queue; waits_from:
+ * what comes before is in the samples (D4b), 0: does not wait. */
 #define VCPU_MORE                                                                                  \
 	GROUP_VCPU                                                                                 \
 	u64 used;                                                                                  \
@@ -119,23 +151,29 @@ BERTH_STATS;
 	u64 history_load;                                                                          \
 	u64 load_avg;                                                                              \
 	u64 io_boost;                                                                              \
-	u64 queued_at;
-/* busy: credits of this T_busy; history_busy: equation 8. */
+	u64 queued_at;                                                                             \
+	u64 waits_from;
+/* busy: credits of this T_busy; history_busy: equation 8; expected: loads of those who were sent
+ * here by a change of the groups, as far as they are not in history_busy yet (D10). */
 #define PCPU_MORE                                                                                  \
 	GROUP_PCPU                                                                                 \
 	u64 busy;                                                                                  \
-	u64 history_busy;
+	u64 history_busy;                                                                          \
+	u64 expected;
 
 #include "berth/groups_fields.bpf.h"
 #include "berth/credit.bpf.h"
-#include "berth/groups.bpf.h"
 #include "berth/credit_queue.bpf.h"
+#include "berth/groups.bpf.h"
+#include "berth/groups_order.bpf.h"
 #include "berth/credit_pick.bpf.h"
 #include "berth/credit_core.bpf.h"
+#include "berth/flms_boost.bpf.h"
+#include "berth/flms_place.bpf.h"
 
-#define BOOST_ONE (1ULL << 32) /* 1 credit^-1 */
-#define RANK_MAX  (MIDDLE - 1)
-#define SOON_NS	  100000 /* from a change of the VMs to the new groups */
+#define RANK_MAX (MIDDLE - 1)
+#define SOON_NS	 100000 /* from a change of the VMs to the new groups */
+#define NEXT_NS	 1000	/* between two parts of re-homing */
 
 /* The clocks of accounting, busy and partition; one timer serves all three, so that they come in
  * this order when they coincide. */
@@ -148,64 +186,41 @@ struct {
 	__type(value, struct timer);
 } regroupings SEC(".maps");
 
-/* VMs have come, gone or changed: new estimates, new groups. */
-static __always_inline void regroup_soon(void)
+/* The next regrouping is for new VMs, not the rest of the last one. */
+static u32 vms_changed;
+
+static __always_inline void regroup_after(u64 ns)
 {
 	struct timer *t;
 	u32 zero = 0;
 
 	t = bpf_map_lookup_elem(&regroupings, &zero);
 	if (t)
-		bpf_timer_start(&t->timer, SOON_NS, 0);
+		bpf_timer_start(&t->timer, ns, 0);
 }
 
-static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 credits, u64 ns)
+/* VMs have come, gone or changed: new estimates, new groups. */
+static __always_inline void regroup_soon(void)
 {
-	v->used += credits;
-	v->busy_used += credits;
-	__sync_fetch_and_add(&c->busy, credits);
-	if (v->kind == IO_KIND)
-		__sync_fetch_and_add(&c->sample_io, ns);
-	else if (v->kind == CPU_KIND)
-		__sync_fetch_and_add(&c->sample_cpu, ns);
-}
-
-/* Equation 6. */
-static __always_inline void credit_granted(struct vcpu *v)
-{
-	v->history_load += v->used;
-	v->used = 0;
-}
-
-/* Equation 7. */
-static __always_inline void reset_boost(struct vcpu *v)
-{
-	if (v->history_load)
-		v->io_boost = BOOST_ONE / v->history_load;
-}
-
-/* Equation 5. Who is sent away because the groups changed (D10) has not been scheduled once, it
- * goes on elsewhere: its few credits would put it behind all others of a busy group for good. */
-static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)
-{
-	bool sent = (v->flags & VF_MIGRATING) && split && !c->short_slices;
-
-	if (v->kind != CPU_KIND && !sent)
-		v->io_boost += BOOST_ONE / (v->used ?: 1);
+	__sync_lock_test_and_set(&vms_changed, 1);
+	regroup_after(SOON_NS);
 }
 
 static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 {
 	u32 role = id->thread.role, kind = ANY_KIND;
 	u64 weight = (u64)id->vm.weight * 16 / (id->vm.vcpus ?: 1);
+	bool io = id->vm.class == BERTH_CLASS_LATENCY ||
+		  (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO));
 
 	if (role == BERTH_ROLE_VHOST || role == BERTH_ROLE_IOTHREAD)
-		kind = IO_KIND;
-	else if (role == BERTH_ROLE_VCPU && id->vm.slot != HOST)
-		kind = id->vm.class == BERTH_CLASS_LATENCY || (id->vm.class == BERTH_CLASS_MIXED &&
-							       (id->thread.flags & BERTH_THREAD_IO))
-			       ? IO_KIND
-			       : CPU_KIND;
+		kind = driver == 0 ? IO_KIND : driver == 1 ? CPU_KIND : ANY_KIND;
+	else if (role != BERTH_ROLE_VCPU || id->vm.slot == HOST)
+		kind = ANY_KIND;
+	else if (id->vm.class == BERTH_CLASS_NONE)
+		kind = unlabelled == 0 ? CPU_KIND : unlabelled == 1 ? IO_KIND : ANY_KIND;
+	else
+		kind = io ? IO_KIND : CPU_KIND;
 	if (v->kind != kind) { /* D16 */
 		v->io_boost = 0;
 		reset_boost(v);
@@ -214,13 +229,21 @@ static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 		regroup_soon();
 }
 
-static __always_inline void refresh(struct task_struct *p, struct vcpu *v)
+/* What v caches about its group. */
+static __always_inline void refit(struct task_struct *p, struct vcpu *v)
 {
 	if (v->fits_epoch != groups_epoch)
 		fit(p, v);
 	if (v->pri == BOOST && v->kind == IO_KIND && split)
 		v->pri = UNDER;
+}
+
+static __always_inline void refresh(struct task_struct *p, struct vcpu *v)
+{
+	refit(p, v);
 	v->queued_at = scx_bpf_now();
+	/* To wait for its cap is no demand. */
+	v->waits_from = v->flags & VF_PARKED ? 0 : v->queued_at;
 }
 
 static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 cpu)
@@ -270,76 +293,32 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 	return v->io_boost < curr->io_boost;
 }
 
-/* Core 0, package 1, other package 2. A function of its own: the verifiers of 6.18 and 7.0 give up
- * on its branches inside a loop. */
-__noinline u32 distance(s32 a, s32 b)
-{
-	struct berth_cpu *x = berth_cpu(a), *y = berth_cpu(b);
-
-	if (!x || !y)
-		return 2;
-	return x->core == y->core ? 0 : x->llc == y->llc ? 1 : 2;
-}
-
-/* The best other CPU for p, which is at cpu: the nearest idle one; with `busy` allowed, else the
- * one with the least load, the nearest of equals. */
-static __noinline s32 nearest(struct task_struct *p, struct vcpu *v, s32 cpu, bool busy)
-{
-	const struct cpumask *idle;
-	u64 best = ~0ULL, score;
-	s32 found = NO_CPU, i;
-	struct pcpu *c;
-
-	if (!p || !v)
-		return NO_CPU;
-	idle = scx_bpf_get_idle_cpumask();
-	bpf_for(i, 0, berth_nr_cpus) {
-		c = pcpu_at(i);
-		if (!c || !c->online || !may_use(p, v, i))
-			continue;
-		score = distance(cpu, i);
-		if (!bpf_cpumask_test_cpu(i, idle)) {
-			if (!busy)
-				continue;
-			score += (1ULL << 62) + (c->history_busy << 2);
-		}
-		if (score < best) {
-			best = score;
-			found = i;
-		}
-	}
-	scx_bpf_put_idle_cpumask(idle);
-	return found;
-}
-
-static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
-				       s32 cpu, const struct cpumask *idle)
-{
-	if (is_short(cpu))
-		return nearest(p, v, cpu, false);
-	return find_idle(p, v, c, idle, NO_CPU);
-}
-
-static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu)
-{
-	s32 found = nearest(p, v, cpu, true);
-
-	return found < 0 ? cpu : found;
-}
-
 static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
+	sample_wait(v, c, scx_bpf_now());
+	v->waits_from = 0;
+	/* The groups changed while it was on its way. */
+	if (!in_group(v, cpu)) {
+		set_flag(v, VF_MIGRATING);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
 }
 
 #include "berth/flms_balance.bpf.h"
 
-/* Put every waiting vCPU where it belongs now, and order the queues of SP anew. */
-__noinline int rehome_queue(s32 cpu)
+static __always_inline void ticked(struct pcpu *c, s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(cpu) > 0)
+		call_for_help(cpu);
+}
+
+/* Put every waiting vCPU where it belongs now, and order the queue anew. How many had to go. */
+__noinline u32 rehome_queue(s32 cpu)
 {
 	struct pcpu *c = pcpu_at(cpu), *other;
 	struct task_struct *p;
 	struct vcpu *v;
-	u64 since;
+	u32 moved = 0;
 	s32 to;
 
 	if (!c)
@@ -349,9 +328,7 @@ __noinline int rehome_queue(s32 cpu)
 		v = vcpu_of(p);
 		if (!v)
 			continue;
-		since = v->queued_at;
-		refresh(p, v);
-		v->queued_at = since; /* it waits on */
+		refit(p, v);
 		if (may_use(p, v, cpu))
 			continue;
 		to = rehome(p, v, cpu);
@@ -362,32 +339,42 @@ __noinline int rehome_queue(s32 cpu)
 		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0))
 			continue;
 		v->cpu = to;
+		joined(v, to);
 		berth_count(repartition);
 		tickle(to, p, v);
+		moved++;
 	}
 	bpf_rcu_read_unlock();
 	sort_queue(cpu, true);
-	return 0;
+	return moved;
 }
 
-/* Steps 3 to 5 and 7 of a partition (D10). */
-static __always_inline void regroup(void)
+/* The next CPU to be looked at; berth_nr_cpus or more: all are done. */
+static u32 rehome_from = MOST_CPUS;
+
+/*
+ * D10, CPU by CPU: its queue, then who runs there. Each vCPU that has to go looks at all CPUs, so a
+ * large host does it in parts of a millisecond or two, one right after the other.
+ */
+static __always_inline void rehome_some(void)
 {
-	bool changed = set_groups(short_cpus());
+	u32 cpu, from = rehome_from, moved = 0, most = 50000 / berth_nr_cpus;
 	struct vcpu *v;
 	struct pcpu *c;
-	s32 cpu;
 
-	if (changed)
-		berth_count(partitions);
-	bpf_for(cpu, 0, berth_nr_cpus) {
+	rehome_from = MOST_CPUS;
+	bpf_for(cpu, from, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
-		if (changed || c->short_slices)
-			rehome_queue(cpu);
+		if (moved >= most) {
+			rehome_from = cpu;
+			regroup_after(NEXT_NS);
+			break;
+		}
+		moved += rehome_queue(cpu);
 		v = c->curr ? vcpu_at(c->curr) : NULL;
-		if (!changed || !v || in_group(v, cpu))
+		if (!v || in_group(v, cpu))
 			continue;
 		set_flag(v, VF_MIGRATING);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -395,10 +382,35 @@ static __always_inline void regroup(void)
 	}
 }
 
+/* Steps 3 to 7 of a partition; `settled` as group_size() has it. */
+static __always_inline void regroup(bool settled)
+{
+	bool changed = set_groups(group_size(settled));
+	s32 cpu;
+
+	if (settled && (changed || eq7_on == EVERY))
+		reset_boosts();
+	if (changed) {
+		berth_count(partitions);
+		rehome_from = 0;
+		rehome_some();
+		return;
+	}
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		if (is_short(cpu))
+			rehome_queue(cpu);
+	}
+}
+
 static int regroup_over(void *map, u32 *key, struct bpf_timer *timer)
 {
-	seed_estimates(partition_ms * MS);
-	regroup();
+	if (!__sync_lock_test_and_set(&vms_changed, 0)) {
+		rehome_some();
+		return 0;
+	}
+	if (start == WEIGHTS)
+		seed_estimates(partition_ms * MS);
+	regroup(false);
 	return 0;
 }
 
@@ -418,41 +430,11 @@ static __always_inline void burn_all(void)
 	}
 }
 
-/* Equation 8, and the same average for vCPUs (D9); beta = 7/8. */
-static __always_inline void average_loads(void)
-{
-	struct pcpu *c;
-	struct vcpu *v;
-	s32 i;
-
-	bpf_for(i, 0, berth_nr_cpus) {
-		c = pcpu_at(i);
-		if (!c)
-			continue;
-		c->history_busy = (7 * c->history_busy + (c->busy << LOAD_BITS)) / 8;
-		c->busy = 0;
-	}
-	bpf_for(i, 1, vcpus_used) {
-		v = vcpu_at(i);
-		if (!v || !v->pid)
-			continue;
-		v->load_avg = (7 * v->load_avg + (v->busy_used << LOAD_BITS)) / 8;
-		v->busy_used = 0;
-	}
-}
-
 static __always_inline void partition(void)
 {
-	struct vcpu *v;
-	s32 i;
-
+	sample_waits();
 	update_estimates();
-	bpf_for(i, 1, vcpus_used) {
-		v = vcpu_at(i);
-		if (v && v->pid && v->kind == IO_KIND)
-			reset_boost(v);
-	}
-	regroup();
+	regroup(true);
 }
 
 static int clocks_over(void *map, u32 *key, struct bpf_timer *timer)

@@ -24,9 +24,17 @@ pub fn claims(scenario: &Scenario, folder: Option<&Path>) -> Result<Vec<Claim>, 
         .iter()
         .flat_map(|pattern| claims::matching(&all, pattern))
     {
-        if found.iter().all(|other| other.id != claim.id) {
-            found.push(translate(claim, scenario, &reproduces.metric)?);
+        if found.iter().any(|other| other.id == claim.id) {
+            continue;
         }
+        let translated = translate(claim, scenario, &reproduces.metric)?;
+        let second = claim.also.as_ref().map(|arm| Claim {
+            id: format!("{}, {arm}", claim.id),
+            arm: Some(arm.clone()),
+            ..translated.clone()
+        });
+        found.push(translated);
+        found.extend(second);
     }
     Ok(found)
 }
@@ -65,6 +73,7 @@ fn translate(claim: &claims::Claim, scenario: &Scenario, metric: &str) -> Result
         value: claim.value.as_ref().map(number).transpose()?,
         accept,
         fitted,
+        needs: claim.needs.clone(),
     })
 }
 
@@ -97,6 +106,9 @@ mod tests {
         let of = |id: &str| found.iter().find(|c| c.id == id).unwrap();
         assert_eq!(of("F-T1-LAT-CREDIT").value, Some(16_853_000.0));
         assert!(of("F-T1-LAT-CREDIT").fitted && !of("F-T1-LAT-FLMS").fitted);
+        let second = of("F-LAT-VS-CREDIT, flms-direct");
+        assert_eq!(second.arm.as_deref(), Some("flms-direct"));
+        assert!(of("F-LAT-VS-KVM").needs.is_some());
         let reduction = of("F-LAT-VS-CREDIT");
         assert!((reduction.value.unwrap() - 0.7663).abs() < 1e-9);
         assert_eq!(reduction.accept, Some((0.5, 0.95)));

@@ -157,10 +157,14 @@ fn book() -> Done {
         text.push_str("\n| parameter | default | from | to | | |\n|---|---|---|---|---|---|\n");
         for p in policy.params() {
             let live = if p.live { "live" } else { "at load" };
-            let (unit, help) = (&p.unit, p.help.replace('|', "\\|"));
+            let (name, default, help) = (&p.name, p.written(p.default), p.help.replace('|', "\\|"));
+            let range = if p.words.is_empty() {
+                format!("{} | {}", p.min, p.max)
+            } else {
+                format!("{} |", p.words.join(", "))
+            };
             text.push_str(&format!(
-                "| `{}` | {} {unit} | {} | {} | {live} | {help} |\n",
-                p.name, p.default, p.min, p.max
+                "| `{name}` | {default} | {range} | {live} | {help} |\n"
             ));
         }
     }
@@ -214,7 +218,12 @@ fn show(name: &str, as_json: bool) -> Done {
             .unwrap_or(0);
         for p in policy.params() {
             let live = if p.live { ", live" } else { "" };
-            let range = format!("{} {}  ({} to {}{live})", p.default, p.unit, p.min, p.max);
+            let range = if p.words.is_empty() {
+                format!("{} to {}", p.min, p.max)
+            } else {
+                p.words.join(", ")
+            };
+            let range = format!("{}  ({range}{live})", p.written(p.default));
             text.push_str(&format!(
                 "  {}  {range}\n  {}  {}\n",
                 left(&p.name, wide),

@@ -60,6 +60,7 @@ impl Simulator {
                 }
                 let kernel = &scenario.host.kernel.clone();
                 let policy = load(&mut loaded, &arm.policy, kernel)?;
+                fits(&policy, arm, scenario.host.nr_cpus())?;
                 let mut arm = arm.clone();
                 arm.params = policies::resolve(&arm, policy.params(), policy.presets())?;
                 for vm in &scenario.vms {
@@ -120,6 +121,13 @@ fn load(loaded: &mut Loaded, policy: &str, kernel: &str) -> Result<Policy, Failu
     Ok(policy)
 }
 
+/// Before anything runs: is the machine too large for the policy?
+fn fits(policy: &Policy, arm: &Arm, cpus: u32) -> Result<(), Failure> {
+    policy
+        .fits(cpus)
+        .map_err(|e| Failure::Input(format!("arm {}: policy {}: {e}", arm.name, arm.policy)))
+}
+
 /// The scheduler inside a VM.
 fn guest(loaded: &mut Loaded, vm: &Vm, kernel: &str) -> Result<GuestPolicy, Failure> {
     let policy = load(loaded, &vm.guest.policy, kernel)?;
@@ -132,6 +140,7 @@ fn guest(loaded: &mut Loaded, vm: &Vm, kernel: &str) -> Result<GuestPolicy, Fail
         set: BTreeMap::new(),
         scenario: None,
     };
+    fits(&policy, &as_arm, vm.vcpus)?;
     let params = policies::resolve(&as_arm, policy.params(), policy.presets())?;
     Ok(GuestPolicy { policy, params })
 }

@@ -7,6 +7,7 @@ mod account;
 pub mod assets;
 mod cast;
 mod error;
+mod firmware;
 pub mod guest;
 pub mod initramfs;
 pub mod job;

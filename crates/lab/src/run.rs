@@ -52,6 +52,8 @@ pub enum LabPolicy {
 #[derive(Clone, Debug)]
 pub struct LabOptions {
     pub mode: Mode,
+    /// CPUs that the VM's kernel counts on, of which the host's are there; none: these. Without the virtual clock only.
+    pub possible_cpus: Option<u32>,
     /// What the vCPUs of a scenario are.
     pub vcpus: Vcpus,
     /// Virtual milliseconds before the work begins.
@@ -78,6 +80,7 @@ impl Default for LabOptions {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         LabOptions {
             mode: Mode::Deterministic,
+            possible_cpus: None,
             vcpus: Vcpus::default(),
             settle_ms: 3_000,
             timeout: Duration::from_secs(600),
@@ -319,6 +322,7 @@ impl Lab<'_> {
             kernel: &self.assets.kernel,
             host: &arm.scenario.host,
             mode: self.options.mode,
+            possible_cpus: self.options.possible_cpus,
             nested: self.options.vcpus != Vcpus::Threads,
             timeout: self.options.timeout,
             stop: self.stop,
@@ -400,6 +404,7 @@ pub fn single(
         kernel: &assets.kernel,
         host: &what.host,
         mode: options.mode,
+        possible_cpus: options.possible_cpus,
         nested: options.vcpus != Vcpus::Threads,
         timeout: options.timeout,
         stop,

@@ -7,6 +7,7 @@
 //! late; the timers of idle network filters end turns before (`turns.rs`).
 use crate::LabError;
 use crate::assets::{Kernel, Qemu};
+use crate::firmware;
 use crate::guest::DONE;
 use crate::job::Answer;
 use crate::turns;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const MAX_CPUS: u32 = 4;
 /// Memory in MB.
 const MEMORY_MB: u32 = 1024;
+/// And with many possible CPUs: the kernel has some 300 KB for each.
+const MEMORY_MANY_MB: u32 = 2048;
 /// Beginning of the name of a boot's folder; the process id follows.
 const FOLDER: &str = "berth-lab-";
 /// What the VM's kernel is told.
@@ -62,6 +65,8 @@ pub struct Vm<'a> {
     /// Topology.
     pub host: &'a Host,
     pub mode: Mode,
+    /// CPUs that the VM's kernel counts on, of which the host's are there; none: these.
+    pub possible_cpus: Option<u32>,
     /// A processor that can have VMs of its own; it tells less of caches and dies.
     pub nested: bool,
     /// Wall time after which the VM is stopped.
@@ -106,7 +111,9 @@ impl Vm<'_> {
             .tempdir_in(&all)
             .map_err(|e| LabError::io(&all, e))?;
         let initrd = dir.path().join("initrd");
-        fs::write(&initrd, archives.concat()).map_err(|e| LabError::io(&initrd, e))?;
+        let mut files = self.possible_cpus.map_or(Vec::new(), firmware::archive);
+        files.extend(archives.concat());
+        fs::write(&initrd, files).map_err(|e| LabError::io(&initrd, e))?;
         let errors = dir.path().join("errors");
         let started = Instant::now();
         let mut emulator = self.start(dir.path(), &initrd, &errors)?;
@@ -213,11 +220,22 @@ impl Vm<'_> {
             }
             Mode::Fast => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
         }
-        a.extend(topology(self.host, spare));
+        match self.possible_cpus {
+            None => a.extend(topology(self.host, spare)),
+            // The emulator's firmware then has the interrupt controllers of that many.
+            Some(n) => {
+                let smp = format!("{cpus},maxcpus={n},sockets={n},cores=1,threads=1");
+                let memory = MEMORY_MANY_MB.to_string();
+                a.extend(["-m".to_string(), memory, "-smp".to_string(), smp]);
+            }
+        }
         a.push("-append".to_string());
         let mut kernel = KERNEL_ARGUMENTS.join(" ");
         if spare > 0 {
             kernel.push_str(&format!(" nr_cpus={cpus}"));
+        }
+        if self.possible_cpus.is_some() {
+            kernel.push_str(&format!(" maxcpus={cpus}"));
         }
         a.push(kernel);
         a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Parameters a policy declares about its variables: `berth:param unit=us default=1000 min=100 max=100000
-//! live=0 help=...` as a BTF declaration tag (policies/include/berth/param.bpf.h).
+//! live=0 help=...`, or with names for its values `berth:param words=tickle|direct default=0 live=0 help=...`, as a BTF
+//! declaration tag (policies/include/berth/param.bpf.h).
 use crate::error::{LoadError, Result};
 use crate::ir::Program;
 
@@ -9,8 +10,11 @@ use crate::ir::Program;
 pub struct Param {
     /// The variable's name.
     pub name: String,
-    /// `ns`, `us`, `ms`, `s`, `percent`, `bool`, ... as written; empty if a plain number.
+    /// `ns`, `us`, `ms`, `s`, `percent`, `bool`, ... as written; empty if a plain number or a word.
     pub unit: String,
+    /// Names of the values from 0 on; empty if it is a number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<String>,
     pub default: i64,
     pub min: i64,
     pub max: i64,
@@ -42,6 +46,7 @@ fn parse(name: &str, text: &str) -> Result<Param> {
     let mut param = Param {
         name: name.to_string(),
         unit: String::new(),
+        words: Vec::new(),
         default: 0,
         min: i64::MIN,
         max: i64::MAX,
@@ -65,6 +70,7 @@ fn parse(name: &str, text: &str) -> Result<Param> {
         };
         match key {
             "unit" => param.unit = value.to_string(),
+            "words" => param.words = value.split('|').map(str::to_string).collect(),
             "default" => param.default = number()?,
             "min" => param.min = number()?,
             "max" => param.max = number()?,
@@ -74,6 +80,9 @@ fn parse(name: &str, text: &str) -> Result<Param> {
         }
         rest = next.trim_start();
     }
+    if !param.words.is_empty() {
+        (param.min, param.max) = (0, param.words.len() as i64 - 1);
+    }
     if param.min > param.max || param.default < param.min || param.default > param.max {
         return Err(bad("the default is outside the bounds".into()));
     }
@@ -81,11 +90,29 @@ fn parse(name: &str, text: &str) -> Result<Param> {
 }
 
 impl Param {
-    /// The value of `text` in this parameter's unit: a plain number, or one with a time unit (`20ms`).
+    /// A value as a user writes it: its name, or the number with the unit.
+    pub fn written(&self, value: i64) -> String {
+        let word = usize::try_from(value).ok().and_then(|i| self.words.get(i));
+        match word {
+            Some(word) => word.clone(),
+            None if self.unit.is_empty() => value.to_string(),
+            None => format!("{value} {}", self.unit),
+        }
+    }
+
+    /// The value of `text`: a name of a value, a plain number in this parameter's unit, or one with a time unit (`20ms`).
     pub fn value(&self, text: &str) -> Result<i64> {
         let text = text.trim();
         let wrong =
             |why: &str| LoadError::Setting(format!("parameter {} = `{text}`: {why}", self.name));
+        if !self.words.is_empty() {
+            // Its number, too: so presets and older scenarios may have it.
+            let number = text.parse().ok().filter(|n| *n < self.words.len());
+            let found = self.words.iter().position(|w| w == text).or(number);
+            return found
+                .map(|i| i as i64)
+                .ok_or_else(|| wrong(&format!("must be one of {}", self.words.join(", "))));
+        }
         let value = match text {
             "true" | "on" | "yes" => 1,
             "false" | "off" | "no" => 0,
@@ -174,6 +201,16 @@ mod tests {
                 .contains("from 100 to 100000 us")
         );
         assert!(p.value("3kg").is_err());
+        let p = parse("mode", " words=paper|off default=1 live=0 help=Which").unwrap();
+        assert_eq!((p.min, p.max, p.written(1).as_str()), (0, 1, "off"));
+        // Not the word for "no" of other parameters.
+        assert_eq!(p.value("off").unwrap(), 1);
+        assert_eq!(p.value("0").unwrap(), 0);
+        for wrong in ["2", "on", "Paper", "-1", ""] {
+            let e = p.value(wrong).unwrap_err().to_string();
+            assert!(e.contains("must be one of paper, off"), "{e}");
+        }
+        assert!(parse("x", " words=a|b default=2").is_err());
         assert!(parse("x", " default=5 max=4").is_err());
         assert!(parse("x", " colour=red").is_err());
     }

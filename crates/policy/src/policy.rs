@@ -191,6 +191,25 @@ impl Policy {
         &self.inner.params
     }
 
+    /// Refuses a machine with more possible CPUs than the policy has tables for (`BERTH_MOST_CPUS`).
+    ///
+    /// # Errors
+    /// Both numbers.
+    pub fn fits(&self, cpus: u32) -> Result<()> {
+        let sections = &self.program().sections;
+        let mut tags = sections.iter().flat_map(|s| &s.vars).flat_map(|v| &v.tags);
+        let most = tags.find_map(|t| t.strip_prefix("berth:limit cpus="));
+        match most.map(str::parse::<u32>) {
+            Some(Ok(most)) if cpus > most => Err(LoadError::Setting(format!(
+                "the policy's tables end at {most} CPUs, and this machine has {cpus}: give it fewer, or take another policy"
+            ))),
+            Some(Err(_)) => Err(LoadError::Broken(format!(
+                "`{most:?}` is no number of CPUs"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Declared presets, in the object's order.
     pub fn presets(&self) -> &[Preset] {
         &self.inner.presets

@@ -61,6 +61,7 @@ mod tests {
             value: Some(0.766),
             accept: Some((0.5, 0.95)),
             fitted: false,
+            needs: None,
         };
         let mut finding = Finding {
             claim,

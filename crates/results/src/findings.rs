@@ -22,6 +22,9 @@ pub struct Claim {
     pub accept: Option<(f64, f64)>,
     /// The arm was fitted to this very value: it says nothing.
     pub fitted: bool,
+    /// What is missing before it can be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +58,9 @@ pub fn find(claim: &Claim, experiment: &Experiment) -> Finding {
         holds: None,
         why: Some(why),
     };
+    if let Some(needs) = &claim.needs {
+        return undecided(format!("cannot be judged yet: it needs {needs}"));
+    }
     let Some(arm) = &claim.arm else {
         return undecided("it is about several runs: see the table".into());
     };
@@ -121,6 +127,7 @@ mod tests {
             value: Some(16.0),
             accept: Some((10.0, 20.0)),
             fitted: false,
+            needs: None,
         }
     }
 
@@ -158,6 +165,13 @@ mod tests {
         };
         let found = find(&fitted, &e);
         assert_eq!((found.ours, found.holds), (Some(15.0), None));
+        let later = Claim {
+            needs: Some("a disk".into()),
+            ..claim("a")
+        };
+        let found = find(&later, &e);
+        assert_eq!((found.ours, found.holds), (None, None));
+        assert!(found.why.unwrap().contains("it needs a disk"));
         let other = Claim {
             metric: "x.y".into(),
             ..claim("a")

@@ -35,6 +35,10 @@ pub struct Claim {
     pub metric: Option<String>,
     /// Lowest and highest value that count as the paper's finding, as quantities with units.
     pub accept: Option<(String, String)>,
+    /// Another arm that the claim is judged for, too: a second reading of the rules that `arm` has.
+    pub also: Option<String>,
+    /// What is missing before it can be judged.
+    pub needs: Option<String>,
 }
 
 /// How a claim compares two arms.
@@ -46,8 +50,8 @@ pub enum Comparison {
     Gain,
 }
 
-const FIELDS: [&str; 9] = [
-    "id", "says", "where", "value", "arm", "against", "as", "metric", "accept",
+const FIELDS: [&str; 11] = [
+    "id", "says", "where", "value", "arm", "against", "as", "metric", "accept", "also", "needs",
 ];
 
 /// Largest file of claims.
@@ -108,6 +112,8 @@ fn parse(name: String, text: String) -> Result<Vec<Claim>> {
                 comparison: None,
                 metric: None,
                 accept: None,
+                also: None,
+                needs: None,
             };
             for field in &fields.entries {
                 let Value::Str(text) = &field.node.value else {
@@ -121,6 +127,8 @@ fn parse(name: String, text: String) -> Result<Vec<Claim>> {
                     "arm" => claim.arm = Some(text.clone()),
                     "against" => claim.against = Some(text.clone()),
                     "metric" => claim.metric = Some(text.clone()),
+                    "also" => claim.also = Some(text.clone()),
+                    "needs" => claim.needs = Some(text.clone()),
                     "as" => {
                         claim.comparison = Some(match text.as_str() {
                             "reduction" => Comparison::Reduction,
@@ -149,6 +157,9 @@ fn parse(name: String, text: String) -> Result<Vec<Claim>> {
             }
             if claim.against.is_some() != claim.comparison.is_some() {
                 return Err(Error::at(&item.at, "`against` and `as` belong together"));
+            }
+            if claim.also.is_some() && claim.arm.is_none() {
+                return Err(Error::at(&item.at, "`also` is a second `arm`"));
             }
             if claim.id.is_empty() || claim.says.is_empty() {
                 return Err(Error::at(&item.at, "a claim needs `id` and `says`"));

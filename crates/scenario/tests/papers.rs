@@ -54,7 +54,8 @@ fn every_claim_is_readable_and_used() {
         }
     }
     for claim in &all {
-        assert!(used.contains(claim), "{} is in no experiment", claim.id);
+        let known = used.contains(claim) || claim.needs.is_some();
+        assert!(known, "{} is in no experiment and says not why", claim.id);
         assert!(!claim.source.is_empty(), "{}", claim.id);
     }
 }
@@ -94,4 +95,35 @@ fn ping_beside_compute_load() {
         fit.search["task.lookbusy.period"],
         ["\"10ms\"", "\"100ms\"", "\"1s\""]
     );
+}
+
+/// Whoever a claim is about is an arm of each experiment that names it.
+#[test]
+fn claims_are_about_arms_that_there_are() {
+    let all = claims::read(&folder().join("claims.toml")).unwrap();
+    let mut seconds = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        if !name.starts_with("ef") {
+            continue;
+        }
+        let scenario = load(&name).scenario;
+        let patterns = &scenario.reproduces.as_ref().unwrap().claims;
+        for claim in patterns.iter().flat_map(|p| claims::matching(&all, p)) {
+            for arm in [&claim.arm, &claim.against, &claim.also]
+                .into_iter()
+                .flatten()
+            {
+                let found = scenario.arms.iter().any(|a| a.name == *arm);
+                assert!(
+                    found,
+                    "{name} has no arm {arm}, which {} is about",
+                    claim.id
+                );
+            }
+            seconds += usize::from(claim.also.is_some());
+        }
+    }
+    // Both readings of FLMS in EF6, EF7 and EF13.
+    assert_eq!(seconds, 5);
 }

@@ -29,6 +29,10 @@ pub enum ScxError {
     UnknownMap { name: String, found: String },
     #[error("the object has no SEC(\"syscall\") program `{name}`; it has: {found}")]
     UnknownProgram { name: String, found: String },
+    #[error(
+        "the policy's tables end at {most} CPUs, and this machine may have {possible} (/sys/devices/system/cpu/possible): take another policy"
+    )]
+    TooManyCpus { most: u32, possible: u32 },
     #[error("variable `{name}`: {reason}")]
     BadValue { name: String, reason: String },
     #[error("variable `{name}` is read-only after load; set it in the load options")]

@@ -82,6 +82,7 @@ impl Prepared {
 
         fill_constants(&mut open, &layout, &kernel)?;
         let machine = Machine::running();
+        fits(&mut open, &layout, &machine)?;
         describe_machine(&mut open, &layout, &machine, options)?;
         for (name, value) in &options.variables {
             set_initial(&mut open, &layout, name, value)?;

@@ -85,6 +85,28 @@ pub(crate) fn fill_constants(
     Ok(())
 }
 
+/// What the policy says of itself (`BERTH_MOST_CPUS`): tables larger than they are in its source would not help it.
+pub(crate) fn fits(
+    open: &mut OpenObject,
+    layout: &Layout,
+    machine: &Machine,
+) -> Result<(), ScxError> {
+    let Some(v) = layout.variables.get("berth_most_cpus") else {
+        return Ok(());
+    };
+    let mut maps = open.maps_mut();
+    let mut map = maps.find(|m| holds_section(&m.name().to_string_lossy(), &v.section));
+    let data = map.as_mut().and_then(|m| m.initial_value_mut());
+    let most = data.and_then(|d| d.get(v.offset..v.offset + 4)?.try_into().ok());
+    match most.map(u32::from_ne_bytes) {
+        Some(most) if machine.nr_cpus() > most => Err(ScxError::TooManyCpus {
+            most,
+            possible: machine.nr_cpus(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Variables and map sizes that follow from the machine.
 pub(crate) fn describe_machine(
     open: &mut OpenObject,

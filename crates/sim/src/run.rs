@@ -204,6 +204,7 @@ fn instance(
     opts: &Options,
 ) -> Result<Loaded, SimError> {
     reaches(k, policy)?;
+    policy.fits(k.topo.nr_cpus())?;
     let mut config = InstanceConfig::new(k.topo.nr_cpus());
     config.seed = k.seed;
     config.params = params.clone();

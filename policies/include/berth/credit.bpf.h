@@ -22,6 +22,8 @@
 #ifndef __BERTH_CREDIT_BPF_H
 #define __BERTH_CREDIT_BPF_H
 
+#include "berth/cpuset.bpf.h"
+
 #define HOST	       0       /* slot of the domain of threads without a VM */
 #define MAX_VCPUS      32768   /* threads alive at once */
 #define MAX_DOMAINS    4097    /* slots, the host's included */
@@ -140,7 +142,7 @@ struct pcpu {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
+	__uint(max_entries, MOST_CPUS);
 	__type(key, u32);
 	__type(value, struct pcpu);
 } pcpus_by_cpu SEC(".maps");
@@ -152,6 +154,10 @@ static s64 balance;	 /* credits of the active after the last one */
 static u32 to_park;	 /* vCPUs parked by it, */
 static u32 to_unpark;	 /* and let go */
 static u32 unheld;	 /* parked ones that have left their domain since */
+static struct cpu_set online_cpus;
+/* Whose queues have somebody, and a first one better than OVER: these and perhaps more, so that
+ * thieves need not ask all (credit_queue.bpf.h). */
+static struct cpu_set waiting_cpus, better_cpus;
 
 static __always_inline struct vcpu *vcpu_at(u32 index)
 {
@@ -379,6 +385,13 @@ __noinline int share_out(u64 sum)
 	return 0;
 }
 
+/* v, which may be waiting, is better than OVER from now on. */
+static __always_inline void improved(struct vcpu *v)
+{
+	if (v->flags & VF_QUEUED)
+		mark(&better_cpus, v->cpu);
+}
+
 /* Add v's credit of this period and set its class; the credit it is left with. */
 static __always_inline s32 grant(struct vcpu *v, struct domain *d)
 {
@@ -405,6 +418,7 @@ static __always_inline s32 grant(struct vcpu *v, struct domain *d)
 			deactivate(v);
 			v->credit = credit = zero_on_inactive ? 0 : credit / 2;
 		}
+		improved(v);
 	}
 	return credit;
 }
@@ -468,6 +482,7 @@ static __always_inline void start_afresh(struct vcpu *v)
 	v->credit = 0;
 	v->residual = 0;
 	v->pri = UNDER;
+	improved(v);
 	if (v->flags & VF_PARKED) {
 		clear_flag(v, VF_PARKED);
 		__sync_fetch_and_add(&unheld, 1);

@@ -12,6 +12,12 @@
  *	balance_to(c, cpu, pri)	take a vCPU of a class better than pri from elsewhere to cpu's local
  *				queue; whether there was one
  *	started(v, c, cpu)	v begins to run on cpu; v->ran_on is where it ran before
+ *	wake_to(p, v, cpu)	the idle pCPU, claimed, whose queue the woken p joins instead of
+ *				cpu's; or NO_CPU
+ *	ticked(c, cpu)		a tick of cpu is over, on which a vCPU runs
+ *
+ * and tick_moves, whether a tick may send a running vCPU to a better pCPU, and rehome_movers,
+ *whether one that may not stay where it ran goes where rehome() says.
  */
 #ifndef __BERTH_CREDIT_CORE_BPF_H
 #define __BERTH_CREDIT_CORE_BPF_H
@@ -25,6 +31,8 @@ static __always_inline void descheduled(struct vcpu *v, struct pcpu *c);
 static __always_inline bool boosts(struct vcpu *v, s32 cpu);
 static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri);
 static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu);
+static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cpu);
+static __always_inline void ticked(struct pcpu *c, s32 cpu);
 
 static __always_inline s32 core_select_cpu(struct task_struct *p, s32 prev)
 {
@@ -48,7 +56,7 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 {
 	struct vcpu *v = vcpu_of(p);
 	bool woken, passed, moves, front;
-	s32 cpu;
+	s32 cpu, claimed = NO_CPU;
 
 	if (!v) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_INF, enq_flags);
@@ -78,9 +86,17 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	refresh(p, v);
+	/* Whoever may not stay is no better off by Credit's search, which is for the idlest place.
+	 */
+	if (moves && rehome_movers && !may_use(p, v, scx_bpf_task_cpu(p)))
+		moves = false;
 	cpu = moves ? pick_cpu(p, v) : home_of(p, v);
 	if (moves && !may_use(p, v, cpu))
 		cpu = rehome(p, v, cpu);
+	if (woken)
+		claimed = wake_to(p, v, cpu);
+	if (claimed >= 0)
+		cpu = claimed;
 	if ((woken || (moves && boost_after_migration)) && v->pri == UNDER && boosts(v, cpu)) {
 		v->pri = BOOST;
 		berth_count(boosted);
@@ -88,6 +104,10 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 		berth_count(woken_over);
 	}
 	queue_on(p, v, cpu, front, enq_flags);
+	if (claimed >= 0) {
+		scx_bpf_kick_cpu(cpu, 0);
+		return;
+	}
 	if (cpu == scx_bpf_task_cpu(p)) {
 		if (!passed || moves)
 			tickle(cpu, p, v);
@@ -140,6 +160,8 @@ static __always_inline void core_dispatch(s32 cpu, struct task_struct *prev)
 		first = vcpu_of(head);
 	if (first)
 		pri = first->pri;
+	else if (!head && has(&waiting_cpus, cpu))
+		emptied(cpu);
 	prev_first = stays && v && (!first || !head);
 	if (stays && v && first && head && !(v->flags & VF_YIELDED))
 		prev_first = goes_before(v, first, head->scx.dsq_vtime, c, cpu);
@@ -148,8 +170,10 @@ static __always_inline void core_dispatch(s32 cpu, struct task_struct *prev)
 	if (pri >= OVER && balance_to(c, cpu, pri))
 		return;
 	if (!prev_first && first) {
-		if (scx_bpf_dsq_move_to_local(cpu, 0))
+		if (scx_bpf_dsq_move_to_local(cpu, 0)) {
+			first_left(cpu);
 			return;
+		}
 		/* The first one is gone meanwhile. */
 		if (pri < OVER && balance_to(c, cpu, stays ? OVER : IDLE))
 			return;
@@ -318,7 +342,8 @@ static int tick_over(void *map, u32 *key, struct bpf_timer *timer)
 		__sync_fetch_and_sub(&v->credit, period_credits() * tick_ns() / (tslice_ms * MS));
 	if (!v->active) {
 		activate(v);
-	} else if (!(v->flags & (VF_PARKED | VF_MIGRATING)) && wants_away(c->curr, cpu)) {
+	} else if (tick_moves && !(v->flags & (VF_PARKED | VF_MIGRATING)) &&
+		   wants_away(c->curr, cpu)) {
 		set_flag(v, VF_MIGRATING);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		berth_count(moved_by_tick);
@@ -327,6 +352,7 @@ static int tick_over(void *map, u32 *key, struct bpf_timer *timer)
 		c->sorted_epoch = epoch;
 		sort_queue(cpu, false);
 	}
+	ticked(c, cpu);
 	arm_tick(c, cpu, now);
 	if ((s64)(c->slice_end - now) > 0)
 		arm_slice(c, cpu, now);
@@ -404,6 +430,10 @@ static __always_inline void core_set_online(s32 cpu, bool online)
 	c->online = online;
 	__sync_fetch_and_add(&nr_online, online ? 1 : -1);
 	if (online)
+		mark(&online_cpus, cpu);
+	else
+		unmark(&online_cpus, cpu);
+	if (online)
 		return;
 	bpf_rcu_read_lock();
 	drain_queue(cpu);
@@ -421,6 +451,8 @@ static __always_inline void core_account(void)
 static __always_inline int core_init(void)
 {
 	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	struct berth_cpu *topo;
+	struct cpu_set *there;
 	struct pcpu *c;
 	struct timer *t;
 	s32 err = 0;
@@ -437,6 +469,14 @@ static __always_inline int core_init(void)
 		c->cursor = cpu;
 		c->online = bpf_cpumask_test_cpu(cpu, online);
 		nr_online += c->online;
+		put(&online_cpus, cpu, c->online);
+		there = package_cpus(cpu);
+		if (there)
+			put(there, cpu, true);
+		topo = berth_cpu(cpu);
+		there = topo ? node_cpus(topo->node) : NULL;
+		if (there)
+			put(there, cpu, true);
 		t = bpf_map_lookup_elem(&ticks_by_cpu, &cpu);
 		if (t) {
 			bpf_timer_init(&t->timer, &ticks_by_cpu, CLOCK_MONOTONIC);

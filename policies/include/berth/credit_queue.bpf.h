@@ -14,6 +14,7 @@
  * The includer defines
  *
  *	may_use(p, v, cpu)	    p may run on cpu: affinity, and what the policy adds to it
+ *	narrow(v, set)		    what the policy adds, for all CPUs of the set
  *	queue_key(v, c, cpu, front) rank of v inside its class in that queue, below 2^59; mostly
  *				    arrival_key()
  *	choose_idle(p, v, c, cpu, idle) the idle pCPU to ask for p, which waits at cpu; or NO_CPU
@@ -26,8 +27,7 @@
 #define CLASS_SHIFT  60
 #define MIDDLE	     (1ULL << 58)
 #define PARKING	     (1ULL << 20) /* DSQ of the parked */
-#define NO_CPU	     (-1)
-#define CPU_PIN	     2 /* BPF_F_TIMER_CPU_PIN */
+#define CPU_PIN	     2		  /* BPF_F_TIMER_CPU_PIN */
 #define SHORTEST_ARM 1000
 
 static s32 waiting; /* vCPUs in the queues of pCPUs */
@@ -38,14 +38,14 @@ struct timer {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
+	__uint(max_entries, MOST_CPUS);
 	__type(key, u32);
 	__type(value, struct timer);
 } ticks_by_cpu SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1024);
+	__uint(max_entries, MOST_CPUS);
 	__type(key, u32);
 	__type(value, struct timer);
 } slices_by_cpu SEC(".maps");
@@ -57,7 +57,37 @@ struct {
 	__type(value, struct timer);
 } accounting SEC(".maps");
 
+/* Sets of CPUs while one is chosen. Used by one decision of a CPU at a time; an interrupt in
+ * between costs a worse choice. */
+struct choice {
+	struct cpu_set candidates;
+	struct cpu_set idle;
+	struct cpu_set zone;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, u32);
+	__type(value, struct choice);
+} choices_by_cpu SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, u32);
+	__type(value, struct cpu_set);
+} cpus_by_llc SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, u32);
+	__type(value, struct cpu_set);
+} cpus_by_node SEC(".maps");
+
 static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 cpu);
+static __always_inline void narrow(struct vcpu *v, struct cpu_set *set);
 static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bool front);
 static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				       s32 cpu, const struct cpumask *idle);
@@ -74,6 +104,80 @@ static __always_inline u64 arrival_key(struct pcpu *c, bool front)
 static __always_inline u64 key_of(struct vcpu *v, struct pcpu *c, s32 cpu, bool front)
 {
 	return ((u64)v->pri << CLASS_SHIFT) | queue_key(v, c, cpu, front);
+}
+
+static __always_inline struct choice *choice_here(void)
+{
+	u32 here = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&choices_by_cpu, &here);
+}
+
+static __always_inline struct cpu_set *node_cpus(s32 node)
+{
+	u32 key = node;
+
+	return bpf_map_lookup_elem(&cpus_by_node, &key);
+}
+
+/* The CPUs that p may use. */
+static __noinline int usable(struct cpu_set *set, struct task_struct *p, struct vcpu *v)
+{
+	if (!set || !p || !v)
+		return 0;
+	read_mask(set, p->cpus_ptr);
+	narrow(v, set);
+	return 0;
+}
+
+/*
+ * v has joined the queue of cpu. From ops.enqueue this comes just before the kernel puts it there:
+ * a thief that looks in between may strike cpu off again. The next accounting puts that right.
+ */
+static __always_inline void joined(struct vcpu *v, s32 cpu)
+{
+	mark(&waiting_cpus, cpu);
+	if (v->pri < OVER)
+		mark(&better_cpus, cpu);
+}
+
+/* The first of the queue of cpu has left it: the next one may be better than it was. */
+static __always_inline void first_left(s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(cpu) > 0)
+		mark(&better_cpus, cpu);
+}
+
+/* The queue of cpu has been seen empty. */
+static __always_inline void emptied(s32 cpu)
+{
+	unmark(&waiting_cpus, cpu);
+	unmark(&better_cpus, cpu);
+	if (scx_bpf_dsq_nr_queued(cpu) > 0) {
+		mark(&waiting_cpus, cpu);
+		mark(&better_cpus, cpu);
+	}
+}
+
+/* A thief that wanted better than pri found nothing in the queue of cpu. */
+__noinline int found_nothing(s32 cpu, u32 pri)
+{
+	struct task_struct *first;
+	struct vcpu *v;
+
+	if (scx_bpf_dsq_nr_queued(cpu) <= 0) {
+		emptied(cpu);
+		return 0;
+	}
+	if (pri != OVER)
+		return 0;
+	unmark(&better_cpus, cpu);
+	/* Whoever became better behind it counts from the next tick on, which sorts. */
+	first = __COMPAT_scx_bpf_dsq_peek(cpu);
+	v = first ? vcpu_of(first) : NULL;
+	if (v && v->pri < OVER)
+		mark(&better_cpus, cpu);
+	return 0;
 }
 
 /* Count v in or out of `waiting`. */
@@ -138,26 +242,34 @@ static int slice_over(void *map, u32 *cpu, struct bpf_timer *timer)
 	return 0;
 }
 
+/* Idle CPUs that p may use, into `candidates`; of `node` only, unless negative. Whether any. */
+static __noinline bool idle_for(struct choice *s, struct task_struct *p, struct vcpu *v,
+				const struct cpumask *idle, s32 node)
+{
+	struct cpu_set *there;
+
+	if (!s || !p || !v)
+		return false;
+	read_mask(&s->candidates, idle);
+	usable(&s->zone, p, v);
+	if (node >= 0) {
+		there = node_cpus(node);
+		if (there)
+			keep_both(&s->zone, there);
+	}
+	return keep_both(&s->candidates, &s->zone);
+}
+
 /* First idle pCPU after the one asked last from c that p may use; on `node` only if that is not
  * negative. */
 static __always_inline s32 find_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				     const struct cpumask *idle, s32 node)
 {
-	struct berth_cpu *topo;
-	s32 i, found = NO_CPU;
+	struct choice *s = choice_here();
 
-	bpf_for(i, 1, berth_nr_cpus + 1) {
-		s32 cpu = (c->cursor + i) % berth_nr_cpus;
-
-		if (!bpf_cpumask_test_cpu(cpu, idle) || !may_use(p, v, cpu))
-			continue;
-		topo = berth_cpu(cpu);
-		if (node >= 0 && topo && topo->node != node)
-			continue;
-		found = cpu;
-		break;
-	}
-	return found;
+	if (!s || !idle_for(s, p, v, idle, node))
+		return NO_CPU;
+	return next_in(&s->candidates, c->cursor);
 }
 
 /* Ask all idle pCPUs that p may use. */
@@ -246,23 +358,21 @@ static __always_inline void queue_on(struct task_struct *p, struct vcpu *v, s32 
 	}
 	v->cpu = cpu;
 	count_waiting(v, true);
+	joined(v, cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, key, enq_flags);
 }
 
-/* Any online pCPU that p may use; cpu, if there is none. */
+/* Any online pCPU that p may use, the lowest; cpu, if there is none. */
 static __always_inline s32 first_usable(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
-	s32 other, found = cpu;
-	struct pcpu *c;
+	struct choice *s = choice_here();
 
-	bpf_for(other, 0, berth_nr_cpus) {
-		c = pcpu_at(other);
-		if (c && c->online && may_use(p, v, other)) {
-			found = other;
-			break;
-		}
-	}
-	return found;
+	if (!s)
+		return cpu;
+	usable(&s->zone, p, v);
+	if (!keep_both(&s->zone, &online_cpus))
+		return cpu;
+	return next_in(&s->zone, berth_nr_cpus - 1);
 }
 
 /* The pCPU whose queue p can wait in: where it is, if it may. */
@@ -296,6 +406,8 @@ __noinline int sort_queue(s32 cpu, bool ranks)
 		v = vcpu_of(p);
 		if (!v)
 			continue;
+		if (v->pri < OVER)
+			mark(&better_cpus, cpu);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, key_of(v, c, cpu, false));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);
 	}
@@ -318,6 +430,7 @@ __noinline int park_queued(s32 cpu)
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, PARKING, 0)) {
 			set_flag(v, VF_HELD);
 			count_waiting(v, false);
+			first_left(cpu);
 		}
 	}
 	bpf_rcu_read_unlock();
@@ -347,6 +460,7 @@ __noinline int unpark_held(void)
 		clear_flag(v, VF_HELD);
 		v->cpu = cpu;
 		count_waiting(v, true);
+		joined(v, cpu);
 		tickle(cpu, p, v);
 	}
 	bpf_rcu_read_unlock();
@@ -373,7 +487,10 @@ static __always_inline void settle_parked(void)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 			park_queued(cpu);
 		}
-		if (bpf_cpumask_test_cpu(cpu, idle) && scx_bpf_dsq_nr_queued(cpu) > 0)
+		if (scx_bpf_dsq_nr_queued(cpu) <= 0)
+			continue;
+		mark(&waiting_cpus, cpu);
+		if (bpf_cpumask_test_cpu(cpu, idle))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	scx_bpf_put_idle_cpumask(idle);
@@ -401,6 +518,7 @@ static __always_inline void drain_queue(s32 cpu)
 		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0))
 			continue;
 		v->cpu = to;
+		joined(v, to);
 		scx_bpf_kick_cpu(to, 0);
 	}
 }

@@ -8,19 +8,23 @@
  * of its group uses its affinity (D17).
  *
  * Before credit.bpf.h the includer includes groups_fields.bpf.h and puts GROUP_VCPU in VCPU_MORE
- * and GROUP_PCPU in PCPU_MORE.
+ * and GROUP_PCPU in PCPU_MORE, and defines the parameters `rounding`, `start`, `hysteresis`. Which
+ * pCPUs come first is in groups_order.bpf.h.
  */
 #ifndef __BERTH_GROUPS_BPF_H
 #define __BERTH_GROUPS_BPF_H
 
 enum kind { ANY_KIND, IO_KIND, CPU_KIND };
+enum rounding { ROUND_NEAREST, ROUND_DOWN, ROUND_UP };
+enum start { WEIGHTS, ZERO };
 
 static u64 groups_epoch = 1;
-static u32 nr_short;	  /* pCPUs in SP: SPNum */
-static bool split;	  /* there are groups: two pCPUs at least */
-static u64 estimated_io;  /* ns a period, equation 1 */
-static u64 estimated_cpu; /* equation 2 */
-static s64 nr_io, nr_cpu; /* vCPUs of each kind */
+static struct cpu_set short_cpus; /* SP */
+static u32 nr_short;		  /* pCPUs in SP: SPNum */
+static bool split;		  /* there are groups: two pCPUs at least */
+static u64 estimated_io;	  /* ns a period, equation 1 */
+static u64 estimated_cpu;	  /* equation 2 */
+static s64 nr_io, nr_cpu;	  /* vCPUs of each kind */
 static s64 weight_io, weight_cpu;
 
 static __always_inline bool is_short(s32 cpu)
@@ -30,65 +34,43 @@ static __always_inline bool is_short(s32 cpu)
 	return split && c && c->short_slices;
 }
 
-/* cpu belongs to v's group. Until it is known that nothing of its group is left to v, it counts. */
+/* Only CPUs of its group will do for v. Until it is known that nothing of that is left to v, it
+ * counts. */
+static __always_inline bool is_bound(struct vcpu *v)
+{
+	return split && v->kind != ANY_KIND && (v->fits_epoch != groups_epoch || v->fits);
+}
+
 static __always_inline bool in_group(struct vcpu *v, s32 cpu)
 {
-	if (!split || v->kind == ANY_KIND || (v->fits_epoch == groups_epoch && !v->fits))
-		return true;
-	return is_short(cpu) == (v->kind == IO_KIND);
+	return !is_bound(v) || is_short(cpu) == (v->kind == IO_KIND);
+}
+
+/* Take CPUs out of the set that are not of v's group. */
+static __always_inline void narrow(struct vcpu *v, struct cpu_set *set)
+{
+	if (!is_bound(v))
+		return;
+	if (v->kind == IO_KIND)
+		keep_both(set, &short_cpus);
+	else
+		drop_both(set, &short_cpus);
 }
 
 /* Is anything of v's group left to p? To be called again when the groups or p's affinity change. */
 static __noinline int fit(struct task_struct *p, struct vcpu *v)
 {
-	bool fits = false;
-	struct pcpu *c;
-	s32 cpu;
+	struct choice *s = choice_here();
 
-	if (!p || !v)
+	if (!p || !v || !s)
 		return 0;
-	bpf_for(cpu, 0, berth_nr_cpus) {
-		c = pcpu_at(cpu);
-		if (!c || !c->online || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		fits = is_short(cpu) == (v->kind == IO_KIND);
-		if (fits)
-			break;
-	}
-	v->fits = fits;
+	read_mask(&s->zone, p->cpus_ptr);
+	if (v->kind == IO_KIND)
+		keep_both(&s->zone, &short_cpus);
+	else
+		drop_both(&s->zone, &short_cpus);
+	v->fits = keep_both(&s->zone, &online_cpus);
 	v->fits_epoch = groups_epoch;
-	return 0;
-}
-
-/* Order of the online pCPUs by package, core, thread. */
-__noinline int rank_cpus(void)
-{
-	struct berth_cpu *mine, *its;
-	struct pcpu *c, *other;
-	s32 cpu, i;
-
-	bpf_for(cpu, 0, berth_nr_cpus) {
-		u32 before = 0;
-
-		c = pcpu_at(cpu);
-		mine = berth_cpu(cpu);
-		if (!c || !mine)
-			continue;
-		bpf_for(i, 0, berth_nr_cpus) {
-			other = pcpu_at(i);
-			its = berth_cpu(i);
-			if (!other || !its || !other->online || i == cpu)
-				continue;
-			if (its->llc != mine->llc)
-				before += its->llc < mine->llc;
-			else if (its->core != mine->core)
-				before += its->core < mine->core;
-			else
-				before += i < cpu;
-		}
-		c->rank = before;
-	}
-	split = nr_online > 1;
 	return 0;
 }
 
@@ -129,7 +111,7 @@ static __always_inline void seed_estimates(u64 period_ns)
 		return;
 	/* So that the product fits in 64 bits. */
 	bpf_for(i, 0, 32) {
-		if (io + cpu < 1 << 21)
+		if (io + cpu < 1 << 20)
 			break;
 		io /= 2;
 		cpu /= 2;
@@ -149,33 +131,50 @@ static __always_inline void update_estimates(void)
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
-		io += c->sample_io;
-		cpu_ns += c->sample_cpu;
-		c->sample_io = c->sample_cpu = 0;
+		io += __sync_lock_test_and_set(&c->sample_io, 0);
+		cpu_ns += __sync_lock_test_and_set(&c->sample_cpu, 0);
 	}
 	estimated_io = (7 * estimated_io + io) / 8;
 	estimated_cpu = (7 * estimated_cpu + cpu_ns) / 8;
 }
 
-/* Equation 3 with decision D3: rounding 0 to nearest (half up), 1 down, 2 up; then at least one
- * pCPU for each kind that exists. */
-static __always_inline u32 short_cpus(void)
+/* Equation 3: `part` of `all` CPUs' time, in CPUs; D3 says how it is rounded. */
+static __always_inline u64 rounded(u64 part, u64 all)
 {
-	u64 all = estimated_io + estimated_cpu, n = nr_short, part;
+	if (rounding == ROUND_DOWN)
+		return part / all;
+	if (rounding == ROUND_UP)
+		return (part + all - 1) / all;
+	return (2 * part + all) / (2 * all); /* half up */
+}
 
+/* D10b: a size that moves only for more than 0.75 CPUs, and by one at a time. */
+static __always_inline u64 steadied(u64 part, u64 all)
+{
+	s64 off = part - nr_short * all;
+
+	if (off > (s64)(3 * all / 4))
+		return nr_short + 1;
+	return nr_short && off < -(s64)(3 * all / 4) ? nr_short - 1 : nr_short;
+}
+
+/* SPNum: equation 3, then at least one pCPU for each kind that exists (D3). `settled`: a period is
+ * over since the last estimate, it is not a new one for new VMs. */
+static __always_inline u32 group_size(bool settled)
+{
+	u64 all = estimated_io + estimated_cpu, n = nr_short;
+
+	/* D4 `zero`: nothing is known before a period is over. */
+	if (start == ZERO && !settled)
+		return nr_short;
 	if (nr_io <= 0)
 		return 0;
 	if (nr_cpu <= 0)
 		return nr_online;
-	if (all) {
-		part = estimated_io * nr_online;
-		if (rounding == 0)
-			n = (2 * part + all) / (2 * all);
-		else if (rounding == 1)
-			n = part / all;
-		else
-			n = (part + all - 1) / all;
-	}
+	if (all && hysteresis && settled)
+		n = steadied(estimated_io * nr_online, all);
+	else if (all)
+		n = rounded(estimated_io * nr_online, all);
 	if (n < 1)
 		n = 1;
 	if (n > nr_online - 1)
@@ -199,6 +198,7 @@ static __always_inline bool set_groups(u32 n)
 		is = c->online && c->rank < n;
 		if (c->short_slices != is) {
 			c->short_slices = is;
+			put(&short_cpus, cpu, is);
 			changed = true;
 		}
 	}

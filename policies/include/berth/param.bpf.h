@@ -37,6 +37,17 @@
 	BERTH_PARAM_TAG(unit, dfl, min, max, 1, help) volatile type name SEC(".data.berth") = dfl
 
 /*
+ * BERTH_CHOICE(order, "arrival|weight", 0, "Who comes first")
+ *
+ * A parameter whose values have names, two or more: what a user writes is the name, what the
+ * variable, a u32, holds is its place among them, from 0. Written as: berth:param
+ * words=arrival|weight default=0 live=0 help=...
+ */
+#define BERTH_CHOICE(name, words, dfl, help)                                                       \
+	BERTH_TAG("berth:param words=" words " default=" #dfl " live=0 help=" help)                \
+	const volatile u32 name = dfl
+
+/*
  * BERTH_POLICY("task", "One sentence on the idea")
  *
  * charges says which run time the policy accounts: "task" (the task clock: p->se.sum_exec_runtime,
@@ -65,5 +76,13 @@
 #define BERTH_PRESET(id, name, values, help)                                                       \
 	BERTH_TAG("berth:preset name=" name " set=" values " help=" help)                          \
 	const volatile u8 berth_preset_##id = 1
+
+/*
+ * BERTH_MOST_CPUS(1024)
+ *
+ * The policy's tables end there: a loader refuses it on a machine with more possible CPUs. Written
+ * as: berth:limit cpus=1024
+ */
+#define BERTH_MOST_CPUS(n) BERTH_TAG("berth:limit cpus=" #n) const volatile u32 berth_most_cpus = n
 
 #endif

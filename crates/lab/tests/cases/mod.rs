@@ -26,7 +26,11 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 15] = [
+const CASES: [(&str, Case); 16] = [
+    (
+        "every shipped policy runs with 1,024 possible CPUs",
+        crate::shipped::on_1024_possible_cpus,
+    ),
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the tests of `flms` share: a machine with the policy on it, and a look at the policy's state.
+use crate::support::{self, Cast, Peek};
+use berth_policy::policy::Policy;
+use berth_scenario::model::Class;
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy};
+use berth_sim::scx::identity::VmSpec;
+use berth_sim::workload::api::Action;
+use berth_sim::{Machine, MachineSpec};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+pub const MS: u64 = 1_000_000;
+/// Credits of a load, as the policy keeps them.
+pub const LOAD_BITS: u32 = 8;
+pub const BOOST: u64 = 0;
+pub const UNDER: u64 = 1;
+pub const OVER: u64 = 2;
+pub const IO_KIND: u64 = 1;
+pub const CPU_KIND: u64 = 2;
+
+pub fn flms() -> &'static Policy {
+    static LOADED: OnceLock<Policy> = OnceLock::new();
+    LOADED.get_or_init(|| support::policy("flms"))
+}
+
+pub fn vm(i: u32, class: Class, weight: u32, vcpus: u32) -> VmSpec {
+    VmSpec {
+        name: format!("v{i}"),
+        group: i,
+        class,
+        weight,
+        cap_milli: None,
+        vcpus,
+    }
+}
+
+pub fn machine(
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Machine<Cast>> {
+    let mut spec = MachineSpec::new(shape);
+    spec.tasks = cast.scripts.len() as u32 as usize + 8;
+    let mut m = Box::new(Machine::new(&spec, vms, cast));
+    let params: BTreeMap<String, String> = params
+        .iter()
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect();
+    load_policy(&mut m, flms(), &params, vms, &Options::default()).unwrap();
+    m.start();
+    m
+}
+
+/// Looks at the policy's state.
+pub fn peek<T>(m: &mut Machine<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
+    let k = m.kernel();
+    look(&Peek(k.policy.instance().unwrap()))
+}
+
+pub const BUSY: [Action; 1] = [Action::ComputeForever];
+
+pub fn naps(work: u64, sleep: u64) -> [Action; 2] {
+    [
+        Action::Compute { ns: work },
+        Action::SleepUntil { at: sleep },
+    ]
+}
+
+/// Number of the first vCPU of VM number `vm`, as the policy counts.
+pub fn index_of(p: &Peek, vm: u32) -> u32 {
+    let all = 1..p.var("vcpus_used") as u32;
+    let mut found = all.filter(|v| p.vcpu(*v, "slot") == u64::from(vm) + 1);
+    found.next().expect("it was born")
+}
+
+/// Members of the group for I/O.
+pub fn sp(p: &Peek, cpus: u32) -> Vec<u32> {
+    let all = 0..cpus;
+    all.filter(|c| p.get("pcpus_by_cpu", *c, "short_slices") == 1)
+        .collect()
+}

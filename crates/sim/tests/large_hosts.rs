@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every shipped policy on a host of 1,024 CPUs; what a host is told that is too large for one.
+use berth_scenario::model::Class;
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy};
+use berth_sim::scx::identity::VmSpec;
+use berth_sim::workload::api::Action;
+use berth_sim::{Machine, MachineSpec};
+use std::collections::BTreeMap;
+use support::Cast;
+
+mod support;
+
+const MS: u64 = 1_000_000;
+
+/// Packages of 64 cores of two threads.
+fn host(packages: u32) -> Shape {
+    Shape {
+        nodes: 2,
+        packages,
+        llcs: 1,
+        cores: 64,
+        threads: 2,
+    }
+}
+
+/// 300 VMs of four vCPUs that compute, 300 of four that wake 200 times a second: more than two vCPUs for each CPU of 1,024.
+fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
+    let mut cast = Cast::default();
+    let mut vms = Vec::new();
+    for n in 0..600u32 {
+        let latency = n % 2 == 0;
+        for vcpu in 0..4 {
+            let start = u64::from(n * 4 + vcpu) * 1_000;
+            let naps = [
+                Action::Compute { ns: MS },
+                Action::SleepUntil { at: 4 * MS },
+            ];
+            let actions: &[Action] = if latency {
+                &naps
+            } else {
+                &[Action::ComputeForever]
+            };
+            cast.vcpu(n, vcpu, start, actions);
+        }
+        vms.push(VmSpec {
+            name: format!("v{n}"),
+            group: n,
+            class: if latency {
+                Class::Latency
+            } else {
+                Class::Batch
+            },
+            weight: 100,
+            cap_milli: None,
+            vcpus: 4,
+        });
+    }
+    let mut spec = MachineSpec::new(shape);
+    spec.tasks = 2_500;
+    (Box::new(Machine::new(&spec, &vms, cast)), vms)
+}
+
+/// Each works for the time of two partitions of `flms`, a tenth of its watchdog's at the end of which it would be thrown out:
+/// nobody starves, no callback takes more instructions than it may.
+fn works(name: &str) {
+    let policy = support::policy(name);
+    let (mut m, vms) = machine(host(8));
+    let none = BTreeMap::new();
+    load_policy(&mut m, &policy, &none, &vms, &Options::default()).unwrap();
+    m.start();
+    m.run_until(700 * MS)
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    m.check().unwrap();
+}
+
+#[test]
+fn credit_works_on_1024_cpus() {
+    works("credit");
+}
+
+#[test]
+fn flms_works_on_1024_cpus() {
+    works("flms");
+}
+
+#[test]
+fn the_others_work_on_1024_cpus() {
+    for builtin in berth_builtin::all() {
+        if !["credit", "flms"].contains(&builtin.name) {
+            works(builtin.name);
+        }
+    }
+}
+
+/// One package more: who has tables of a fixed size says how many CPUs they are for, before anything runs.
+#[test]
+fn a_host_too_large_for_a_policy_is_refused_by_number() {
+    let mut refused = Vec::new();
+    for builtin in berth_builtin::all() {
+        let policy = support::policy(builtin.name);
+        let (mut m, vms) = machine(host(9));
+        let none = BTreeMap::new();
+        let Err(e) = load_policy(&mut m, &policy, &none, &vms, &Options::default()) else {
+            continue;
+        };
+        let text = e.to_string();
+        assert!(text.contains("1024") && text.contains("1152"), "{text}");
+        refused.push(builtin.name);
+    }
+    assert_eq!(refused, ["credit", "flms"]);
+}

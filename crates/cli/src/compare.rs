@@ -76,6 +76,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 
+    /// Longest time for one VM, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
     /// As long and as often as the scenario says; else at most 0.5 s + 2 s and 2 seeds, unless set here
     #[arg(long)]
     full: bool,
@@ -325,6 +329,7 @@ pub(crate) fn boot(
         lengths,
         &args.kernel,
         args.jobs,
+        args.timeout,
         seeds_per_boot,
         seeds,
         vcpus,

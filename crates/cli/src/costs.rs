@@ -8,6 +8,9 @@ use berth_lab::Vcpus;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Longest time for one VM.
+const TIMEOUT_S: u64 = 600;
+
 /// Runs the cases in VMs; gives the profile's text.
 ///
 /// # Errors
@@ -29,7 +32,16 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
             options.policy = vec![file.display().to_string()];
             options.arm = vec![case.name.into()];
         }
-        let results = crate::lab::results(&options, None, kernel, jobs, 1, None, Vcpus::Threads)?;
+        let results = crate::lab::results(
+            &options,
+            None,
+            kernel,
+            jobs,
+            TIMEOUT_S,
+            1,
+            None,
+            Vcpus::Threads,
+        )?;
         release.clone_from(&results.provenance.kernel);
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
         if case.policy.is_some() {

@@ -122,11 +122,13 @@ struct Booted {
 ///
 /// # Errors
 /// Wrong input, an interrupt, or a run that failed.
+#[allow(clippy::too_many_arguments)] // two callers; a struct of the same fields helps neither
 pub fn results(
     run: &RunOptions,
     lengths: Option<Lengths>,
     kernel: &str,
     jobs: Option<usize>,
+    timeout_s: u64,
     seeds_per_boot: usize,
     seeds: Option<&[u64]>,
     vcpus: Vcpus,
@@ -138,6 +140,7 @@ pub fn results(
     }
     let mut options = LabOptions {
         vcpus,
+        timeout: Duration::from_secs(timeout_s),
         ..LabOptions::default()
     };
     options.jobs = jobs.unwrap_or(options.jobs).max(1);

@@ -11,6 +11,7 @@ use berth_compare::set::{self, Content, Set};
 use berth_compare::{Bounds, Comparison, block, markdown};
 use berth_results::experiment::Experiment;
 use berth_results::write;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fmt::Write;
 use std::path::Path;
@@ -26,8 +27,8 @@ the kernel's 95 % interval, where it could hold the bound (open). Answered: requ
 /// What comparing a folder gave.
 pub struct Compared {
     pub all: Vec<Comparison>,
-    /// Starts that are not recorded, one line for each scenario.
-    pub missing: Vec<String>,
+    /// Scenarios of which starts are not recorded, and which.
+    pub missing: Vec<(String, String)>,
 }
 
 fn input(e: impl Display) -> Failure {
@@ -112,7 +113,10 @@ pub fn compared(args: &Args, folder: &Path, bounds: &Bounds) -> Result<Compared,
         compare::show(args, &c);
         out.all.push(c);
     }
-    for note in out.missing.iter().chain(&notes) {
+    for (scenario, what) in &out.missing {
+        eprintln!("note: {scenario}: {what}");
+    }
+    for note in notes {
         eprintln!("note: {note}");
     }
     Ok(out)
@@ -179,8 +183,8 @@ fn changed(plan: &Plan, arm: &str, record: &Record) -> Result<bool, Failure> {
     Ok(kept.hash.as_deref() != Some(&*now))
 }
 
-/// Which starts have no record, in one line.
-fn missing(plan: &Plan, record: Option<&Record>) -> Option<String> {
+/// The scenario and which starts of it have no record, if any.
+fn missing(plan: &Plan, record: Option<&Record>) -> Option<(String, String)> {
     let without = |arm: &String| match record {
         Some(record) => record.without(arm, &plan.seeds).len(),
         None => plan.seeds.len(),
@@ -196,11 +200,8 @@ fn missing(plan: &Plan, record: Option<&Record>) -> Option<String> {
     }
     let of = plan.seeds.len();
     let said: Vec<String> = arms.iter().map(|(arm, n)| format!("{arm} {n}")).collect();
-    Some(format!(
-        "`{}`: of {of} starts not recorded yet: {}",
-        plan.name,
-        said.join(", ")
-    ))
+    let what = format!("of {of} starts not recorded yet: {}", said.join(", "));
+    Some((plan.name.clone(), what))
 }
 
 /// Policies that have changed since the kernel was recorded.
@@ -249,15 +250,20 @@ pub fn publish(
             markdown::headline(&sealed.all, bounds)
         );
     }
-    let all_missing: Vec<&String> = [Some(open), sealed]
+    // Scenarios that lack the same stand in one line.
+    let mut all_missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (scenario, what) in [Some(open), sealed]
         .into_iter()
         .flatten()
         .flat_map(|c| &c.missing)
-        .collect();
+    {
+        let of = all_missing.entry(what).or_default();
+        of.push(format!("`{scenario}`"));
+    }
     if !all_missing.is_empty() {
         let _ = write!(top, "\n## Not recorded yet\n\n");
-        for line in all_missing {
-            let _ = writeln!(top, "- {line}");
+        for (what, scenarios) in all_missing {
+            let _ = writeln!(top, "- {what}: {}", scenarios.join(", "));
         }
     }
     if let Some(path) = &args.markdown {

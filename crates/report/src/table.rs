@@ -65,7 +65,11 @@ pub fn table(experiment: &Experiment, style: &Style) -> String {
         .chain([width("policy")])
         .max()
         .unwrap_or(0);
-    let baseline_mark = "   baseline";
+    let has_baseline = experiment
+        .baseline
+        .as_ref()
+        .is_some_and(|b| names.contains(b));
+    let baseline_mark = if has_baseline { "   baseline" } else { "" };
 
     // What does not fit goes, the least important first.
     let total = |columns: &[Column]| {
@@ -365,10 +369,12 @@ fn work_column(experiment: &Experiment, group: &Group) -> Column {
                 }),
         })
         .collect();
-    let name = if experiment.baseline.is_some() {
-        "of baseline"
-    } else {
-        "done"
+    // As wide as what stands over it.
+    let name = match (experiment.baseline.is_some(), effort.quantity) {
+        (true, "cpu") => "of baseline's",
+        (true, _) => "of baseline",
+        (false, "cpu") => "had",
+        (false, _) => "done",
     };
     Column {
         group: format!("{}: {}", group.name, effort.word),

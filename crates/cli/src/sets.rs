@@ -9,9 +9,9 @@ use berth_compare::known::Known;
 use berth_compare::record::Record;
 use berth_compare::set::{self, Content, Set};
 use berth_compare::{Bounds, Comparison, block, markdown};
-use berth_results::experiment::Experiment;
+use berth_results::experiment::{Arm, Experiment};
 use berth_results::write;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fmt::Write;
 use std::path::Path;
@@ -29,6 +29,8 @@ pub struct Compared {
     pub all: Vec<Comparison>,
     /// Scenarios of which starts are not recorded, and which.
     pub missing: Vec<(String, String)>,
+    /// Arms whose policy is another one than was recorded.
+    pub stale: BTreeSet<String>,
 }
 
 fn input(e: impl Display) -> Failure {
@@ -87,8 +89,8 @@ pub fn compared(args: &Args, folder: &Path, bounds: &Bounds) -> Result<Compared,
     let mut out = Compared {
         all: Vec::new(),
         missing: Vec::new(),
+        stale: BTreeSet::new(),
     };
-    let mut notes = Vec::new();
     for file in set::files(folder).map_err(input)? {
         let options = of_file(&args.run, &set, &file);
         let mut planned = plan(&options, &policies::shipped(), None)?;
@@ -105,7 +107,7 @@ pub fn compared(args: &Args, folder: &Path, bounds: &Bounds) -> Result<Compared,
         let sim = compare::simulate(args, &mut planned)?;
         let order: Vec<String> = sim.arms.iter().map(|a| a.name.clone()).collect();
         let lab = record.experiment(&planned.name, &order);
-        stale(&sim, &lab, &mut notes);
+        out.stale.extend(stale(&sim, &lab));
         let mut c = berth_compare::compare(&sim, &lab, bounds);
         if let Some(of) = set.measured_with(&planned.name) {
             c.measured.clone_from(&of.costs);
@@ -116,8 +118,10 @@ pub fn compared(args: &Args, folder: &Path, bounds: &Bounds) -> Result<Compared,
     for (scenario, what) in &out.missing {
         eprintln!("note: {scenario}: {what}");
     }
-    for note in notes {
-        eprintln!("note: {note}");
+    for arm in &out.stale {
+        eprintln!(
+            "note: {arm}: another build than was recorded, or a changed policy; --record changed records it again"
+        );
     }
     Ok(out)
 }
@@ -204,23 +208,14 @@ fn missing(plan: &Plan, record: Option<&Record>) -> Option<(String, String)> {
     Some((plan.name.clone(), what))
 }
 
-/// Policies that have changed since the kernel was recorded.
-fn stale(sim: &Experiment, lab: &Experiment, notes: &mut Vec<String>) {
-    for arm in &lab.arms {
+/// Arms whose policy has changed since the kernel was recorded.
+fn stale(sim: &Experiment, lab: &Experiment) -> Vec<String> {
+    let changed = |arm: &&Arm| {
         let now = sim.arms.iter().find(|a| a.name == arm.name);
-        if let Some(now) = now
-            && arm.policy != "linux"
-            && now.hash != arm.hash
-        {
-            let note = format!(
-                "{}: another build than was recorded, or a changed policy; --record changed records it again",
-                arm.name
-            );
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        }
-    }
+        arm.policy != "linux" && now.is_some_and(|now| now.hash != arm.hash)
+    };
+    let arms = lab.arms.iter().filter(changed);
+    arms.map(|a| a.name.clone()).collect()
 }
 
 /// Writes the pages that were asked for.
@@ -264,6 +259,16 @@ pub fn publish(
         let _ = write!(top, "\n## Not recorded yet\n\n");
         for (what, scenarios) in all_missing {
             let _ = writeln!(top, "- {what}: {}", scenarios.join(", "));
+        }
+    }
+    for (set, compared) in [("open", Some(open)), ("sealed", sealed)] {
+        let stale = compared.map(|c| c.stale.iter().cloned().collect::<Vec<_>>());
+        if let Some(stale) = stale.filter(|s| !s.is_empty()) {
+            let arms = stale.join(", ");
+            let _ = writeln!(
+                top,
+                "\nIn the {set} set the kernel ran an earlier version of {arms}, in some scenarios at least."
+            );
         }
     }
     if let Some(path) = &args.markdown {

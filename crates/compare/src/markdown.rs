@@ -19,6 +19,9 @@ pub fn headline(all: &[Comparison], bounds: &Bounds) -> String {
         score::counted(all).filter(|c| c.cpus > 1).collect(),
     ];
     let both = || parts.iter().flatten().copied();
+    if both().next().is_none() {
+        return "No scenario of it is recorded yet.\n".into();
+    }
     let mut out = String::from("| | one CPU | several CPUs | all |\n|---|---:|---:|---:|\n");
     let _ = writeln!(
         out,

@@ -8,12 +8,12 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table papers mutants docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table readme papers mutants docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: ## the noisy neighbour, simulated and then on a real kernel in a throw-away VM
+demo: ## the noisy neighbour, simulated, then on a real kernel in a throw-away VM, then both compared and judged
 	@tools/demo
 
 test: setup-sim setup-lab setup-browser ## everything: unit, property and oracle tests, then real kernels in the lab
@@ -54,11 +54,14 @@ libvirt-live: ## a VM of a real libvirt, found with the role of every thread; in
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
 	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
 
-fidelity: setup-sim ## simulator against the kept records of a real kernel; writes docs/fidelity-table.md
-	cargo run --release -q -p berth-cli -- compare crates/compare/set --check -q --out $(OUT) --markdown docs/fidelity-table.md
+FIDELITY = cargo run --release -q -p berth-cli -- compare crates/compare/set --sealed crates/compare/sealed -q --out $(OUT) \
+	--markdown docs/fidelity-table.md --summary docs/fidelity.md
 
-compare: setup-sim setup-lab ## the same, after recording the real kernel anew in the lab (about an hour)
-	cargo run --release -q -p berth-cli -- compare crates/compare/set --record all -q --out $(OUT) --markdown docs/fidelity-table.md
+fidelity: setup-sim ## simulator against the kept records of a real kernel, both sets; writes docs/fidelity-table.md
+	$(FIDELITY) --check
+
+compare: setup-sim setup-lab ## the same, after recording in the lab what is missing or has changed (hours); RECORD=all: everything
+	$(FIDELITY) --record $(or $(RECORD),changed)
 
 lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 cargo test --release -q -p berth-lab --test lab
@@ -67,6 +70,10 @@ kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (som
 	cargo build --release -q -p berth-cli
 	@tools/scx-schedulers || echo "kvm-table: schedulers that are not there are left out"
 	@tools/kvm-table $(BERTH)
+
+readme: setup-sim setup-lab ## README's figures, simulated and from the lab (some 20 minutes); tools/readme --check is in the lint
+	cargo build --release -q -p berth-cli
+	@tools/readme $(BERTH)
 
 papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes docs/papers/flms-table.md
 	cargo build --release -q -p berth-cli --no-default-features

@@ -4,9 +4,8 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use crate::plan::{Lengths, Plan, plan};
 use crate::simulator::Simulator;
-use crate::{interrupt, output, policies, replications};
+use crate::{interrupt, output, policies, replications, sets};
 use berth_compare::known::Known;
-use berth_compare::record::Record;
 use berth_compare::{Bounds, Comparison, compare, markdown, table};
 use berth_report::progress::Bar;
 use berth_results::experiment::{Experiment, Results};
@@ -15,17 +14,30 @@ use berth_results::write;
 use berth_scenario::model::{HostCost, Scenario};
 use berth_scenario::profile::Profile;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
-    run: RunOptions,
+    pub(crate) run: RunOptions,
 
-    /// Record the kernel anew: what has no record yet, or everything
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "missing", value_parser = ["missing", "all"])]
-    record: Option<String>,
+    /// Record the kernel anew: starts that have no record yet (`missing`), those and arms whose policy has changed since
+    /// (`changed`), or everything (`all`); --arm says for which arms only
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "missing", value_parser = ["missing", "changed", "all"])]
+    pub(crate) record: Option<String>,
+
+    /// A second folder of scenarios, judged to report only; with the first one they have no scenario in common
+    #[arg(long, value_name = "FOLDER")]
+    sealed: Option<PathBuf>,
+
+    /// Record only, and compare nothing
+    #[arg(long, requires = "record")]
+    pub(crate) record_only: bool,
+
+    /// Write a folder's list of known broken bounds anew: reasons stay where there is one, new rows wait for theirs
+    #[arg(long)]
+    renew_known: bool,
 
     /// Exit status 1 if a bound is broken that is not in the list of known ones (known.toml of a folder)
     #[arg(long)]
@@ -45,7 +57,11 @@ pub struct Args {
 
     /// Write the comparison as a page
     #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
+    pub(crate) markdown: Option<PathBuf>,
+
+    /// Write what came out in all and the largest errors into a page, between its lines `begin fidelity` and `end fidelity`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
 
     /// Kernel of the VM: `newest`, a line such as 7.0, or VMLINUZ,CONFIG
     #[arg(long, value_name = "RULE", default_value = "newest")]
@@ -60,6 +76,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
 
+    /// Longest time for one VM, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+
     /// As long and as often as the scenario says; else at most 0.5 s + 2 s and 2 seeds, unless set here
     #[arg(long)]
     full: bool,
@@ -70,12 +90,10 @@ const EXAMPLES: &str = "Examples:
   berth compare noisy-neighbour --vcpus kvm           the kernel's side with real micro-VMs
   berth compare crates/compare/set --check            a folder of scenarios, against its kept records
   berth compare crates/compare/set --record           the same; what has no record yet runs in VMs first
+  berth compare crates/compare/set --sealed crates/compare/sealed     and a second set, judged to report only
 
 A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.
 Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a run failed, 130 interrupted.";
-
-/// Below the heading of a page.
-const MADE_BY: &str = "Made by `make fidelity` (`berth compare crates/compare/set --markdown docs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: not judged; ±: half of the kernel's 95 % interval, where it could hold the bound (open).";
 
 /// What an emulated machine does in a bearable time.
 const SHORT: Lengths = Lengths {
@@ -83,9 +101,6 @@ const SHORT: Lengths = Lengths {
     measure_ms: 2_000,
     seeds: 2,
 };
-
-/// A folder's scenarios are short, and booting takes longer than they do.
-const SEEDS_PER_BOOT: usize = 4;
 
 pub fn run(args: &Args) -> Done {
     let (text, bounds) = bounds(args)?;
@@ -101,29 +116,44 @@ pub fn run(args: &Args) -> Done {
             named.display()
         )));
     }
-    let known = if is_set {
-        Known::read(&named.join("known.toml")).map_err(|e| Failure::Input(e.to_string()))?
-    } else {
-        Known::default()
-    };
-    let mut all = Vec::new();
-    let mut notes = Vec::new();
-    if is_set {
-        let files = files(&named)?;
-        for file in &files {
-            let mut options = args.run.clone();
-            options.scenario = Some(file.display().to_string());
-            if let Some(c) = of_set(args, &options, file, &bounds, &mut notes)? {
-                show(args, &c);
-                all.push(c);
+    if !is_set {
+        for (set, flag) in [
+            (args.sealed.is_some(), "--sealed"),
+            (args.renew_known, "--renew-known"),
+            (args.record_only, "--record-only"),
+        ] {
+            if set {
+                let name = named.display();
+                return Err(Failure::Input(format!(
+                    "{flag} is for a folder of scenarios, and {name} is one scenario"
+                )));
             }
         }
-    } else {
+        let mut notes = Vec::new();
         let c = single(args, &bounds, &mut notes)?;
         show(args, &c);
-        all.push(c);
+        notes.iter().for_each(|note| eprintln!("note: {note}"));
+        return finish(args, &bounds, &Known::default(), &[c]);
     }
-    finish(args, &bounds, &known, &all, &notes)
+    let known = named.join("known.toml");
+    let list = Known::read(&known).map_err(|e| Failure::Input(e.to_string()))?;
+    if let Some(sealed) = &args.sealed {
+        sets::disjoint(&args.run, &named, sealed)?;
+    }
+    let open = sets::compared(args, &named, &bounds)?;
+    let sealed = args.sealed.as_deref();
+    let sealed = sealed.map(|folder| sets::compared(args, folder, &bounds));
+    let sealed = sealed.transpose()?;
+    if args.record_only {
+        return Ok(());
+    }
+    if args.renew_known {
+        let text = list.renewed(&open.all);
+        write::atomic(&known, text.as_bytes()).map_err(|e| Failure::Run(e.to_string()))?;
+    }
+    let list = Known::read(&known).map_err(|e| Failure::Input(e.to_string()))?;
+    sets::publish(args, &bounds, &list, &open, sealed.as_ref())?;
+    finish(args, &bounds, &list, &open.all)
 }
 
 fn bounds(args: &Args) -> Result<(String, Bounds), Failure> {
@@ -136,28 +166,7 @@ fn bounds(args: &Args) -> Result<(String, Bounds), Failure> {
     Ok((text, bounds))
 }
 
-/// The scenario files of a folder, in order.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let wrong = |e: std::io::Error| Failure::Input(format!("{}: {e}", folder.display()));
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(wrong)? {
-        let path = entry.map_err(wrong)?.path();
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
-        if path.extension().is_some_and(|e| e == "toml") && name.as_deref() != Some("known.toml") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        return Err(Failure::Input(format!(
-            "{} has no scenario files (*.toml)",
-            folder.display()
-        )));
-    }
-    Ok(files)
-}
-
-fn show(args: &Args, c: &Comparison) {
+pub(crate) fn show(args: &Args, c: &Comparison) {
     if args.run.json {
         return;
     }
@@ -168,36 +177,22 @@ fn show(args: &Args, c: &Comparison) {
     output::print(&format!(
         "\n{} · {cpus} · {} seeds simulated, {} on the kernel\n\n{}",
         c.title,
-        c.seeds.0,
-        c.seeds.1,
+        c.simulated,
+        c.recorded().0,
         table::table(c)
     ));
 }
 
-fn finish(
-    args: &Args,
-    bounds: &Bounds,
-    known: &Known,
-    all: &[Comparison],
-    notes: &[String],
-) -> Done {
-    for note in notes {
-        eprintln!("note: {note}");
-    }
-    let reasons = |scenario: &str, row: &berth_compare::Row| known.why(scenario, row);
+fn finish(args: &Args, bounds: &Bounds, known: &Known, all: &[Comparison]) -> Done {
     if args.run.json {
         let text = serde_json::to_string_pretty(all).map_err(|e| Failure::Run(e.to_string()))?;
         output::print(&format!("{text}\n"));
     } else if all.len() > 1 {
-        output::print(&format!("\n{}\n", markdown::summary(all, bounds)));
-    }
-    if let Some(path) = &args.markdown {
-        let page = format!(
-            "# Fidelity: the table\n\n{MADE_BY}\n\n{}\n{}",
-            markdown::summary(all, bounds),
-            markdown::scenarios(all, &reasons)
-        );
-        write::atomic(path, page.as_bytes()).map_err(|e| Failure::Run(e.to_string()))?;
+        output::print(&format!(
+            "\n{}\n{}\n",
+            markdown::headline(all, bounds),
+            markdown::summary(all, bounds)
+        ));
     }
     if !args.check {
         return Ok(());
@@ -217,7 +212,7 @@ fn finish(
 }
 
 /// Runs the plan in the simulator.
-fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
+pub(crate) fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
     let cost = match args.costs.as_str() {
         "lab" => Some(Profile::named("lab").map_err(Failure::Run)?.cost),
         _ => None,
@@ -277,81 +272,6 @@ fn first(results: Results) -> Result<Experiment, Failure> {
     Ok(experiments.remove(0))
 }
 
-/// A scenario of a folder, against its record.
-fn of_set(
-    args: &Args,
-    options: &RunOptions,
-    file: &Path,
-    bounds: &Bounds,
-    notes: &mut Vec<String>,
-) -> Result<Option<Comparison>, Failure> {
-    let failed = |e: berth_compare::record::RecordError| Failure::Run(e.to_string());
-    let mut planned = plan(options, &policies::shipped(), None)?;
-    let path = Record::path(file);
-    let mut record = Record::read(&path).map_err(failed)?;
-    let wanted: Vec<String> = planned
-        .variants
-        .iter()
-        .flat_map(|v| &v.arms)
-        .map(|a| a.arm.name.clone())
-        .collect();
-    if let Some(what) = &args.record {
-        let has = |arm: &String| record.as_ref().is_some_and(|r| r.arms.contains_key(arm));
-        let missing: Vec<String> = wanted
-            .iter()
-            .filter(|a| what == "all" || !has(a))
-            .cloned()
-            .collect();
-        for arm in missing {
-            let mut one = options.clone();
-            one.arm = vec![arm];
-            let results = boot(args, &one, None, SEEDS_PER_BOOT)?;
-            let Some(newer) = Record::of(&results) else {
-                continue;
-            };
-            match &mut record {
-                Some(record) => record.take_over(newer),
-                None => record = Some(newer),
-            }
-            // Kept at once: recording takes long.
-            if let Some(record) = &record {
-                record.write(&path).map_err(failed)?;
-            }
-        }
-    }
-    let Some(record) = record else {
-        notes.push(format!(
-            "{} has no record of the kernel: --record makes one",
-            file.display()
-        ));
-        return Ok(None);
-    };
-    let sim = simulate(args, &mut planned)?;
-    let order: Vec<String> = sim.arms.iter().map(|a| a.name.clone()).collect();
-    let lab = record.experiment(&planned.name, &order);
-    stale(&sim, &lab, notes);
-    Ok(Some(compare(&sim, &lab, bounds)))
-}
-
-/// Policies that have changed since the kernel was recorded.
-fn stale(sim: &Experiment, lab: &Experiment, notes: &mut Vec<String>) {
-    for arm in &lab.arms {
-        let now = sim.arms.iter().find(|a| a.name == arm.name);
-        if let Some(now) = now
-            && arm.policy != "linux"
-            && now.hash != arm.hash
-        {
-            let note = format!(
-                "{}: another build than was recorded, or a changed policy; --record all records it again",
-                arm.name
-            );
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        }
-    }
-}
-
 /// One scenario: the lab's results that are kept, if they fit, or new ones.
 fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Comparison, Failure> {
     let lengths = (!args.full).then_some(SHORT);
@@ -384,7 +304,7 @@ fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Compa
             results
         }
         _ => {
-            let results = boot(args, &args.run, lengths, 1)?;
+            let results = boot(args, &args.run, lengths, 1, None)?;
             write::write(&folder, &results).map_err(|e| Failure::Run(e.to_string()))?;
             results
         }
@@ -395,11 +315,12 @@ fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Compa
 }
 
 #[cfg(feature = "kernel")]
-fn boot(
+pub(crate) fn boot(
     args: &Args,
     options: &RunOptions,
     lengths: Option<Lengths>,
     seeds_per_boot: usize,
+    seeds: Option<&[u64]>,
 ) -> Result<Results, Failure> {
     let vcpus = args.vcpus.as_deref().unwrap_or("threads");
     let vcpus = berth_lab::Vcpus::parse(vcpus).map_err(Failure::Input)?;
@@ -408,13 +329,21 @@ fn boot(
         lengths,
         &args.kernel,
         args.jobs,
+        args.timeout,
         seeds_per_boot,
+        seeds,
         vcpus,
     )
 }
 
 #[cfg(not(feature = "kernel"))]
-fn boot(_: &Args, _: &RunOptions, _: Option<Lengths>, _: usize) -> Result<Results, Failure> {
+pub(crate) fn boot(
+    _: &Args,
+    _: &RunOptions,
+    _: Option<Lengths>,
+    _: usize,
+    _: Option<&[u64]>,
+) -> Result<Results, Failure> {
     Err(Failure::Input(
         "this berth was built without the lab: it compares with kept records only".into(),
     ))

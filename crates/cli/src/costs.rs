@@ -6,6 +6,10 @@ use crate::options::RunOptions;
 use berth_compare::costs::{self, CASES, Measured};
 use berth_lab::Vcpus;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Longest time for one VM.
+const TIMEOUT_S: u64 = 600;
 
 /// Runs the cases in VMs; gives the profile's text.
 ///
@@ -28,7 +32,16 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
             options.policy = vec![file.display().to_string()];
             options.arm = vec![case.name.into()];
         }
-        let results = crate::lab::results(&options, None, kernel, jobs, 1, Vcpus::Threads)?;
+        let results = crate::lab::results(
+            &options,
+            None,
+            kernel,
+            jobs,
+            TIMEOUT_S,
+            1,
+            None,
+            Vcpus::Threads,
+        )?;
         release.clone_from(&results.provenance.kernel);
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
         if case.policy.is_some() {
@@ -43,7 +56,7 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
             values,
         });
     }
-    Ok(costs::profile(&measured, &release))
+    Ok(costs::profile(&measured, &release, &today()))
 }
 
 /// Where the cases' scenarios are put for the run.
@@ -52,4 +65,49 @@ fn tempfile(run: &RunOptions) -> Result<std::path::PathBuf, Failure> {
     std::fs::create_dir_all(folder)
         .map_err(|e| Failure::Run(format!("{}: {e}", folder.display())))?;
     Ok(folder.to_path_buf())
+}
+
+/// The day in UTC, as `YYYY-MM-DD`.
+fn today() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    day(since.map_or(0, |d| d.as_secs() / 86_400))
+}
+
+/// The day that is so many days after 1970-01-01, in the Gregorian calendar.
+fn day(days: u64) -> String {
+    let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+    let (mut year, mut rest) = (1970, days);
+    while rest >= 365 + u64::from(leap(year)) {
+        rest -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if rest < length {
+            break;
+        }
+        rest -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", rest + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::day;
+
+    #[test]
+    fn days_of_the_calendar() {
+        // As `date -u -d @SECONDS +%F` has them.
+        for (seconds, text) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (951_868_800, "2000-03-01"),
+            (1_795_392_000, "2026-11-23"),
+            (1_798_675_200, "2026-12-31"),
+        ] {
+            assert_eq!(day(seconds / 86_400), text);
+        }
+    }
 }

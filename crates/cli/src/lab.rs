@@ -8,10 +8,8 @@ use berth_lab::assets::{self, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
 use berth_lab::{LabError, Progress, Vcpus};
 use berth_report::progress::Bar;
-use berth_report::side_by_side::side_by_side;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
-use berth_results::write;
 use berth_scenario::model::Arm;
 use berth_scenario::support;
 use std::io::IsTerminal;
@@ -120,22 +118,29 @@ struct Booted {
     outcome: Result<(), LabError>,
 }
 
-/// The results of a command line's scenario on a real kernel, for who needs them whole.
+/// The results of a command line's scenario on a real kernel, for who needs them whole; `seeds`: of these starts only.
 ///
 /// # Errors
 /// Wrong input, an interrupt, or a run that failed.
+#[allow(clippy::too_many_arguments)] // two callers; a struct of the same fields helps neither
 pub fn results(
     run: &RunOptions,
     lengths: Option<Lengths>,
     kernel: &str,
     jobs: Option<usize>,
+    timeout_s: u64,
     seeds_per_boot: usize,
+    seeds: Option<&[u64]>,
     vcpus: Vcpus,
 ) -> Result<Results, Failure> {
     let rule = KernelRule::parse(kernel).map_err(input)?;
     let mut plan = plan(run, &policies::shipped(), lengths)?;
+    if let Some(seeds) = seeds {
+        plan.seeds = seeds.to_vec();
+    }
     let mut options = LabOptions {
         vcpus,
+        timeout: Duration::from_secs(timeout_s),
         ..LabOptions::default()
     };
     options.jobs = jobs.unwrap_or(options.jobs).max(1);
@@ -404,9 +409,6 @@ fn report(args: &Args, plan: &Plan, mut done: Booted) -> Done {
         output::show(&args.run, &results, baseline)?;
         let saved = saved?;
         if !args.run.json && !args.run.csv {
-            if let (Some(folder), [only]) = (saved.parent(), &results.experiments[..]) {
-                beside_the_simulator(folder, only);
-            }
             let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
             let lines = [
                 (
@@ -430,17 +432,4 @@ fn report(args: &Args, plan: &Plan, mut done: Booted) -> Done {
         }
         Err(error) => Err(failed(error)),
     }
-}
-
-/// If the simulator has results of the same scenario, shows both together.
-fn beside_the_simulator(folder: &Path, lab: &berth_results::experiment::Experiment) {
-    let Ok(Some(sim)) = write::read(folder, Place::Sim) else {
-        return;
-    };
-    let Some(sim) = crate::results::matching(&sim, lab) else {
-        return;
-    };
-    output::print("Simulator and real kernel, side by side\n\n");
-    output::print(&side_by_side(sim, lab));
-    output::print("\n");
 }

@@ -26,6 +26,7 @@ mod record;
 mod replications;
 mod results;
 mod scenario;
+mod sets;
 mod sim;
 mod simulator;
 mod top;

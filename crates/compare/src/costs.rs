@@ -8,6 +8,17 @@ use std::fmt::Write;
 /// About how far apart what happens on two emulated CPUs seems at most: their turns (`turns.rs` of the lab).
 const TURN_NS: f64 = 50_000.0;
 
+/// When each cost was measured for the first time, by the history of the profile.
+const FIRST: &str = "\
+# For the first time:
+#   2026-11-21  wake_ns, tick_ns, request_ns, wake_ipi_ns, sleep_ns: before any policy was compared
+#   2026-11-21  ext_wake_ns, insn_ps, then preempt_ns: after the first tables, where wake-ups under sched_ext and wake-ups
+#               that preempt had been seen to differ
+#   2026-11-22  call_ns, ext_preempt_ns: after later tables, for the same reason
+#   never       tick_skew_ns
+# Scenarios of the comparison set that are the like of what a cost was measured with are named in its set.toml.
+";
+
 /// A scenario that measures something.
 #[derive(Debug)]
 pub struct Case {
@@ -132,8 +143,8 @@ pub fn read(case: &Case, results: &Results) -> Result<BTreeMap<String, f64>, Str
     Ok(values)
 }
 
-/// The profile's text.
-pub fn profile(measured: &[Measured], kernel: &str) -> String {
+/// The profile's text; `date`: of the measurement, `YYYY-MM-DD`.
+pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     let value = |case: &str, metric: &str| {
         let of = measured.iter().find(|m| m.case == case);
         of.and_then(|m| m.values.get(metric))
@@ -221,9 +232,11 @@ pub fn profile(measured: &[Measured], kernel: &str) -> String {
     let mut out = String::from(
         "# SPDX-License-Identifier: GPL-2.0-only\n\
          # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
-         # own scheduler and policies made for it, before any policy is compared. Nanoseconds of virtual time (2 ns per\n\
-         # instruction).\n\n[cost]\n",
+         # own scheduler and policies made for it. Nanoseconds of virtual time (2 ns per instruction).\n#\n",
     );
+    let _ = writeln!(out, "# All of them were measured on {date}.");
+    out.push_str(FIRST);
+    out.push_str("\n[cost]\n");
     for (key, value, why) in costs.into_iter().chain([skew]) {
         let _ = writeln!(out, "{key:<14} = {:<6} # {why}", value.max(0.0).round());
     }
@@ -282,7 +295,7 @@ mod tests {
                 &[("sleeper.wakeup.p50", 9_000.0), (INSNS, 40.0), (CALLS, 1.0)],
             ),
         ];
-        let text = profile(&measured, "7.2.1");
+        let text = profile(&measured, "7.2.1", "2027-01-02");
         let p = Profile::parse(&text).unwrap();
         assert_eq!((p.cost.wake_ns, p.cost.request_ns), (10_000, 8_000));
         assert_eq!(p.cost.preempt_ns, 3_000);
@@ -294,5 +307,13 @@ mod tests {
         // 0.11 CPUs for 2 s are 220 ms, 200 of them work; 1000 sleeps.
         assert_eq!(p.cost.sleep_ns, 20_000);
         assert!(text.contains("kernel = \"7.2.1\""));
+        assert!(text.contains("measured on 2027-01-02"));
+        // The head tells of every cost when it was measured.
+        let (head, costs) = text.split_once("\n[cost]\n").unwrap();
+        let costs = costs.split_once("\n\n").unwrap().0;
+        for line in costs.lines() {
+            let name = line.split(' ').next().unwrap();
+            assert!(head.contains(name), "{name} is not in the head");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::bounds::Bounds;
 use crate::ranking::{self, Ranking};
 use berth_results::experiment::Experiment;
+use berth_results::requests::Requests;
 use serde::Serialize;
 use std::fmt;
 
@@ -122,20 +123,51 @@ pub struct Comparison {
     pub scenario: String,
     pub title: String,
     pub cpus: u32,
-    /// Seeds of the simulator and of the kernel.
-    pub seeds: (usize, usize),
-    /// Arms that ran in both places.
-    pub arms: Vec<String>,
+    /// Starts simulated of each arm.
+    pub simulated: usize,
+    /// Arms that ran in both places, and how many starts of each are recorded.
+    pub arms: Vec<(String, usize)>,
+    /// Costs of the simulated machine that were measured with this scenario: then its rows do not count.
+    pub measured: Vec<String>,
     /// The arm that latencies of several CPUs are divided by.
     pub baseline: Option<String>,
     pub rows: Vec<Row>,
+    /// Of all arms.
     pub ranking: Ranking,
+    /// Requests by arm and VM group, where there are clients.
+    pub answered: Vec<Answered>,
+}
+
+/// How many of a group's requests were answered, of those that were due: all starts together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answered {
+    pub arm: String,
+    pub group: String,
+    /// None: not recorded.
+    pub sim: Option<Requests>,
+    pub lab: Option<Requests>,
 }
 
 impl Comparison {
     /// Rows that break their bound.
     pub fn broken(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|r| r.verdict == Verdict::Broken)
+    }
+
+    /// The order of these arms by these quantities.
+    pub fn order(
+        &self,
+        arms: &[&str],
+        ranked: impl Fn(Quantity) -> bool,
+        bounds: &Bounds,
+    ) -> Ranking {
+        ranking::rank(&self.rows, arms, ranked, bounds)
+    }
+
+    /// The most starts of an arm on the kernel, and the fewest.
+    pub fn recorded(&self) -> (usize, usize) {
+        let counts = || self.arms.iter().map(|(_, n)| *n);
+        (counts().max().unwrap_or(0), counts().min().unwrap_or(0))
     }
 
     /// Some bound is broken, the ranking's included.
@@ -176,16 +208,43 @@ pub fn compare(sim: &Experiment, lab: &Experiment, bounds: &Bounds) -> Compariso
             }
         }
     }
+    let names: Vec<&str> = arms.iter().map(String::as_str).collect();
+    let starts = |arm: &str| lab.runs.iter().filter(|r| r.arm == arm).count();
     Comparison {
         scenario: lab.setup.name.clone(),
         title: lab.setup.title.clone(),
         cpus,
-        seeds: (sim.setup.seeds.len(), lab.setup.seeds.len()),
-        ranking: ranking::rank(&rows, &arms, bounds),
-        arms,
+        simulated: sim.setup.seeds.len(),
+        measured: Vec::new(),
+        ranking: ranking::rank(&rows, &names, |_| true, bounds),
+        answered: answered(sim, lab, &names, &groups),
+        arms: arms.iter().map(|a| (a.clone(), starts(a))).collect(),
         baseline,
         rows,
     }
+}
+
+impl Answered {
+    /// Less than 99 % in one of the places.
+    pub fn too_few(&self) -> bool {
+        let few = |r: Option<Requests>| r.is_some_and(Requests::too_few);
+        few(self.sim) || few(self.lab)
+    }
+}
+
+/// Every group that has clients in one of the places.
+fn answered(sim: &Experiment, lab: &Experiment, arms: &[&str], groups: &[&str]) -> Vec<Answered> {
+    let all = arms.iter().flat_map(|a| groups.iter().map(move |g| (a, g)));
+    let of = |(arm, group): (&&str, &&str)| {
+        let (sim, lab) = (sim.requests(arm, group), lab.requests(arm, group));
+        (sim.is_some() || lab.is_some()).then(|| Answered {
+            arm: arm.to_string(),
+            group: group.to_string(),
+            sim,
+            lab,
+        })
+    };
+    all.filter_map(of).collect()
 }
 
 struct Case<'a> {

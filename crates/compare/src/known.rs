@@ -25,6 +25,13 @@ struct Entry {
     why: String,
 }
 
+const HEAD: &str = "# SPDX-License-Identifier: GPL-2.0-only
+# Bounds that are broken, each with the reason as far as it is known. `berth compare --check` fails on any other.
+# A row that holds again leaves this list; `--renew-known` writes it anew and keeps the reasons.
+";
+/// Of a row that nobody has looked into.
+const NEW: &str = "not looked into yet";
+
 /// A list that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
@@ -95,6 +102,37 @@ impl Known {
         mended.map(line).collect()
     }
 
+    /// Why the order of the policies is broken there, if that is known.
+    fn why_order(&self, scenario: &str) -> Option<String> {
+        let is = |e: &&Entry| {
+            e.quantity == "order" && e.scenario.as_deref().is_none_or(|s| s == scenario)
+        };
+        self.broken.iter().find(is).map(|e| e.why.clone())
+    }
+
+    /// The list as a file, of what is broken now: reasons stay where there is one, and what holds again is left out.
+    pub fn renewed(&self, all: &[Comparison]) -> String {
+        let mut out = String::from(HEAD);
+        let mut put = |scenario: &str, row: Option<&Row>, quantity: &str, why: Option<String>| {
+            let why = why.unwrap_or_else(|| NEW.into());
+            out.push_str(&format!("\n[[broken]]\nscenario = {scenario:?}\n"));
+            if let Some(row) = row {
+                out.push_str(&format!("arm = {:?}\nvm = {:?}\n", row.arm, row.group));
+            }
+            out.push_str(&format!("quantity = {quantity:?}\nwhy = {why:?}\n"));
+        };
+        for c in all {
+            for row in c.broken() {
+                let why = self.why(&c.scenario, row);
+                put(&c.scenario, Some(row), row.quantity.name(), why);
+            }
+            if c.ranking.verdict == Verdict::Broken {
+                put(&c.scenario, None, "order", self.why_order(&c.scenario));
+            }
+        }
+        out
+    }
+
     /// What is broken and not in the list, one line each.
     pub fn news(&self, all: &[Comparison]) -> Vec<String> {
         let mut news = Vec::new();
@@ -111,10 +149,7 @@ impl Known {
                     shown(row.lab)
                 ));
             }
-            let listed = |e: &Entry| {
-                e.quantity == "order" && e.scenario.as_deref().is_none_or(|s| s == c.scenario)
-            };
-            if c.ranking.verdict == Verdict::Broken && !self.broken.iter().any(listed) {
+            if c.ranking.verdict == Verdict::Broken && self.why_order(&c.scenario).is_none() {
                 news.push(format!(
                     "{}: order of the policies, tau {:.2}",
                     c.scenario,
@@ -151,6 +186,17 @@ mod tests {
         assert_eq!(within.mended(&all).len(), 1);
         let other = Known::parse(&text.replace("\"t\"", "\"u\"")).unwrap();
         assert_eq!(other.news(&all).len(), 2);
+        let renewed = known.renewed(&all);
+        assert!(
+            renewed.contains("quantity = \"switches\"\nwhy = \"because\""),
+            "{renewed}"
+        );
+        assert!(
+            renewed.contains("vm = \"web\"\nquantity = \"share\"\nwhy = \"not looked"),
+            "{renewed}"
+        );
+        let renewed = Known::parse(&renewed).unwrap();
+        assert!(renewed.news(&all).is_empty() && renewed.mended(&all).is_empty());
         assert!(Known::parse("[[broken]]\nquantity = \"switches\"\n").is_err());
     }
 }

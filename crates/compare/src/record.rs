@@ -3,13 +3,14 @@
 //! against the kernel again without a VM.
 use crate::judge::Quantity;
 use berth_results::experiment::{Arm, Experiment, Group, Results, Setup};
+use berth_results::requests;
 use berth_results::schema::{Place, RunRecord};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Version of the record files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Significant digits kept of each value.
 const DIGITS: usize = 5;
 
@@ -24,7 +25,6 @@ pub struct Record {
     pub groups: Vec<Group>,
     pub warmup_ns: u64,
     pub measure_ns: u64,
-    pub seeds: Vec<u64>,
     pub baseline: Option<String>,
     pub arms: BTreeMap<String, ArmRecord>,
 }
@@ -35,8 +35,37 @@ pub struct ArmRecord {
     pub policy: String,
     /// Of the policy's object; none for the kernel's own scheduler.
     pub hash: Option<String>,
-    /// Values by metric, in the order of the record's seeds.
+    /// Random seeds of its runs, ascending.
+    pub seeds: Vec<u64>,
+    /// Values by metric, in the order of these seeds.
     pub metrics: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+impl ArmRecord {
+    /// The value of a metric with a seed.
+    fn value(&self, metric: &str, seed: u64) -> Option<f64> {
+        let i = self.seeds.iter().position(|s| *s == seed)?;
+        *self.metrics.get(metric)?.get(i)?
+    }
+
+    /// These runs and an older record's of other seeds.
+    fn beside(&self, old: &ArmRecord) -> ArmRecord {
+        let seeds: BTreeSet<u64> = self.seeds.iter().chain(&old.seeds).copied().collect();
+        let names: BTreeSet<&String> = self.metrics.keys().chain(old.metrics.keys()).collect();
+        let values = |metric: &String| {
+            let of = |seed: &u64| match self.seeds.contains(seed) {
+                true => self.value(metric, *seed),
+                false => old.value(metric, *seed),
+            };
+            (metric.clone(), seeds.iter().map(of).collect())
+        };
+        ArmRecord {
+            policy: self.policy.clone(),
+            hash: self.hash.clone(),
+            metrics: names.into_iter().map(values).collect(),
+            seeds: seeds.iter().copied().collect(),
+        }
+    }
 }
 
 /// A record that cannot be read or written.
@@ -52,7 +81,8 @@ fn metrics(groups: &[Group]) -> Vec<String> {
     let of = |g: &Group| {
         let counts = Quantity::ALL.iter().filter_map(|q| q.count(&g.name));
         let values = Quantity::ALL.iter().map(|q| q.metric(&g.name));
-        values.chain(counts).collect::<Vec<_>>()
+        let requests = requests::METRICS.map(|what| format!("{}.{what}", g.name));
+        values.chain(counts).chain(requests).collect::<Vec<_>>()
     };
     let mut all: Vec<String> = groups.iter().flat_map(of).collect();
     all.sort();
@@ -88,6 +118,7 @@ impl Record {
             let record = ArmRecord {
                 policy: arm.policy.clone(),
                 hash: arm.hash.clone(),
+                seeds: e.setup.seeds.clone(),
                 metrics,
             };
             (arm.name.clone(), record)
@@ -100,7 +131,6 @@ impl Record {
             groups: e.setup.groups.clone(),
             warmup_ns: e.setup.warmup_ns,
             measure_ns: e.setup.measure_ns,
-            seeds: e.setup.seeds.clone(),
             baseline: e.baseline.clone(),
             arms: e
                 .arms
@@ -116,8 +146,8 @@ impl Record {
         let mut arms: Vec<&String> = self.arms.keys().collect();
         arms.sort_by_key(|a| order.iter().position(|o| o == *a).unwrap_or(order.len()));
         let runs = arms.iter().flat_map(|arm| {
-            let metrics = &self.arms[*arm].metrics;
-            self.seeds.iter().enumerate().map(|(i, seed)| {
+            let ArmRecord { metrics, seeds, .. } = &self.arms[*arm];
+            seeds.iter().enumerate().map(|(i, seed)| {
                 let values = metrics
                     .iter()
                     .filter_map(|(name, values)| Some((name.clone(), (*values.get(i)?)?)))
@@ -133,7 +163,7 @@ impl Record {
                 groups: self.groups.clone(),
                 warmup_ns: self.warmup_ns,
                 measure_ns: self.measure_ns,
-                seeds: self.seeds.clone(),
+                seeds: self.seeds(),
             },
             variant: Vec::new(),
             runs: runs.collect(),
@@ -153,16 +183,34 @@ impl Record {
         }
     }
 
-    /// Adds the arms of a later record of the same scenario, in place of those of the same name.
+    /// All seeds that some arm was recorded with, ascending.
+    pub fn seeds(&self) -> Vec<u64> {
+        let all: BTreeSet<u64> = self.arms.values().flat_map(|a| a.seeds.clone()).collect();
+        all.into_iter().collect()
+    }
+
+    /// The seeds of these that an arm has no run of.
+    pub fn without(&self, arm: &str, seeds: &[u64]) -> Vec<u64> {
+        let has = self.arms.get(arm).map_or(&[][..], |a| &a.seeds);
+        let missing = seeds.iter().filter(|s| !has.contains(s));
+        missing.copied().collect()
+    }
+
+    /// Adds the arms of a later record of the same scenario. Runs of an arm stay beside the new ones if they are of the
+    /// same policy and kernel; those of the same seeds are replaced.
     pub fn take_over(&mut self, newer: Record) {
         let mut arms = std::mem::take(&mut self.arms);
-        // Values of other seeds or of another kernel do not belong beside the new ones.
-        if newer.seeds != self.seeds || newer.kernel != self.kernel {
+        let same_length = (newer.warmup_ns, newer.measure_ns) == (self.warmup_ns, self.measure_ns);
+        if newer.kernel != self.kernel || !same_length {
             arms.clear();
         }
         *self = newer;
-        for (name, arm) in arms {
-            self.arms.entry(name).or_insert(arm);
+        for (name, old) in arms {
+            match self.arms.remove(&name) {
+                None => self.arms.insert(name, old),
+                Some(new) if new.hash == old.hash => self.arms.insert(name, new.beside(&old)),
+                Some(new) => self.arms.insert(name, new),
+            };
         }
     }
 
@@ -286,7 +334,7 @@ mod tests {
         assert_eq!(e.arms[0].name, "b");
         let share = e.estimate("b", "web.cpu").unwrap().mean;
         assert!((share - 0.5 * 1.23456789).abs() < 1e-4, "{share}");
-        std::fs::write(&path, text.replace("\"format\": 1", "\"format\": 9")).unwrap();
+        std::fs::write(&path, text.replace("\"format\": 2", "\"format\": 9")).unwrap();
         assert!(Record::read(&path).is_err());
     }
 
@@ -300,5 +348,34 @@ mod tests {
         newer.kernel = "7.3".into();
         old.take_over(newer);
         assert_eq!(old.arms.len(), 1);
+    }
+
+    #[test]
+    fn runs_of_other_seeds_stay_beside_new_ones_of_the_same_policy_only() {
+        let old = Record::of(&results()).unwrap();
+        let mut newer = old.clone();
+        let arm = newer.arms.get_mut("b").unwrap();
+        (arm.seeds, arm.metrics) = (
+            vec![2, 3],
+            BTreeMap::from([("web.cpu".into(), vec![Some(0.2), Some(0.3)])]),
+        );
+        newer.arms.remove("a");
+        assert_eq!(old.without("b", &[1, 2, 3]), [3]);
+        assert_eq!(old.without("c", &[1, 2]), [1, 2]);
+        let mut all = old.clone();
+        all.take_over(newer.clone());
+        assert_eq!(all.without("b", &[1, 2, 3]), [0; 0]);
+        let cpu = &all.arms["b"].metrics["web.cpu"];
+        assert_eq!(cpu[0], old.arms["b"].metrics["web.cpu"][0]);
+        assert_eq!(cpu[1..], [Some(0.2), Some(0.3)]);
+        assert_eq!(all.arms["b"].metrics["web.switches"][2], None);
+        let e = all.experiment("x", &[]);
+        assert_eq!(e.values("a", "web.cpu").len(), 2);
+        assert_eq!(e.values("b", "web.cpu").len(), 3);
+        // Another policy: only its own runs.
+        newer.arms.get_mut("b").unwrap().hash = Some("other".into());
+        let mut all = old.clone();
+        all.take_over(newer);
+        assert_eq!(all.without("b", &[1, 2, 3]), [1]);
     }
 }

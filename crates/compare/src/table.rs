@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A comparison in the terminal.
-use crate::judge::{Comparison, Quantity, Row, Verdict};
+use crate::judge::{Answered, Comparison, Quantity, Row, Verdict};
+use berth_results::requests::Requests;
 use std::fmt::Write;
 
 /// A value as tables show it, with its unit.
@@ -28,6 +29,13 @@ pub fn time(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// Requests answered, of those that were due.
+pub fn requests(r: Option<Requests>) -> String {
+    r.map_or("-".into(), |r| {
+        format!("{:.0}/{:.0}", r.answered, r.offered)
+    })
+}
+
 /// How far off, and how far it may be.
 fn distance(quantity: Quantity, value: f64) -> String {
     match quantity {
@@ -53,7 +61,28 @@ pub fn table(c: &Comparison) -> String {
     let mut before = ("", "");
     for row in &c.rows {
         let same_arm = before.0 == row.arm;
-        let same_group = same_arm && before.1 == row.group;
+        let mut same_group = same_arm && before.1 == row.group;
+        let asked = |a: &&Answered| a.arm == row.arm && a.group == row.group;
+        if let Some(a) = c.answered.iter().find(asked).filter(|_| !same_group) {
+            let _ = writeln!(
+                out,
+                "  {:<arm$}  {:<group$}  {:<14} {:>10}  {:>10}  {:>8}  {:>7}  {}",
+                if same_arm { "" } else { &row.arm },
+                row.group,
+                "answered",
+                requests(a.sim),
+                requests(a.lab),
+                "",
+                "",
+                if a.too_few() {
+                    "LESS THAN 99 % ANSWERED"
+                } else {
+                    ""
+                }
+            );
+            same_group = true;
+        }
+        let same_arm = same_arm || same_group;
         let _ = write!(
             out,
             "  {:<arm$}  {:<group$}  {:<14} {:>10}  {:>10}  ",
@@ -196,6 +225,33 @@ pub(crate) mod tests {
         assert_eq!(
             (c.ranking.tau, c.ranking.verdict),
             (Some(-1.0), Verdict::Broken)
+        );
+    }
+
+    #[test]
+    fn offered_and_answered_requests_stand_beside_the_percentiles() {
+        let mut e = experiment(1, &[("a", 1.0), ("b", 0.5)]);
+        for run in &mut e.runs {
+            let answered = if run.arm == "a" { 598.0 } else { 15.0 };
+            run.metrics.insert("web.response.offered".into(), 600.0);
+            run.metrics.insert("web.response.count".into(), answered);
+        }
+        let text = table(&compare(&e, &e, &bounds()));
+        let lines: Vec<&str> = text.lines().filter(|l| l.contains("answered")).collect();
+        assert!(
+            lines[0].contains("a ") && lines[0].contains("1196/1200"),
+            "{text}"
+        );
+        assert!(!lines[0].contains("LESS"), "{text}");
+        assert!(
+            lines[1].contains("30/1200") && lines[1].ends_with("LESS THAN 99 % ANSWERED"),
+            "{text}"
+        );
+        // Each arm's and group's name stands once, in its first line.
+        assert_eq!(
+            text.lines().filter(|l| l.contains("  web ")).count(),
+            2,
+            "{text}"
         );
     }
 

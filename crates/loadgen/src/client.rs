@@ -143,9 +143,10 @@ pub fn generate(
             .peek()
             .map(|Reverse((at, _, _))| start.saturating_add(*at));
         if let Some(at) = next.filter(|at| *at <= sys::now_ns()) {
-            let Some(Reverse((_, i, user))) = due.pop() else {
+            let Some(Reverse((since, i, user))) = due.pop() else {
                 continue;
             };
+            shared.offer(streams[i].vm, since);
             let client = Some(Asker { stream: i, user });
             let message = Message {
                 arrival_ns: at,

@@ -3,6 +3,7 @@
 use crate::procfs::{MachineCounters, ThreadCounters};
 use crate::shared::{Shared, Slot};
 use crate::{procfs, sys};
+use berth_scenario::placement;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -158,6 +159,17 @@ pub fn metrics(
     let window_ns = (end.at_ns - begin.at_ns).max(1) as f64;
     let seconds = window_ns / 1e9;
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let mut offered: BTreeMap<String, u64> = BTreeMap::new();
+    for vm in placement::instances(&shared.scenario) {
+        let group = &shared.scenario.vms[vm.group].name;
+        let alone = *group == vm.name;
+        for name in [Some(group), (!alone).then_some(&vm.name)]
+            .into_iter()
+            .flatten()
+        {
+            *offered.entry(name.clone()).or_default() += shared.offered(vm.ordinal);
+        }
+    }
     let mut unknown = false;
     for slot in shared.slots() {
         let Some(vm) = &slot.thread.vm else { continue };
@@ -208,6 +220,8 @@ pub fn metrics(
                 format!("{name}.response.count"),
                 sum.latencies.response.len() as f64,
             );
+            let due = offered.get(name).copied().unwrap_or(0);
+            put(&mut out, format!("{name}.response.offered"), due as f64);
         }
         put(
             &mut out,

@@ -72,6 +72,8 @@ pub struct Shared {
     answers: Sender<Answer>,
     pub answered: AtomicU32,
     closed_streams: BTreeSet<usize>,
+    /// By VM ordinal: requests that were due in the measured window.
+    offered: Vec<AtomicU64>,
     /// Threads that `fork` steps started.
     pub forked: Mutex<Vec<crate::Handle>>,
 }
@@ -90,6 +92,7 @@ impl Shared {
         closed_streams: BTreeSet<usize>,
         page: Arc<Page>,
     ) -> Shared {
+        let vms = placement::instances(scenario).len();
         Shared {
             scenario: scenario.clone(),
             seed,
@@ -98,7 +101,7 @@ impl Shared {
             machines,
             groups,
             mailboxes,
-            homes: sync::homes(scenario, placement::instances(scenario).len() as u32, seed),
+            homes: sync::homes(scenario, vms as u32, seed),
             page,
             pipe: OnceLock::new(),
             window_ns,
@@ -107,6 +110,7 @@ impl Shared {
             answers,
             answered: AtomicU32::new(0),
             closed_streams,
+            offered: (0..vms).map(|_| AtomicU64::new(0)).collect(),
             forked: Mutex::default(),
         }
     }
@@ -217,6 +221,20 @@ impl Shared {
             return self.tell(&Say::Put(home, queue.to_string(), message));
         }
         self.put_at(&door, message);
+    }
+
+    /// A request to this VM was due `since_ns` after the start.
+    pub fn offer(&self, vm: u32, since_ns: Nanos) {
+        let inside = self.window_ns.0 <= since_ns && since_ns < self.window_ns.1;
+        if let Some(count) = self.offered.get(vm as usize).filter(|_| inside) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests to this VM that were due in the measured window.
+    pub fn offered(&self, vm: u32) -> u64 {
+        let count = self.offered.get(vm as usize);
+        count.map_or(0, |n| n.load(Ordering::Relaxed))
     }
 
     /// A request was answered: a closed-loop user now thinks.

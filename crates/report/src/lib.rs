@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables, sentences and progress for the terminal. Nothing here computes statistics.
+pub mod answers;
+pub mod effort;
 pub mod findings;
 pub mod host;
 pub mod html;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the numbers mean, in words: gain and price in one sentence, and whether expectations hold.
-use crate::Style;
+use crate::effort::{self, Effort};
 use crate::table::leading_metric;
 use crate::text::{fixed, left, number, value, width};
+use crate::{Style, answers};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
 use berth_results::schema::{Place, unit_of};
@@ -95,6 +96,9 @@ fn lines(parts: &[String], columns: usize) -> Vec<String> {
 
 fn parts(experiment: &Experiment, arm: &str, base: &str) -> Vec<String> {
     let mut parts = Vec::new();
+    // First of all: times of the few that were answered are no gain.
+    parts.extend(answers::warning(experiment, arm));
+    parts.extend(answers::warning(experiment, base).map(|w| format!("{base} {w}")));
     if let Some(metric) = leading_metric(experiment)
         && let Some(ratio) = experiment.ratio(arm, base, &metric)
     {
@@ -104,14 +108,15 @@ fn parts(experiment: &Experiment, arm: &str, base: &str) -> Vec<String> {
         parts.push(format!("{group}{what} p99 {}", longer_or_shorter(&ratio)));
     }
     let measured = experiment.metrics();
+    let effort = effort::of(experiment);
     for group in &experiment.setup.groups {
-        let metric = format!("{}.work", group.name);
+        let metric = effort.metric(group);
         let answers = measured.contains(format!("{}.response.p99", group.name).as_str());
         if answers || group.class == "latency" {
             continue;
         }
         if let Some(ratio) = experiment.ratio(arm, base, &metric) {
-            parts.push(format!("{} {}", group.name, more_or_less(&ratio)));
+            parts.push(format!("{} {}", group.name, more_or_less(&ratio, effort)));
         }
     }
     if let Some(ratio) = experiment.ratio(arm, base, "host.switches_per_cpu") {
@@ -147,21 +152,25 @@ fn digits(x: f64) -> usize {
     }
 }
 
-fn more_or_less(ratio: &Ratio) -> String {
+fn more_or_less(ratio: &Ratio, effort: Effort) -> String {
     let percent = |r: f64| ((r - 1.0) * 100.0).abs();
     let word = if ratio.ratio >= 1.0 { "more" } else { "less" };
+    let (does, what) = match effort.quantity {
+        "cpu" => ("gets", effort.word),
+        _ => ("does", effort.word),
+    };
     match ratio.interval {
-        None => format!("does {:.1} % {word} work", percent(ratio.ratio)),
+        None => format!("{does} {:.1} % {word} {what}", percent(ratio.ratio)),
         Some((low, high)) if ratio.differs() => {
             let (a, b) = (percent(low), percent(high));
             format!(
-                "does {:.1} % {word} work ({:.1} to {:.1})",
+                "{does} {:.1} % {word} {what} ({:.1} to {:.1})",
                 percent(ratio.ratio),
                 a.min(b),
                 a.max(b)
             )
         }
-        Some(_) => "does as much work".into(),
+        Some(_) => format!("{does} as much {what}"),
     }
 }
 
@@ -227,7 +236,10 @@ pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
             "here the policy eevdf, a model of the kernel's own scheduler (berth policy show eevdf); `berth lab` runs the real one",
         );
     }
-    for note in experiment.all_notes() {
+    for note in effort::why(experiment)
+        .into_iter()
+        .chain(experiment.all_notes())
+    {
         put("note: ", &note);
     }
     out

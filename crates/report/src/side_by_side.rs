@@ -2,6 +2,7 @@
 //! The same scenario in two places: does the simulator tell the truth?
 use crate::table::leading_metric;
 use crate::text::{fixed, left, right, time_scale, width};
+use crate::{answers, effort};
 use berth_results::experiment::Experiment;
 
 /// Arms down; for each main metric the simulator's value beside the lab's. Values of different places are never
@@ -30,6 +31,17 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
                 times(&arms, sim, lab, &metric),
             ));
         }
+        let answered = |e: &Experiment, arm: &str| {
+            let requests = answers::behind(e, arm, &metric);
+            requests.map_or("-".to_string(), answers::cell)
+        };
+        let rows: Vec<[String; 2]> = arms
+            .iter()
+            .map(|arm| [answered(sim, arm), answered(lab, arm)])
+            .collect();
+        if rows.iter().flatten().any(|cell| cell != "-") {
+            pairs.push((format!("{group}: answered"), rows));
+        }
     }
     // Work is compared with an arm that ran in both places.
     let ran = |e: &Experiment, arm: &str| e.runs.iter().any(|r| r.arm == arm);
@@ -39,8 +51,10 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         .filter(|b| ran(sim, b) && ran(lab, b));
     let common = common.or_else(|| arms.iter().copied().find(|a| ran(sim, a) && ran(lab, a)));
     if let Some(common) = common {
+        // Both places alike: what says nothing in the lab has nothing to be compared with.
+        let effort = effort::of(lab);
         for group in sim.setup.groups.iter().filter(|g| g.class == "batch") {
-            let metric = format!("{}.work", group.name);
+            let metric = effort.metric(group);
             let cell = |e: &Experiment, arm: &str| {
                 e.ratio(arm, common, &metric)
                     .map_or("-".into(), |r| format!("{} %", fixed(r.ratio * 100.0, 1)))
@@ -49,7 +63,8 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
                 .iter()
                 .map(|arm| [cell(sim, arm), cell(lab, arm)])
                 .collect();
-            pairs.push((format!("{}: work of {common}'s", group.name), rows));
+            let heading = format!("{}: {} of {common}'s", group.name, effort.word);
+            pairs.push((heading, rows));
         }
     }
     draw(&arms, &pairs)

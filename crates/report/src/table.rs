@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The table of one experiment: arms down, what matters across.
-use crate::Style;
 use crate::text::{Scale, decimals, fixed, left, number, right, time_scale, width};
+use crate::{Style, answers, effort};
 use berth_results::experiment::{Experiment, Group};
 
 /// A column: heading in two lines, one cell per arm, and how much it matters (0 = first to stay).
@@ -65,7 +65,11 @@ pub fn table(experiment: &Experiment, style: &Style) -> String {
         .chain([width("policy")])
         .max()
         .unwrap_or(0);
-    let baseline_mark = "   baseline";
+    let has_baseline = experiment
+        .baseline
+        .as_ref()
+        .is_some_and(|b| names.contains(b));
+    let baseline_mark = if has_baseline { "   baseline" } else { "" };
 
     // What does not fit goes, the least important first.
     let total = |columns: &[Column]| {
@@ -101,9 +105,10 @@ pub fn table(experiment: &Experiment, style: &Style) -> String {
         left("policy", first),
         names_row.collect::<String>()
     ));
-    let best = leading_metric(experiment).and_then(|m| experiment.lowest(&m).map(str::to_string));
+    let best = leading_metric(experiment).and_then(|m| answers::best(experiment, &m));
     for (i, name) in names.iter().enumerate() {
-        let is_best = best.as_deref() == Some(name);
+        // Names of arms that stand in for the kernel's scheduler say so; the mark goes by the arm.
+        let is_best = best == Some(&experiment.arms[i].name);
         let mark = if is_best { "▸ " } else { "  " };
         let cells = columns
             .iter()
@@ -203,6 +208,7 @@ fn columns(experiment: &Experiment) -> Vec<Column> {
                 Show::Largest,
                 4 + more,
             ));
+            columns.extend(answered_column(experiment, group, &heading, more));
         }
         if lead.is_none() && has("cpu") {
             // Nobody waits for answers: what counts is who gets the CPUs.
@@ -272,6 +278,26 @@ fn time_column(
     }
 }
 
+/// Beside the percentiles: without it a policy that answers nobody looks best.
+fn answered_column(
+    experiment: &Experiment,
+    group: &Group,
+    heading: &str,
+    importance: u32,
+) -> Option<Column> {
+    let of = |arm: &str| experiment.requests(arm, &group.name).map(answers::cell);
+    let cells: Vec<Option<String>> = experiment.arms.iter().map(|a| of(&a.name)).collect();
+    cells.iter().any(Option::is_some).then(|| Column {
+        group: heading.into(),
+        name: "answered".into(),
+        cells: cells
+            .into_iter()
+            .map(|c| c.unwrap_or_else(|| ABSENT.into()))
+            .collect(),
+        importance,
+    })
+}
+
 fn cell(value: f64, half: Option<f64>, scale: Scale) -> String {
     let value = value / scale.factor;
     match half {
@@ -310,7 +336,8 @@ fn cpu_column(experiment: &Experiment, group: &Group) -> Column {
 }
 
 fn work_column(experiment: &Experiment, group: &Group) -> Column {
-    let metric = format!("{}.work", group.name);
+    let effort = effort::of(experiment);
+    let metric = effort.metric(group);
     let cells = experiment
         .arms
         .iter()
@@ -334,20 +361,23 @@ fn work_column(experiment: &Experiment, group: &Group) -> Column {
                 .estimate(&arm.name, &metric)
                 .map_or(ABSENT.into(), |e| {
                     // As CPUs: work per measured time.
-                    format!(
-                        "{} CPUs",
-                        number(e.mean / experiment.setup.measure_ns.max(1) as f64)
-                    )
+                    let time = match effort.quantity {
+                        "cpu" => 1,
+                        _ => experiment.setup.measure_ns.max(1),
+                    };
+                    format!("{} CPUs", number(e.mean / time as f64))
                 }),
         })
         .collect();
-    let name = if experiment.baseline.is_some() {
-        "of baseline"
-    } else {
-        "done"
+    // As wide as what stands over it.
+    let name = match (experiment.baseline.is_some(), effort.quantity) {
+        (true, "cpu") => "of baseline's",
+        (true, _) => "of baseline",
+        (false, "cpu") => "had",
+        (false, _) => "done",
     };
     Column {
-        group: format!("{}: work", group.name),
+        group: format!("{}: {}", group.name, effort.word),
         name: name.into(),
         cells,
         importance: 1,

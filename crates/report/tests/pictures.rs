@@ -2,7 +2,7 @@
 //! What the terminal shows, from made-up numbers.
 use berth_report::{Style, side_by_side::side_by_side, whole};
 use berth_results::expect::{Bound, Limit, check};
-use berth_results::experiment::{Arm, Experiment, Group, Setup};
+use berth_results::experiment::{Arm, Experiment, FORMAT, Group, Provenance, Results, Setup};
 use berth_results::schema::{Place, RunRecord};
 use std::collections::BTreeMap;
 
@@ -228,4 +228,82 @@ fn sim_beside_lab() {
     };
     assert_eq!(line("linux").matches(" - ").count(), 3, "{text}");
     assert!(line("vmfair").matches("100.0 %").count() == 2, "{text}");
+}
+
+/// Who answers 3 of 120 requests in each run, and those at once.
+fn hardly_answering() -> Experiment {
+    let mut e = experiment(Place::Sim, &[("gfifo", Some(1.0)), ("vmfair", Some(0.1))]);
+    for run in &mut e.runs {
+        let answered = if run.arm == "vmfair" { 3.0 } else { 120.0 };
+        run.metrics.insert("web.response.count".into(), answered);
+        run.metrics.insert("web.response.offered".into(), 120.0);
+    }
+    e
+}
+
+#[test]
+fn who_hardly_answers_is_no_best_arm_and_is_told_so_first() {
+    let e = hardly_answering();
+    let text = whole(&e, Place::Sim, Some("gfifo"), &plain(100));
+    assert!(widest(&text) <= 100, "{text}");
+    assert!(!text.contains('▸'), "{text}");
+    let line = |arm: &str| text.lines().find(|l| l.starts_with(&format!("  {arm} ")));
+    assert!(line("vmfair").unwrap().contains(" 15/600"), "{text}");
+    assert!(line("gfifo").unwrap().contains(" 600/600"), "{text}");
+    let said = text.lines().find(|l| l.starts_with("    answers")).unwrap();
+    let first = "    answers only 2.5 % of web's requests (15 of 600) · web p99 10.0 × shorter";
+    assert!(said.starts_with(first), "{text}");
+    let both = side_by_side(&e, &e);
+    assert_eq!(both.matches("15/600").count(), 2, "{both}");
+    let results = Results {
+        format: FORMAT,
+        place: Place::Sim,
+        provenance: Provenance {
+            version: String::new(),
+            command: String::new(),
+            kernel: String::new(),
+            vcpus: String::new(),
+            machine: String::new(),
+            scenario: String::new(),
+        },
+        complete: true,
+        experiments: vec![e],
+    };
+    let page = berth_report::html::page(&[&results]);
+    assert!(page.contains("<small>of 15/600 answered</small>"), "{page}");
+    let (warning, gain) = (page.find("answers only 2.5 %"), page.find("requests take"));
+    assert!(warning.is_some() && warning < gain, "{page}");
+    assert!(!page.contains("class=\"gain\">10.0"), "{page}");
+}
+
+#[test]
+fn where_cpus_of_the_lab_idle_cpu_time_stands_in_for_work() {
+    let of = |place, idle: f64| {
+        let mut e = experiment(place, &[("gfifo", Some(1.0)), ("vmfair", Some(0.1))]);
+        for run in &mut e.runs {
+            // Work rises with the other arm's idle CPUs, CPU time does not.
+            let cpu = if run.arm == "vmfair" { 3.0 } else { 4.0 };
+            run.metrics.insert("build.cpu".into(), cpu);
+            run.metrics.insert("host.idle".into(), idle);
+        }
+        e
+    };
+    for (place, idle) in [(Place::Lab, 0.02), (Place::Sim, 0.3), (Place::Host, 0.3)] {
+        let text = whole(&of(place, idle), place, Some("gfifo"), &plain(100));
+        assert!(text.contains("build: work"), "{text}");
+        assert!(!text.contains("CPU time"), "{text}");
+    }
+    let lab = of(Place::Lab, 0.03);
+    let text = whole(&lab, Place::Lab, Some("gfifo"), &plain(100));
+    assert!(text.contains("build: CPU time"), "{text}");
+    assert!(text.contains("build gets 25.0 % less CPU time"), "{text}");
+    assert!(text.contains("idle up to 3.0 % of the time"), "{text}");
+    assert!(text.contains("makes the others"), "{text}");
+    let both = side_by_side(&of(Place::Sim, 0.0), &lab);
+    assert!(both.contains("build: CPU time of gfifo's"), "{both}");
+    // One CPU has no others.
+    let mut one = of(Place::Lab, 0.3);
+    one.setup.cpus = 1;
+    let text = whole(&one, Place::Lab, Some("gfifo"), &plain(100));
+    assert!(text.contains("build: work"), "{text}");
 }

@@ -10,6 +10,7 @@ pub mod expect;
 pub mod experiment;
 pub mod findings;
 pub mod json;
+pub mod requests;
 pub mod rows;
 pub mod schema;
 pub mod stats;

@@ -83,7 +83,7 @@ impl RunRecord {
 pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
-        (_, "count" | "share" | "other_package_share") => "1",
+        (_, "count" | "offered" | "share" | "other_package_share") => "1",
         ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
         ("cpu", _) => "CPU",
         ("migrations" | "moves" | "guest" | "switches" | "switches_per_cpu", _) => "1/s",

@@ -5,9 +5,11 @@
 pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
     (
         "response",
-        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
+        &[
+            "mean", "p50", "p90", "p99", "p999", "max", "count", "offered",
+        ],
         "ns",
-        "from a request's arrival to its reply",
+        "from a request's arrival to its reply; count: answered, offered: due",
     ),
     (
         "wakeup",
@@ -128,7 +130,9 @@ pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static s
     }
     match stat {
         None if stats.is_empty() => Ok((object, unit)),
-        Some("count" | "share" | "other_package_share") if stats.contains(&stat.unwrap_or("")) => {
+        Some("count" | "offered" | "share" | "other_package_share")
+            if stats.contains(&stat.unwrap_or("")) =>
+        {
             Ok((object, "1"))
         }
         Some(stat) if stats.contains(&stat) => Ok((object, unit)),

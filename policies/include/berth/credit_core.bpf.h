@@ -40,10 +40,7 @@ static __always_inline s32 core_select_cpu(struct task_struct *p, s32 prev)
 
 	if (v)
 		refresh(p, v);
-	if (v && (v->flags & VF_FRESH) && v->slot != HOST && v->role == BERTH_ROLE_VCPU &&
-	    !v->placed)
-		return place(p, v, prev);
-	return prev;
+	return v && unplaced(v) ? place(p, v, prev) : prev;
 }
 
 /* Timers, softirqs, the policy's own timers: they go before everybody, by no decision. */
@@ -93,6 +90,8 @@ static __always_inline void core_enqueue(struct task_struct *p, u64 enq_flags)
 	cpu = moves ? pick_cpu(p, v) : home_of(p, v);
 	if (moves && !may_use(p, v, cpu))
 		cpu = rehome(p, v, cpu);
+	if (!front && unplaced(v))
+		cpu = place(p, v, cpu);
 	if (woken)
 		claimed = wake_to(p, v, cpu);
 	if (claimed >= 0)

@@ -163,13 +163,25 @@ out:
 	return cpu < 0 ? v->cpu : cpu;
 }
 
-/* First placement: vCPU 0 of a domain on the pCPU with the fewest, the others around after it. */
-static __always_inline s32 place(struct task_struct *p, struct vcpu *v, s32 prev)
+/*
+ * v is a vCPU and has had no first placement. A hypervisor's thread becomes a vCPU after it has
+ * run: it is born as any thread, and its label comes later. (In Xen it is born as one.)
+ */
+static __always_inline bool unplaced(struct vcpu *v)
 {
-	struct domain *d = domain_at(v->slot);
+	return !v->placed && v->slot != HOST && v->role == BERTH_ROLE_VCPU;
+}
+
+/* First placement: vCPU 0 of a domain on the pCPU with the fewest, the others around after it. */
+static __noinline s32 place(struct task_struct *p, struct vcpu *v, s32 prev)
+{
 	struct pcpu *c, *best = NULL;
 	s32 cpu, found = NO_CPU, i;
+	struct domain *d;
 
+	if (!p || !v)
+		return prev;
+	d = domain_at(v->slot);
 	if (!d)
 		return prev;
 	bpf_for(i, 1, berth_nr_cpus + 1) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The set's scenarios in the simulator, as `berth compare` runs them.
 use berth_compare::record::Record;
+use berth_compare::set::Set;
 use berth_compare::{Bounds, Comparison, compare};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_results::experiment::{Arm, Experiment};
@@ -40,9 +41,10 @@ fn policy(name: &str) -> Policy {
     builtin.load(&LoadOptions::default()).unwrap()
 }
 
-/// A scenario of the set, these arms of it, under this model, beside its record.
+/// A scenario of the set, these arms of it, under this model, beside its record, with as many starts as the set has.
 pub fn held(file: &Path, arms: &[&str], model: &Model) -> Comparison {
     let record = Record::read(&Record::path(file)).unwrap().unwrap();
+    let starts = u64::from(Set::read(&folder()).unwrap().seeds.unwrap());
     let name = file.file_stem().unwrap().to_string_lossy().into_owned();
     let input = Input {
         name: name.clone(),
@@ -66,9 +68,9 @@ pub fn held(file: &Path, arms: &[&str], model: &Model) -> Comparison {
         if arm.policy == "linux" {
             kernel_scheduler(&mut scenario.host, &mut options);
         }
-        for seed in &lab.setup.seeds {
+        for seed in 1..=starts {
             let params = (model.params)(&arm.name);
-            let run = run_one(&scenario, &arm.name, &policy, &params, *seed, &options);
+            let run = run_one(&scenario, &arm.name, &policy, &params, seed, &options);
             runs.push(run.unwrap_or_else(|e| panic!("{name}, {}, {}: {e}", arm.name, model.name)));
         }
     }

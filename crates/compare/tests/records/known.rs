@@ -3,17 +3,17 @@
 use crate::held::{RIGHT, folder, held};
 use berth_compare::known::Known;
 use berth_compare::record::Record;
-use berth_compare::{Comparison, Quantity};
+use berth_compare::{Comparison, Quantity, set};
 use std::path::{Path, PathBuf};
 
 /// All scenarios with all recorded policies, simulated on as many threads as there are processors.
 fn whole_set() -> Vec<Comparison> {
-    let entries = std::fs::read_dir(folder()).unwrap();
-    let mut files: Vec<PathBuf> = entries
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|e| e == "toml") && !p.ends_with("known.toml"))
+    let recorded = |file: &PathBuf| Record::path(file).is_file();
+    let files: Vec<PathBuf> = set::files(&folder())
+        .unwrap()
+        .into_iter()
+        .filter(recorded)
         .collect();
-    files.sort();
     let one = |file: &Path| {
         let record = Record::read(&Record::path(file)).unwrap().unwrap();
         let arms: Vec<&str> = record.arms.keys().map(String::as_str).collect();

@@ -2,6 +2,8 @@
 //! What an arm gains and what that costs, in one sentence. Green and red only where the interval excludes "no
 //! difference"; a loss stands in the same sentence, in the same size.
 use super::escape::escape;
+use crate::answers;
+use crate::effort::{self, Effort};
 use crate::table::{does_work, leading_metric};
 use crate::text::{duration, fixed};
 use berth_results::experiment::Experiment;
@@ -10,13 +12,13 @@ use berth_results::stats::Ratio;
 /// The arm whose sentence comes first: the one that is certainly best, else the first that is not the baseline.
 pub fn leading_arm(e: &Experiment) -> Option<&str> {
     let base = e.baseline.as_deref()?;
-    let best = leading_metric(e).and_then(|m| e.lowest(&m).map(str::to_string));
+    let best = leading_metric(e).and_then(|m| answers::best(e, &m));
     let has_runs = |name: &str| e.runs.iter().any(|r| r.arm == name);
     e.arms
         .iter()
         .map(|a| a.name.as_str())
         .filter(|a| *a != base && has_runs(a))
-        .min_by_key(|a| best.as_deref() != Some(*a))
+        .min_by_key(|a| best != Some(*a))
 }
 
 /// The sentences: the leading arm's large, the others' below.
@@ -91,6 +93,11 @@ fn who_and_what(metric: &str) -> (String, &'static str) {
 
 fn sentence(e: &Experiment, arm: &str, base: &str) -> String {
     let mut parts = Vec::new();
+    // First of all: times of the few that were answered are no gain.
+    let loss = |text: String| coloured(false, &escape(&text));
+    parts.extend(answers::warning(e, arm).map(|w| format!("it {}", loss(w))));
+    parts.extend(answers::warning(e, base).map(|w| format!("{} {}", escape(base), loss(w))));
+    let served = parts.is_empty();
     if let Some(metric) = leading_metric(e)
         && let (Some(now), Some(before)) = (e.estimate(arm, &metric), e.estimate(base, &metric))
     {
@@ -100,7 +107,11 @@ fn sentence(e: &Experiment, arm: &str, base: &str) -> String {
             Some(r) if r.differs() => format!(
                 "{} {what} <b>{now}</b> at p99 instead of {before} ({})",
                 escape(&who),
-                coloured(r.ratio < 1.0, &times(&r))
+                if served {
+                    coloured(r.ratio < 1.0, &times(&r))
+                } else {
+                    times(&r)
+                }
             ),
             Some(Ratio {
                 interval: Some((low, high)),
@@ -121,9 +132,10 @@ fn sentence(e: &Experiment, arm: &str, base: &str) -> String {
         parts.push(text);
     }
     let mut work = Vec::new();
+    let effort = effort::of(e);
     for group in e.setup.groups.iter().filter(|g| does_work(e, g)) {
-        if let Some(r) = e.ratio(arm, base, &format!("{}.work", group.name)) {
-            work.push(format!("{} {}", escape(&group.name), work_done(&r)));
+        if let Some(r) = e.ratio(arm, base, &effort.metric(group)) {
+            work.push(format!("{} {}", escape(&group.name), work_done(&r, effort)));
         }
     }
     if leading_metric(e).is_none() {
@@ -184,7 +196,13 @@ fn times(r: &Ratio) -> String {
     format!("{} × {word}{interval}", factor(shown.ratio))
 }
 
-fn work_done(r: &Ratio) -> String {
+fn work_done(r: &Ratio, effort: Effort) -> String {
+    let what = effort.word;
+    let does = if effort.quantity == "cpu" {
+        "gets"
+    } else {
+        "does"
+    };
     let percent = |r: f64| (r - 1.0) * 100.0;
     let size = |r: f64| percent(r).abs();
     let word = if r.ratio >= 1.0 { "more" } else { "less" };
@@ -194,16 +212,16 @@ fn work_done(r: &Ratio) -> String {
             // Enough digits that the ends of the interval differ from nothing.
             let digits = if b < 1.0 { 2 } else { 1 };
             let text = format!(
-                "{:.digits$} % {word} work, 95 % CI {a:.digits$} to {b:.digits$}",
+                "{:.digits$} % {word} {what}, 95 % CI {a:.digits$} to {b:.digits$}",
                 size(r.ratio)
             );
-            format!("does {}", coloured(r.ratio > 1.0, &text))
+            format!("{does} {}", coloured(r.ratio > 1.0, &text))
         }
         Some((low, high)) => format!(
-            "does as much work, as far as can be told ({:+.1} to {:+.1} %)",
+            "{does} as much {what}, as far as can be told ({:+.1} to {:+.1} %)",
             percent(low),
             percent(high)
         ),
-        None => format!("does {:.1} % {word} work", size(r.ratio)),
+        None => format!("{does} {:.1} % {word} {what}", size(r.ratio)),
     }
 }

@@ -4,6 +4,7 @@ use super::escape::{csv_row, escape};
 use super::figure::data;
 use crate::table::leading_metric;
 use crate::text::{number, value};
+use crate::{answers, effort};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
 use berth_results::schema::unit_of;
@@ -64,7 +65,7 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
     let mut rows = String::new();
     for metric in metrics {
         let unit = unit_of(metric);
-        let best = e.lowest(metric);
+        let best = answers::best(e, metric);
         let cells: String = arms
             .iter()
             .map(|arm| match e.estimate(arm, metric) {
@@ -78,8 +79,9 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
                     let class = if marked { " class=\"best\"" } else { "" };
                     let mark = if marked { "▸ " } else { "" };
                     format!(
-                        "<td{class}>{mark}{}{half}</td>",
-                        escape(&value(x.mean, unit))
+                        "<td{class}>{mark}{}{half}{}</td>",
+                        escape(&value(x.mean, unit)),
+                        of(e, arm, metric)
                     )
                 }
             })
@@ -100,9 +102,17 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
     )
 }
 
+/// The requests behind a percentile: answered, of those that were due.
+fn of(e: &Experiment, arm: &str, metric: &str) -> String {
+    answers::behind(e, arm, metric).map_or(String::new(), |r| {
+        format!(" <small>of {} answered</small>", answers::cell(r))
+    })
+}
+
 fn is_time(metric: &str) -> bool {
     let quantity = metric.split('.').nth(1).unwrap_or("");
-    ["response", "wakeup", "run_delay"].contains(&quantity) && !metric.ends_with(".count")
+    let number = metric.ends_with(".count") || metric.ends_with(".offered");
+    ["response", "wakeup", "run_delay"].contains(&quantity) && !number
 }
 
 /// The scenario's expectations.
@@ -261,7 +271,8 @@ pub fn notes(e: &Experiment) -> String {
             escape(a.absent.as_ref()?)
         ))
     });
-    let notes = e.all_notes().into_iter().map(|n| escape(&n));
+    let notes = effort::why(e).into_iter().chain(e.all_notes());
+    let notes = notes.map(|n| escape(&n));
     let items: String = absent
         .chain(notes)
         .map(|n| format!("<li>{n}</li>"))
@@ -311,9 +322,9 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         let mut cells = String::new();
         for arm in &arms {
             let values = [sim, lab].map(|e| e.estimate(arm, metric).map(|x| x.mean));
-            for v in values {
+            for (e, v) in [sim, lab].into_iter().zip(values) {
                 let text = v.map_or("-".into(), |v| value(v, unit));
-                cells.push_str(&format!("<td>{}</td>", escape(&text)));
+                cells.push_str(&format!("<td>{}{}</td>", escape(&text), of(e, arm, metric)));
             }
             let [s, l] = values.map(|v| v.map_or(String::new(), |v| v.to_string()));
             csv.push_str(&csv_row(&[

@@ -3,6 +3,7 @@
 use super::axis::{Axis, time};
 use super::escape::{csv_row, escape};
 use super::figure::{Figure, key};
+use crate::effort;
 use crate::table::{does_work, leading_metric};
 use berth_results::experiment::Experiment;
 
@@ -24,11 +25,12 @@ struct Point {
 pub fn figure(e: &Experiment) -> Option<Figure> {
     let latency = leading_metric(e)?;
     let base = e.baseline.as_deref()?;
+    let effort = effort::of(e);
     let worker = e.setup.groups.iter().find(|g| does_work(e, g));
     let (price, what) = match worker {
         Some(g) => (
-            format!("{}.work", g.name),
-            format!("work of {}, % of {base}", g.name),
+            effort.metric(g),
+            format!("{} of {}, % of {base}", effort.word, g.name),
         ),
         None => (
             "host.switches_per_cpu".to_string(),

@@ -71,6 +71,10 @@ impl ScenarioWorkload {
         let from = self.clients.askers[asker as usize];
         let (home, queue) = self.targets[from.stream as usize];
         self.flow.enter_late(sent, ctx.now());
+        if sent >= self.measure_from && home < self.nr_vms {
+            let group = self.groups[home as usize] as usize;
+            self.traffic[group].offered += 1;
+        }
         let message = Message {
             sent,
             from: Some(from),

@@ -71,6 +71,8 @@ pub struct ScenarioWorkload {
 /// What clients and a VM group have exchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
+    /// Requests that were due.
+    pub offered: u64,
     /// Requests answered, and the bytes they carried.
     pub answered: u64,
     pub bytes: u64,
@@ -345,6 +347,8 @@ impl Workload for ScenarioWorkload {
                 continue;
             }
             responses.metrics(&vm.name, out);
+            let offered = format!("{}.response.offered", vm.name);
+            out.insert(offered, traffic.offered as f64);
             let mut rate = |what: &str, n: u64| {
                 out.insert(format!("{}.{what}", vm.name), n as f64 / seconds);
             };

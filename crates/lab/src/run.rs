@@ -320,6 +320,7 @@ impl Lab<'_> {
             host: &arm.scenario.host,
             mode: self.options.mode,
             nested: self.options.vcpus != Vcpus::Threads,
+            memory_mb: vm::MEMORY_MB,
             timeout: self.options.timeout,
             stop: self.stop,
         }
@@ -401,6 +402,7 @@ pub fn single(
         host: &what.host,
         mode: options.mode,
         nested: options.vcpus != Vcpus::Threads,
+        memory_mb: vm::MEMORY_MB,
         timeout: options.timeout,
         stop,
     }

@@ -9,6 +9,7 @@ mod programs;
 mod traced;
 mod verbs;
 mod waits;
+mod witness;
 
 use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::job::{Answer, Work};
@@ -26,13 +27,15 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 15] = [
+const CASES: [(&str, Case); 17] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("a policy that starves a thread is ejected", victim),
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),
     ("who waited for whom", waits::known),
+    ("a real guest answers under nested KVM", witness::answers),
+    ("a guest that does not boot says why", witness::no_kernel),
     ("two boots give the same bytes", same_bytes),
     (
         "micro-VMs run under nested KVM, twice the same",

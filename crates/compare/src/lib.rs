@@ -3,6 +3,7 @@
 //! down before the first run.
 pub mod bounds;
 pub mod costs;
+pub mod guests;
 pub mod judge;
 pub mod known;
 pub mod markdown;

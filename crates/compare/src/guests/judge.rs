@@ -191,8 +191,8 @@ mod tests {
             answers: (0..100).map(answer).collect(),
             steal: Some(steal),
             ran_ns: [
-                ("hog".to_string(), share),
-                ("echo".to_string(), 1.0 - share),
+                ("hog".to_string(), share * 1e9),
+                ("echo".to_string(), (1.0 - share) * 1e9),
             ]
             .into(),
         }

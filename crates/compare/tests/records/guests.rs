@@ -102,25 +102,24 @@ fn rejected(truth: &Seen, guest: &str, edits: &[&str]) -> BTreeSet<String> {
 fn every_quantity_rejects_a_wrong_guest() {
     let (truth, _) = simulated("16-weights", "vmfair", &[], 1);
     assert_eq!(rejected(&truth, "vmfair", &[]), BTreeSet::new());
-    // First come, first served, 20 ms at a time, whatever the nice value.
+    // First come, first served, 20 ms at a time.
     let first = rejected(&truth, "gfifo", &[]);
     for what in [
         "response mean",
         "response p50",
         "response p90",
         "hog ran in a wait",
-        "share of nice",
     ] {
         assert!(first.contains(what), "{what}: {first:?}");
     }
     assert!(!first.contains("steal"), "{first:?}");
     let weight = rejected(&truth, "vmfair", &["vm.b.weight=150"]);
     assert!(weight.contains("steal"), "{weight:?}");
-    let nice = rejected(&truth, "vmfair", &["task.nice.nice=3"]);
-    assert_eq!(
-        nice,
-        ["share of hog", "share of nice"].map(String::from).into()
-    );
+    let threads = rejected(&truth, "vmfair", &["task.hog.threads=2"]);
+    for what in ["share of hog", "share of nice"] {
+        assert!(threads.contains(what), "{what}: {threads:?}");
+    }
+    assert!(!threads.contains("steal"), "{threads:?}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Before each of the two windows of a recording: competitors settle.
 const SETTLE_NS: u64 = 2_000_000_000;
+/// The VM around the guest has booted and packed up in less, on a busy machine.
+const OUTER_BOOT: Duration = Duration::from_secs(300);
 /// Of the times at which requests are due.
 const SEED: u64 = 1;
 
@@ -125,8 +127,10 @@ pub fn record(
             floor_ns: floor.as_nanos() as u64,
             settle_ns: SETTLE_NS,
             boot,
-            // Two boots, and a busy machine.
-            timeout: 3 * boot + 10 * (measure + floor),
+            // More than the VM waits for its guest in all, so that it is the VM that says where the guest is.
+            timeout: OUTER_BOOT
+                + 5 * boot
+                + 20 * (measure + floor + 3 * Duration::from_nanos(SETTLE_NS)),
         };
         let mut faults = Vec::new();
         for attempt in 1..=bounds.recording.attempts {

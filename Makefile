@@ -8,7 +8,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare lab-boots kvm-table readme papers mutants docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,15 @@ fidelity: setup-sim ## simulator against the kept records of a real kernel, both
 
 compare: setup-sim setup-lab ## the same, after recording in the lab what is missing or has changed (hours); RECORD=all: everything
 	$(FIDELITY) --record $(or $(RECORD),changed)
+
+GUESTS_RECORD = $(if $(filter undefined,$(origin RECORD)),missing,$(RECORD))
+guests: setup-sim setup-lab ## real Linux guests under steal, recorded where a record is missing (RECORD=all: anew; RECORD=: not), beside the simulator
+	@[ -z "$(GUESTS_RECORD)" ] || tools/setup guest-kernel
+	cargo run --release -q -p berth-cli -- guests $(if $(GUESTS_RECORD),--record $(GUESTS_RECORD)) --markdown docs/guests-table.md
+
+guest-kernel: setup-sim setup-lab ## the guest kernel that accounts for steal, from the distribution's source (once, 160 MB, 4 to 10 minutes)
+	@tools/setup guest-kernel
+	cargo run --release -q -p berth-cli -- guests --build-kernel
 
 lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 cargo test --release -q -p berth-lab --test lab

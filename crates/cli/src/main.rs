@@ -10,6 +10,7 @@ mod costs;
 mod doctor;
 mod exit;
 mod explain;
+mod guests;
 #[cfg(feature = "kernel")]
 mod host;
 mod interrupt;
@@ -53,6 +54,8 @@ enum Verb {
     Lab(lab::Args),
     /// Simulator beside real kernel, judged by bounds written down beforehand
     Compare(compare::Args),
+    /// Simulated guests beside real Linux guests under steal, which the lab records
+    Guests(guests::Args),
     /// The virtual machines of this host, and who of them waits
     Ls(ls::Args),
     /// The same, live
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Guests(args) => guests::run(&args),
         Verb::Ls(args) => ls::run(&args),
         Verb::Top(args) => top::run(&args),
         Verb::Explain(args) => explain::run(&args),

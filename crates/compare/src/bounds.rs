@@ -75,6 +75,12 @@ pub struct SeveralCpus {
 #[error("bounds: {0}")]
 pub struct BoundsError(String);
 
+impl BoundsError {
+    pub(crate) fn of(what: impl ToString) -> BoundsError {
+        BoundsError(what.to_string())
+    }
+}
+
 impl Bounds {
     /// The bounds this program was built with.
     ///

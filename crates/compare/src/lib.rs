@@ -4,6 +4,7 @@
 pub mod block;
 pub mod bounds;
 pub mod costs;
+pub mod guests;
 pub mod judge;
 pub mod known;
 pub mod markdown;

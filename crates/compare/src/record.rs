@@ -76,6 +76,15 @@ pub struct RecordError {
     reason: String,
 }
 
+impl RecordError {
+    pub(crate) fn new(path: &Path, reason: String) -> RecordError {
+        RecordError {
+            path: path.to_path_buf(),
+            reason,
+        }
+    }
+}
+
 /// The metrics that a comparison reads.
 fn metrics(groups: &[Group]) -> Vec<String> {
     let of = |g: &Group| {
@@ -262,35 +271,37 @@ impl Record {
     }
 
     fn text(&self) -> Result<String, serde_json::Error> {
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        // Lists of numbers stay on one line.
-        let mut out = String::new();
-        let mut inside = false;
-        for line in text.lines() {
-            let word = line.trim();
-            let number = word.trim_end_matches(',');
-            let plain = number == "null" || number.parse::<f64>().is_ok();
-            if inside && (plain || word.starts_with(']')) {
-                out.push_str(word);
-                if plain && word.ends_with(',') {
-                    out.push(' ');
-                }
-                if word.starts_with(']') {
-                    out.push('\n');
-                    inside = false;
-                }
-                continue;
-            }
-            inside = line.ends_with('[');
-            out.push_str(line);
-            if !inside {
-                out.push('\n');
-            }
-        }
-        // A list of objects was no list of numbers.
-        Ok(out.replace("[    {", "[\n    {"))
+        Ok(compact(&serde_json::to_string_pretty(self)?))
     }
+}
+
+/// A record's text: lists of numbers on one line.
+pub(crate) fn compact(text: &str) -> String {
+    let mut out = String::new();
+    let mut inside = false;
+    for line in text.lines() {
+        let word = line.trim();
+        let number = word.trim_end_matches(',');
+        let plain = number == "null" || number.parse::<f64>().is_ok();
+        if inside && (plain || word.starts_with(']')) {
+            out.push_str(word);
+            if plain && word.ends_with(',') {
+                out.push(' ');
+            }
+            if word.starts_with(']') {
+                out.push('\n');
+                inside = false;
+            }
+            continue;
+        }
+        inside = line.ends_with('[');
+        out.push_str(line);
+        if !inside {
+            out.push('\n');
+        }
+    }
+    // A list of objects was no list of numbers.
+    out.replace("[    {", "[\n    {")
 }
 
 #[cfg(test)]

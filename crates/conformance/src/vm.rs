@@ -11,7 +11,7 @@ use crate::rows::rows;
 use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::initramfs::Archive;
 use berth_lab::job::{JOB, Job, Work};
-use berth_lab::vm::{Mode, Vm};
+use berth_lab::vm::{MEMORY_MB, Mode, Vm};
 use berth_lab::{LabError, Progress, run::base_archive};
 use berth_scenario::model::{Host, HostCost, Hz};
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,6 +177,7 @@ pub fn record(
             host: &host,
             mode: Mode::Deterministic,
             nested: false,
+            memory_mb: MEMORY_MB,
             timeout: Duration::from_secs(900),
             stop: &stop,
         };

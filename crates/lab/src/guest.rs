@@ -3,8 +3,10 @@
 //! policy, does the work, writes the answer to the second serial port, and powers off.
 use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
 use crate::program::Program;
+use crate::witness;
 use berth_loadgen::{Clock, Vcpus};
 use berth_scx::{Loaded, ScxError};
+use serde::Serialize;
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -25,9 +27,9 @@ const ANSWER_PORT: &str = "/dev/ttyS1";
 /// sentence on what went wrong.
 pub type Handler = fn(&Value, Option<&mut Loaded>) -> Result<Value, String>;
 
-/// Whether this process is the first one of a lab VM.
+/// Whether this process is the first one of a lab VM, or of a guest inside one.
 pub fn is_guest() -> bool {
-    std::process::id() == 1 && Path::new(JOB).exists()
+    std::process::id() == 1 && Path::new(JOB).exists() || witness::inside::is_inside()
 }
 
 /// Does the job and powers the machine off. Call it when [`is_guest`] says so.
@@ -37,6 +39,9 @@ pub fn main() -> ! {
 
 /// [`main`] for a program that brings functions of its own, by name.
 pub fn main_with(handlers: &[(&str, Handler)]) -> ! {
+    if witness::inside::is_inside() {
+        witness::inside::main();
+    }
     mount_all();
     // Nothing of a panicked job is used afterwards.
     let caught = std::panic::catch_unwind(AssertUnwindSafe(|| work(handlers)));
@@ -56,6 +61,11 @@ pub fn main_with(handlers: &[(&str, Handler)]) -> ! {
         }
     };
     println!("{DONE}{rc} uptime={:.3}", uptime().as_secs_f64());
+    power_off()
+}
+
+/// The end of the machine.
+pub(crate) fn power_off() -> ! {
     // SAFETY: plain system calls; the machine ends here.
     unsafe {
         libc::tcdrain(1);
@@ -275,6 +285,11 @@ fn perform(
             let last = complaints.lines().last().unwrap_or("no message");
             Err(format!("{program}: {} ({last})", out.status))
         }
+        Work::Witness(job) => {
+            let seen = witness::perform(job)?;
+            answer.result = serde_json::to_value(seen).map_err(|e| e.to_string())?;
+            Ok(())
+        }
         Work::Scenario {
             scenario,
             seeds,
@@ -287,7 +302,7 @@ fn perform(
     }
 }
 
-fn release() -> String {
+pub(crate) fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map(|s| s.trim().to_string())
         .unwrap_or_default()
@@ -309,7 +324,7 @@ fn settle(until: Duration) {
     }
 }
 
-fn mount_all() {
+pub(crate) fn mount_all() {
     let mounts = [
         ("proc", "/proc"),
         ("sysfs", "/sys"),
@@ -351,7 +366,7 @@ fn mount(kind: &str, at: &str) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-fn send(answer: &Answer) -> io::Result<()> {
+pub(crate) fn send<T: Serialize>(answer: &T) -> io::Result<()> {
     let mut port = OpenOptions::new().write(true).open(ANSWER_PORT)?;
     raw(&port)?;
     port.write_all(&serde_json::to_vec(answer)?)?;

@@ -42,6 +42,8 @@ pub enum Work {
         #[serde(default)]
         vcpus: Vcpus,
     },
+    /// A real guest in this VM, which is watched under steal.
+    Witness(Box<crate::witness::WitnessJob>),
     /// A program of the initramfs: its standard output is the result, its exit status must be 0.
     Program { argv: Vec<String> },
     /// A function that the program in the VM brings along ([`crate::guest::main_with`]), with its input.

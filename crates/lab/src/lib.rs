@@ -22,6 +22,7 @@ mod strip;
 mod testing;
 mod turns;
 pub mod vm;
+pub mod witness;
 
 pub use berth_loadgen::{Vcpus, fits_micro_vms};
 pub use error::LabError;

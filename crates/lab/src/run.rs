@@ -324,6 +324,7 @@ impl Lab<'_> {
             mode: self.options.mode,
             possible_cpus: self.options.possible_cpus,
             nested: self.options.vcpus != Vcpus::Threads,
+            memory_mb: vm::MEMORY_MB,
             timeout: self.options.timeout,
             stop: self.stop,
         }
@@ -406,6 +407,7 @@ pub fn single(
         mode: options.mode,
         possible_cpus: options.possible_cpus,
         nested: options.vcpus != Vcpus::Threads,
+        memory_mb: vm::MEMORY_MB,
         timeout: options.timeout,
         stop,
     }

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 /// CPUs a lab VM may have: all share the speed of one host thread.
 pub const MAX_CPUS: u32 = 4;
-/// Memory in MB.
-const MEMORY_MB: u32 = 1024;
-/// And with many possible CPUs: the kernel has some 300 KB for each.
+/// Memory in MB, if nobody needs more.
+pub const MEMORY_MB: u32 = 1024;
+/// At least, with many possible CPUs: the kernel has some 300 KB for each.
 const MEMORY_MANY_MB: u32 = 2048;
 /// Beginning of the name of a boot's folder; the process id follows.
 const FOLDER: &str = "berth-lab-";
@@ -69,6 +69,8 @@ pub struct Vm<'a> {
     pub possible_cpus: Option<u32>,
     /// A processor that can have VMs of its own; it tells less of caches and dies.
     pub nested: bool,
+    /// Memory in MB.
+    pub memory_mb: u32,
     /// Wall time after which the VM is stopped.
     pub timeout: Duration,
     /// Set from elsewhere (Ctrl-C) to stop the VM.
@@ -221,11 +223,11 @@ impl Vm<'_> {
             Mode::Fast => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
         }
         match self.possible_cpus {
-            None => a.extend(topology(self.host, spare)),
+            None => a.extend(topology(self.host, spare, self.memory_mb)),
             // The emulator's firmware then has the interrupt controllers of that many.
             Some(n) => {
                 let smp = format!("{cpus},maxcpus={n},sockets={n},cores=1,threads=1");
-                let memory = MEMORY_MANY_MB.to_string();
+                let memory = self.memory_mb.max(MEMORY_MANY_MB).to_string();
                 a.extend(["-m".to_string(), memory, "-smp".to_string(), smp]);
             }
         }
@@ -271,13 +273,13 @@ impl Vm<'_> {
 }
 
 /// `-smp`, memory and NUMA nodes. Spare CPUs, at most one, are in a package of their own, behind all others.
-fn topology(host: &Host, spare: u32) -> Vec<String> {
+fn topology(host: &Host, spare: u32, memory_mb: u32) -> Vec<String> {
     let cpus = host.nr_cpus();
     let packages = host.packages + spare;
     let all = cpus / host.packages.max(1) * packages;
     let mut a = vec![
         "-m".to_string(),
-        MEMORY_MB.to_string(),
+        memory_mb.to_string(),
         "-smp".to_string(),
         format!(
             "{},maxcpus={all},sockets={packages},dies={},cores={},threads={}",
@@ -290,7 +292,7 @@ fn topology(host: &Host, spare: u32) -> Vec<String> {
     if host.nodes < 2 {
         return a;
     }
-    let (per_node, memory) = (cpus / host.nodes, MEMORY_MB / host.nodes);
+    let (per_node, memory) = (cpus / host.nodes, memory_mb / host.nodes);
     for n in 0..host.nodes {
         let first = n * per_node;
         let last = if n + 1 == host.nodes {
@@ -414,19 +416,19 @@ mod tests {
 
     #[test]
     fn topology_becomes_arguments() {
-        let a = topology(&host(1, 1, 2, 2, 2), 0).join(" ");
+        let a = topology(&host(1, 1, 2, 2, 2), 0, MEMORY_MB).join(" ");
         assert!(
             a.contains("-smp 4,maxcpus=4,sockets=1,dies=2,cores=1,threads=2"),
             "{a}"
         );
-        let a = topology(&host(2, 2, 1, 2, 1), 0).join(" ");
+        let a = topology(&host(2, 2, 1, 2, 1), 0, MEMORY_MB).join(" ");
         assert!(
             a.contains("node,nodeid=0,memdev=m0,cpus=0-1")
                 && a.contains("node,nodeid=1,memdev=m1,cpus=2-3")
                 && a.contains("dist,src=0,dst=1,val=21"),
             "{a}"
         );
-        let a = topology(&host(2, 2, 1, 1, 1), 1).join(" ");
+        let a = topology(&host(2, 2, 1, 1, 1), 1, MEMORY_MB).join(" ");
         assert!(
             a.contains("-smp 3,maxcpus=3,sockets=3,dies=1,cores=1,threads=1")
                 && a.contains("memdev=m0,cpus=0-0")

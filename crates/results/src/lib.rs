@@ -9,6 +9,7 @@ pub mod detail;
 pub mod expect;
 pub mod experiment;
 pub mod findings;
+pub mod guest;
 pub mod json;
 pub mod requests;
 pub mod rows;

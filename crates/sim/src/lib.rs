@@ -11,6 +11,7 @@
 //! run         one simulation: scenario, policy and seed in, record out
 //! replicate   many runs at once
 //! oracle      truths computed without the simulator, to hold it against
+//! witness     what real guests note of themselves, noted of a simulated one
 //! stats, trace, invariants, error
 //! ```
 pub mod engine;
@@ -30,6 +31,7 @@ pub mod stats;
 mod testing;
 pub mod trace;
 mod unlikely;
+pub mod witness;
 pub mod workload;
 
 pub use error::SimError;

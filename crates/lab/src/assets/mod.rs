@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Kernel and emulator: found or downloaded by a rule, kept in a cache, nothing installed. The second use needs no
 //! network.
+pub mod accounting;
 mod apt;
 mod cache;
 mod kernel;

@@ -13,6 +13,8 @@ const OLDEST: u32 = 9;
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Relative to an unpacked tree: where QEMU's modules lie.
 const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
+/// Likewise: its firmware.
+const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
 /// An emulator that can be run.
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ impl Qemu {
     pub(crate) fn command(&self) -> Command {
         let mut c = Command::new(&self.program);
         if let Some(tree) = &self.tree {
-            for data in ["usr/share/qemu", "usr/share/seabios"] {
+            for data in DATA {
                 c.arg("-L").arg(tree.join(data));
             }
             c.arg("-L").arg("/usr/share/seabios");
@@ -35,6 +37,30 @@ impl Qemu {
             c.env("QEMU_MODULE_DIR", tree.join(MODULES));
         }
         c
+    }
+
+    /// Where the program is, as a file: a VM inside the lab's VM runs the same one.
+    pub(crate) fn path(&self) -> Result<PathBuf, LabError> {
+        if self.program.is_absolute() {
+            return Ok(self.program.clone());
+        }
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let mut places = std::env::split_paths(&folders).map(|f| f.join(&self.program));
+        let found = places.find(|p| p.is_file());
+        found.ok_or_else(|| LabError::Start(format!("{} is not in PATH", self.program.display())))
+    }
+
+    /// A file of its firmware.
+    pub(crate) fn data_file(&self, name: &str) -> Result<PathBuf, LabError> {
+        let tree = self.tree.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let folders = DATA.map(|f| tree.join(f)).into_iter();
+        let mut places = folders.chain([PathBuf::from("/usr/share/seabios")]);
+        let found = places.find_map(|f| Some(f.join(name)).filter(|p| p.is_file()));
+        found.ok_or_else(|| {
+            LabError::Start(format!(
+                "QEMU's {name} is missing; apt-get install --no-install-recommends seabios qemu-system-x86"
+            ))
+        })
     }
 
     /// For messages: version and where it is.

@@ -9,6 +9,7 @@ mod programs;
 mod traced;
 mod verbs;
 mod waits;
+mod witness;
 
 use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::job::{Answer, Work};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 16] = [
+const CASES: [(&str, Case); 18] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -37,6 +38,8 @@ const CASES: [(&str, Case); 16] = [
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),
     ("who waited for whom", waits::known),
+    ("a real guest answers under nested KVM", witness::answers),
+    ("a guest that does not boot says why", witness::no_kernel),
     ("two boots give the same bytes", same_bytes),
     (
         "micro-VMs run under nested KVM, twice the same",

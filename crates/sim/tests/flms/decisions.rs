@@ -300,7 +300,8 @@ fn a_smaller_io_boost_may_preempt() {
     let ((waits, turns), (preempts, _)) = (longest_wait("0"), longest_wait("1"));
     assert!(turns > 5, "{turns}");
     assert!(preempts <= MS, "{preempts} ns: the rate limit is 1 ms");
-    assert!(waits > 3 * MS, "{waits} ns: a slice is 5 ms");
+    // Longer than the rate limit: only the end of a slice lets it in.
+    assert!(waits > MS, "{waits} ns");
 }
 
 /// D12: a tick sends a running vCPU from a core where the other thread is busy, too, to an idle core of its group.

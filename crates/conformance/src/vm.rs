@@ -177,6 +177,7 @@ pub fn record(
             host: &host,
             mode: Mode::Deterministic,
             nested: false,
+            possible_cpus: None,
             memory_mb: MEMORY_MB,
             timeout: Duration::from_secs(900),
             stop: &stop,

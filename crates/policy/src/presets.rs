@@ -125,6 +125,7 @@ mod tests {
         Param {
             name: name.into(),
             unit: "us".into(),
+            words: Vec::new(),
             default: 5,
             min: 0,
             max: 10,

@@ -9,6 +9,10 @@ use berth_sim::{Machine, MachineSpec};
 use std::collections::BTreeMap;
 use support::Cast;
 
+#[allow(
+    dead_code,
+    reason = "what looks into policies' maps is for other tests"
+)]
 mod support;
 
 const MS: u64 = 1_000_000;

@@ -112,6 +112,7 @@ pub fn record(
         kernel: &assets.kernel,
         host: &scenario.host,
         mode: Mode::Fast,
+        possible_cpus: None,
         nested: true,
         memory_mb: MEMORY_MB,
         timeout: setting.timeout,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `flms` against its specification: sizes of the groups and their rounding, binding, slices, the order of an I/O
 //! group's queue, and the properties the team derived from the published equations, the unwelcome ones included.
-use crate::support::{Cast, Peek};
+use crate::support::Cast;
 use crate::world::*;
 use berth_scenario::model::Class;
 use berth_sim::Machine;

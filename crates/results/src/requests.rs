@@ -63,7 +63,6 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::experiment::tests::experiment;
 
     #[test]

@@ -583,10 +583,7 @@ mod tests {
                 cores: 2,
                 threads: 1,
                 hz: Hz::Exact,
-                tasks: vec![],
-                kernel: "7.2".into(),
-                cost: HostCost::default(),
-                hotplug: vec![],
+                ..Host::default()
             },
             vms,
             tasks: tasks

@@ -76,7 +76,15 @@ fn ping_beside_compute_load() {
     assert_eq!((dom0.role, dom0.count), (VmRole::Driver, 1));
     assert_eq!(s.vms[1].tasks, ["lookbusy", "echo"]);
     let arms: Vec<_> = s.arms.iter().map(|a| a.name.as_str()).collect();
-    assert_eq!(arms, ["credit", "io-bounding", "vturbo", "kvm", "flms"]);
+    let all = [
+        "credit",
+        "io-bounding",
+        "vturbo",
+        "kvm",
+        "flms",
+        "flms-direct",
+    ];
+    assert_eq!(arms, all);
     let arm = |name: &str| s.arms.iter().find(|a| a.name == name).unwrap();
     assert_eq!(arm("io-bounding").params["mode"], "vm");
     let turbo = s.for_arm(arm("vturbo"));

@@ -121,8 +121,11 @@ static __noinline int read_mask(struct cpu_set *set, const struct cpumask *mask)
 
 	if (!set || !mask)
 		return 0;
+	set->words[0] = mask->bits[0];
+	if (words <= 1)
+		return 0;
 #pragma unroll
-	for (i = 0; i < CPU_WORDS; i++)
+	for (i = 1; i < CPU_WORDS; i++)
 		if (i < words)
 			set->words[i] = mask->bits[i];
 	return 0;

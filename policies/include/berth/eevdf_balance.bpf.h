@@ -99,14 +99,15 @@ __noinline bool eevdf_pull(s32 cpu)
 /* Who runs alone is never put into a queue, where its weight is brought up to date. */
 static __always_inline void look_at_running(struct runq *rq, s32 cpu)
 {
-	struct task_struct *p = rq->curr ? __COMPAT_scx_bpf_cpu_curr(cpu) : NULL;
+	struct task_struct *p;
 	struct entity *e;
 
-	if (!p || p->pid != rq->curr)
-		return;
-	e = entity_of(p);
+	bpf_rcu_read_lock();
+	p = rq->curr ? __COMPAT_scx_bpf_cpu_curr(cpu) : NULL;
+	e = p && p->pid == rq->curr ? entity_of(p) : NULL;
 	if (e)
 		reweight_running(p, e, rq, cpu);
+	bpf_rcu_read_unlock();
 }
 
 /*

@@ -41,7 +41,7 @@ pub static HOST: Kind = Kind {
             "ple_yield",
             "kvm or xen",
             Said("kvm; xen under credit and flms"),
-            "what becomes of a vCPU that spins: kvm lets a sibling go first or goes on, xen takes its CPU",
+            "of a vCPU that spins: kvm: to a sibling, or it goes on; xen: to anyone",
         ),
         key(
             "cost",

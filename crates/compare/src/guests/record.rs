@@ -226,7 +226,8 @@ mod tests {
     fn a_recording_is_refused_for_each_rule() {
         let rule = GuestBounds::built_in().unwrap().recording;
         assert_eq!(record().faults(&case(), &rule), [""; 0]);
-        let changed: [(fn(&mut GuestRecord), &str); 5] = [
+        type Change = fn(&mut GuestRecord);
+        let changed: [(Change, &str); 5] = [
             (|r| r.steal = Some(0.511), "steal was 0.511"),
             (|r| r.steal = None, "not counted"),
             (|r| r.floor_p90_us = Some(1_501.0), "p90 without"),

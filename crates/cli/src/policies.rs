@@ -150,7 +150,6 @@ pub fn resolve(
 ///
 /// # Errors
 /// Nobody ships it, there is no such file, or it does not compile.
-#[cfg(feature = "kernel")]
 pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
     if !is_file(policy) {
         return berth_builtin::find(policy)

@@ -13,7 +13,7 @@ use berth_lab::initramfs::Archive;
 use berth_lab::job::{JOB, Job, Work};
 use berth_lab::vm::{MEMORY_MB, Mode, Vm};
 use berth_lab::{LabError, Progress, run::base_archive};
-use berth_scenario::model::{Host, HostCost, Hz};
+use berth_scenario::model::{Host, Hz};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -118,10 +118,8 @@ fn host(machine: Machine) -> Host {
         cores: machine.cores / machine.nodes,
         threads: machine.threads,
         hz: Hz::Ticks(250),
-        tasks: Vec::new(),
         kernel: String::new(),
-        cost: HostCost::default(),
-        hotplug: Vec::new(),
+        ..Host::default()
     }
 }
 

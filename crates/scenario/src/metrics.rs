@@ -9,7 +9,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
             "mean", "p50", "p90", "p99", "p999", "max", "count", "offered",
         ],
         "ns",
-        "from a request's arrival to its reply; count: answered, offered: due",
+        "from arrival to reply; count: answered, offered: due",
     ),
     (
         "wakeup",

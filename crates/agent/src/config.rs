@@ -348,7 +348,7 @@ impl Reader<'_> {
         if let Some((word, at)) = &class
             && rules::class(word).is_none()
         {
-            let what = "\"latency\", \"batch\" or \"mixed\"";
+            let what = "\"latency\", \"batch\", \"mixed\" or \"none\"";
             return Err(self.wrong(*at, Some("vm.class"), what));
         }
         let io_vcpus = self.get(table, "io_vcpus", "a whole number", |v| v.as_integer())?;

@@ -200,12 +200,18 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
     let (named, told) = (rules.names(&vm.name), rules.class(&vm.name));
     let (class, io_vcpus) = match (named, told, guess) {
         (true, Some(VmClass::Mixed), _) => {
-            let first = (0..rules.io_vcpus(&vm.name)).collect();
-            (VmClass::Mixed, first)
+            let vcpus = vm.threads.iter().filter_map(|t| match t.role {
+                Found::Vcpu(index) => Some(index + 1),
+                _ => None,
+            });
+            let vcpus = vcpus.max().unwrap_or(0);
+            let last = vcpus.saturating_sub(rules.io_vcpus(&vm.name))..vcpus;
+            (VmClass::Mixed, last.collect())
         }
         (true, Some(class), _) => (class, BTreeSet::new()),
         (true, None, Some(guess)) => (guess.class, guess.io_vcpus.clone()),
-        _ => (VmClass::Batch, BTreeSet::new()),
+        (true, None, None) => (VmClass::Batch, BTreeSet::new()),
+        (false, ..) => (VmClass::None, BTreeSet::new()),
     };
     let threads = vm.threads.iter().map(|t| {
         let key = ThreadKey {
@@ -389,15 +395,15 @@ mod tests {
             let (_, r) = vm.threads.iter().find(|(k, _)| k.tid == tid).unwrap();
             (r.role, r.vcpu, r.io)
         };
-        assert_eq!(of(6), (Role::Vcpu, Some(0), true));
-        assert_eq!(of(7), (Role::Vcpu, Some(1), false));
+        assert_eq!(of(6), (Role::Vcpu, Some(0), false));
+        assert_eq!(of(7), (Role::Vcpu, Some(1), true));
         assert_eq!(of(5).0, Role::Emulator);
         // Not among those named: no privilege.
         let others = Rules {
             only: vec!["db*".into()],
             ..rules
         };
-        assert_eq!(host(&text, &others).entries[0].class, VmClass::Batch);
+        assert_eq!(host(&text, &others).entries[0].class, VmClass::None);
     }
 
     #[test]

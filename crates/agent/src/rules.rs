@@ -8,6 +8,7 @@ pub fn class(word: &str) -> Option<VmClass> {
         "latency" => Some(VmClass::Latency),
         "batch" => Some(VmClass::Batch),
         "mixed" => Some(VmClass::Mixed),
+        "none" => Some(VmClass::None),
         _ => None,
     }
 }
@@ -18,6 +19,7 @@ pub fn word(class: VmClass) -> &'static str {
         VmClass::Latency => "latency",
         VmClass::Batch => "batch",
         VmClass::Mixed => "mixed",
+        VmClass::None => "none",
     }
 }
 
@@ -46,9 +48,9 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 pub struct Rule {
     /// `web*`
     pub name: String,
-    /// `latency`, `batch` or `mixed`; what the VM does decides if nothing is said.
+    /// `latency`, `batch`, `mixed`, or `none` (the policy is told nothing); what the VM does decides if no class is said.
     pub class: Option<String>,
-    /// The first so many vCPUs of a mixed VM serve I/O.
+    /// So many of the last vCPUs of a mixed VM serve I/O.
     #[serde(default)]
     pub io_vcpus: u32,
 }
@@ -80,7 +82,7 @@ impl Rules {
         class(self.rule(vm)?.class.as_deref()?)
     }
 
-    /// vCPUs that serve I/O, from the first on.
+    /// How many of its vCPUs, the last ones, serve I/O.
     pub fn io_vcpus(&self, vm: &str) -> u32 {
         self.rule(vm).map_or(0, |r| r.io_vcpus)
     }

@@ -48,7 +48,7 @@ pub struct StartArgs {
     #[arg(long, value_name = "VM,VM", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// What a VM does: NAME=latency, batch or mixed; `*` stands for any text
+    /// What a VM does: NAME=latency, batch, mixed or none; `*` stands for any text
     #[arg(long, value_name = "VM=CLASS")]
     class: Vec<String>,
 
@@ -270,7 +270,7 @@ fn rule(text: &str) -> Result<Rule, Failure> {
             })
         }
         _ => Err(Failure::Input(format!(
-            "--class {text}: VM=latency, VM=batch or VM=mixed"
+            "--class {text}: VM=latency, VM=batch, VM=mixed or VM=none"
         ))),
     }
 }

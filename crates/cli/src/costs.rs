@@ -44,7 +44,7 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
         )?;
         release.clone_from(&results.provenance.kernel);
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
-        if case.policy.is_some() {
+        if case.counts_code() {
             let results = crate::compare::simulated(&options)?;
             for (name, metric) in costs::COUNTED {
                 let count = costs::per_wakeup(&results, metric).map_err(Failure::Run)?;

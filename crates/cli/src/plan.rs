@@ -397,6 +397,7 @@ fn setup(scenario: &Scenario, seeds: &[u64]) -> Setup {
         Class::Latency => "latency",
         Class::Batch => "batch",
         Class::Mixed => "mixed",
+        Class::None => "none",
     };
     let groups = scenario.vms.iter().filter(|vm| vm.count > 0);
     Setup {

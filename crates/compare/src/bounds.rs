@@ -16,7 +16,6 @@ pub struct Bounds {
     pub wakeup: Latency,
     pub samples: Samples,
     pub ranking: Ranking,
-    pub several_cpus: SeveralCpus,
 }
 
 /// CPU time of a VM, as a share of all CPUs of the host.
@@ -61,13 +60,6 @@ pub struct Ranking {
     pub tau: f64,
     /// Policies closer than this factor on the real kernel have no order.
     pub tied: f64,
-}
-
-/// How latencies of hosts with several CPUs are compared.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SeveralCpus {
-    pub latency: String,
 }
 
 /// A bounds file that cannot be used.

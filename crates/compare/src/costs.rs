@@ -5,9 +5,6 @@ use berth_results::experiment::Results;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// About how far apart what happens on two emulated CPUs seems at most: their turns (`turns.rs` of the lab).
-const TURN_NS: f64 = 50_000.0;
-
 /// When each cost was measured for the first time, by the history of the profile.
 const FIRST: &str = "\
 # For the first time:
@@ -15,9 +12,13 @@ const FIRST: &str = "\
 #   2026-11-21  ext_wake_ns, insn_ps, then preempt_ns: after the first tables, where wake-ups under sched_ext and wake-ups
 #               that preempt had been seen to differ
 #   2026-11-22  call_ns, ext_preempt_ns: after later tables, for the same reason
-#   never       tick_skew_ns
+#   2026-11-23  turn_ns, tick_jitter_ns, tick_skew_ns: after later tables, where wake-ups beside other busy CPUs had been seen
+#               to take longer; costs of the others were measured beside an idle CPU or none
 # Scenarios of the comparison set that are the like of what a cost was measured with are named in its set.toml.
 ";
+
+/// What `ticks.bpf.c` adds to each difference, so that all are positive.
+const SKEW_FROM_NS: f64 = 500_000.0;
 
 /// A scenario that measures something.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ const SLEEPER: Case = Case {
     metrics: &[
         "sleeper.wakeup.p50",
         "sleeper.wakeup.p99",
+        "sleeper.wakeup.mean",
         "sleeper.wakeup.count",
         "sleeper.cpu",
         "sleeper.work",
@@ -84,10 +86,34 @@ const PREEMPTING: Case = Case {
     ..PREEMPTED
 };
 
+const BESIDE: Case = Case {
+    name: "beside",
+    scenario: include_str!("../costs/beside.toml"),
+    ..SLEEPER
+};
+const TICKS: Case = Case {
+    name: "ticks",
+    scenario: include_str!("../costs/ticks.toml"),
+    policy: Some(include_str!("../costs/ticks.bpf.c")),
+    metrics: &[
+        "policy.ticks",
+        "policy.uneven_ns",
+        "policy.others",
+        "policy.later_ns",
+    ],
+};
+
 /// All of them, in the order in which they are run.
-pub const CASES: [Case; 8] = [
-    SLEEPER, PREEMPTED, REQUEST, REMOTE, NOTHING, TYPICAL, CALLING, PREEMPTING,
+pub const CASES: [Case; 10] = [
+    SLEEPER, PREEMPTED, REQUEST, REMOTE, BESIDE, NOTHING, TYPICAL, CALLING, PREEMPTING, TICKS,
 ];
+
+impl Case {
+    /// It is to be known what its policy executes in each wake-up of a sleeper.
+    pub fn counts_code(&self) -> bool {
+        self.policy.is_some() && self.metrics.contains(&"sleeper.wakeup.p50")
+    }
+}
 
 /// BPF instructions that a policy executes per wake-up, by the simulator, and calls of kernel functions that choose a
 /// CPU, kick one, or put or move a thread into a queue.
@@ -172,6 +198,18 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     };
     let call = each(besides("calling"), value("calling", CALLS)).max(0.0);
     let ext_preempt = besides("preempting") - value("preempting", CALLS) * call;
+    let turn = value("beside", "sleeper.wakeup.p50") - wake;
+    // Two ticks whose lateness is distributed exponentially lie its mean nearer or further apart than they should, in the
+    // mean; half of them come within ln 2 of it.
+    let uneven = each(
+        value("ticks", "policy.uneven_ns"),
+        value("ticks", "policy.ticks"),
+    );
+    let jitter = std::f64::consts::LN_2 * uneven;
+    let skew = each(
+        value("ticks", "policy.later_ns"),
+        value("ticks", "policy.others"),
+    ) - SKEW_FROM_NS;
     let costs = [
         (
             "ext_wake_ns",
@@ -213,22 +251,28 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
             preempted,
             "what a wake-up takes longer if it preempts a thread",
         ),
-        (
-            "wake_ipi_ns",
-            remote,
-            "and a wake-up from another CPU (the emulated CPUs take turns of 50 us)",
-        ),
+        ("wake_ipi_ns", remote, "and a wake-up from another CPU"),
         (
             "sleep_ns",
             beside("sleeper", "sleeper"),
             "CPU time of a thread besides its work, per sleep",
         ),
+        (
+            "turn_ns",
+            turn,
+            "a CPU's turn: what a wake-up on the second CPU takes longer if the first is busy",
+        ),
+        (
+            "tick_jitter_ns",
+            jitter,
+            "half of the ticks come up to so much late: ln 2 of their mean unevenness",
+        ),
+        (
+            "tick_skew_ns",
+            skew,
+            "how much later ticks of the second CPU come than those of the first, in the mean",
+        ),
     ];
-    let skew = (
-        "tick_skew_ns",
-        TURN_NS,
-        "not measured: the emulated CPUs take turns, and each takes its tick in its own",
-    );
     let mut out = String::from(
         "# SPDX-License-Identifier: GPL-2.0-only\n\
          # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
@@ -237,7 +281,7 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     let _ = writeln!(out, "# All of them were measured on {date}.");
     out.push_str(FIRST);
     out.push_str("\n[cost]\n");
-    for (key, value, why) in costs.into_iter().chain([skew]) {
+    for (key, value, why) in costs {
         let _ = writeln!(out, "{key:<14} = {:<6} # {why}", value.max(0.0).round());
     }
     let _ = writeln!(out, "\n[measured]\nkernel = {kernel:?}");
@@ -281,6 +325,16 @@ mod tests {
             case("preempted", &[("sleeper.wakeup.p50", 13_000.0)]),
             case("request", &[("web.wakeup.p50", 18_000.0)]),
             case("remote", &[("receiver.wakeup.p50", 9_000.0)]),
+            case("beside", &[("sleeper.wakeup.p50", 25_000.0)]),
+            case(
+                "ticks",
+                &[
+                    ("policy.ticks", 500.0),
+                    ("policy.uneven_ns", 3_000_000.0),
+                    ("policy.others", 250.0),
+                    ("policy.later_ns", 250.0 * 507_000.0),
+                ],
+            ),
             case("nothing", &[("sleeper.wakeup.p50", 8_000.0)]),
             case(
                 "typical",
@@ -304,6 +358,11 @@ mod tests {
         assert_eq!((p.cost.call_ns, p.cost.ext_preempt_ns), (600, 200));
         // Never less than nothing.
         assert_eq!(p.cost.wake_ipi_ns, 0);
+        // 6 us of unevenness a tick.
+        assert_eq!(
+            (p.cost.turn_ns, p.cost.tick_jitter_ns, p.cost.tick_skew_ns),
+            (15_000, 4_159, 7_000)
+        );
         // 0.11 CPUs for 2 s are 220 ms, 200 of them work; 1000 sleeps.
         assert_eq!(p.cost.sleep_ns, 20_000);
         assert!(text.contains("kernel = \"7.2.1\""));

@@ -108,8 +108,6 @@ pub struct Row {
     /// Broken, but the two intervals have values within the bound: more seeds could say otherwise. Not for ratios to the
     /// baseline, whose intervals are not worked out.
     pub open: bool,
-    /// Both were divided by the baseline arm's value before they were compared.
-    pub to_baseline: bool,
     /// Percentage points for shares, else the factor between the two places (at least 1).
     pub off: Option<f64>,
     /// In the unit of `off`.
@@ -129,8 +127,6 @@ pub struct Comparison {
     pub arms: Vec<(String, usize)>,
     /// Costs of the simulated machine that were measured with this scenario: then its rows do not count.
     pub measured: Vec<String>,
-    /// The arm that latencies of several CPUs are divided by.
-    pub baseline: Option<String>,
     pub rows: Vec<Row>,
     /// Of all arms.
     pub ranking: Ranking,
@@ -185,8 +181,6 @@ pub fn compare(sim: &Experiment, lab: &Experiment, bounds: &Bounds) -> Compariso
         .map(|a| a.name.clone())
         .filter(|a| ran(sim, a) && ran(lab, a))
         .collect();
-    let named = lab.baseline.clone().filter(|b| arms.contains(b));
-    let baseline = named.or_else(|| arms.first().cloned());
     let cpus = lab.setup.cpus;
     let groups: Vec<&str> = lab.setup.groups.iter().map(|g| g.name.as_str()).collect();
     let mut rows = Vec::new();
@@ -204,7 +198,7 @@ pub fn compare(sim: &Experiment, lab: &Experiment, bounds: &Bounds) -> Compariso
                     quantity,
                     cpus,
                 };
-                rows.extend(case.row(arm, baseline.as_deref()));
+                rows.extend(case.row(arm));
             }
         }
     }
@@ -219,7 +213,6 @@ pub fn compare(sim: &Experiment, lab: &Experiment, bounds: &Bounds) -> Compariso
         ranking: ranking::rank(&rows, &names, |_| true, bounds),
         answered: answered(sim, lab, &names, &groups),
         arms: arms.iter().map(|a| (a.clone(), starts(a))).collect(),
-        baseline,
         rows,
     }
 }
@@ -318,18 +311,17 @@ impl Case<'_> {
     }
 
     /// None where neither place has the quantity.
-    fn row(&self, arm: &str, baseline: Option<&str>) -> Option<Row> {
+    fn row(&self, arm: &str) -> Option<Row> {
         let (sim, lab) = (self.value(self.sim, arm), self.value(self.lab, arm));
         if sim.is_none() && lab.is_none() {
             return None;
         }
-        let to_baseline = self.quantity.is_latency() && self.cpus > 1;
         let bound = self.bound();
-        let (off, verdict) = self.judge(arm, baseline.filter(|_| to_baseline), sim, lab);
+        let (off, verdict) = self.judge(arm, sim, lab);
         let half = (self.half(self.sim, arm), self.half(self.lab, arm));
         let open = match (sim, lab, half) {
             (Some(sim), Some(lab), (Some(s), Some(l))) => {
-                verdict == Verdict::Broken && !to_baseline && self.could_hold((sim, lab), (s, l))
+                verdict == Verdict::Broken && self.could_hold((sim, lab), (s, l))
             }
             _ => false,
         };
@@ -341,40 +333,20 @@ impl Case<'_> {
             lab,
             half,
             open,
-            to_baseline,
             off,
             bound,
             verdict,
         })
     }
 
-    fn judge(
-        &self,
-        arm: &str,
-        baseline: Option<&str>,
-        sim: Option<f64>,
-        lab: Option<f64>,
-    ) -> (Option<f64>, Verdict) {
+    fn judge(&self, arm: &str, sim: Option<f64>, lab: Option<f64>) -> (Option<f64>, Verdict) {
         let no = |why: &str| (None, Verdict::NotJudged(why.to_string()));
         if let Some(few) = self.too_few(arm) {
             return no(&few);
         }
-        let (Some(mut sim), Some(mut lab)) = (sim, lab) else {
+        let (Some(sim), Some(lab)) = (sim, lab) else {
             return no("not measured in one of the places");
         };
-        if let Some(baseline) = baseline {
-            if baseline == arm {
-                return no("the others are divided by it");
-            }
-            if let Some(few) = self.too_few(baseline) {
-                return no(&format!("baseline: {few}"));
-            }
-            let of = |e| self.value(e, baseline).filter(|v| *v > 0.0);
-            let (Some(s), Some(l)) = (of(self.sim), of(self.lab)) else {
-                return no("the baseline has no such value");
-            };
-            (sim, lab) = (sim / s, lab / l);
-        }
         let off = match self.quantity {
             Quantity::Share => (sim - lab).abs(),
             _ => factor(sim, lab),

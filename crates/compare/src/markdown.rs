@@ -105,9 +105,6 @@ pub fn largest(all: &[Comparison], reasons: &Reasons<'_>) -> String {
         if row.open {
             known.push_str(" (open: the intervals have values within the bound)");
         }
-        if row.to_baseline {
-            known.push_str(" (divided by `linux`'s before it is judged)");
-        }
         let times = score::excess(row);
         let _ = writeln!(
             out,

@@ -91,7 +91,7 @@ fn pairs<'a>(first: &[&'a Row], then: &[&'a Row]) -> Vec<(&'a Row, &'a Row)> {
     first.iter().filter_map(other).collect()
 }
 
-/// Both places' values, if there are enough of them. (Of the baseline arm there are, though it is not judged itself.)
+/// Both places' values, if there are enough of them.
 fn values(row: &Row) -> Option<(f64, f64)> {
     match &row.verdict {
         Verdict::NotJudged(why) if why.contains("needed") => None,

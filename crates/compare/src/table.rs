@@ -114,14 +114,6 @@ pub fn table(c: &Comparison) -> String {
         "\n  Order of the policies: Kendall's tau {tau} ({} pairs alike, {} not)  {words}",
         r.alike, r.otherwise
     );
-    if c.rows.iter().any(|r| r.to_baseline) {
-        let baseline = c.baseline.as_deref().unwrap_or("the baseline");
-        let _ = writeln!(
-            out,
-            "  {} CPUs: latencies were divided by {baseline}'s before they were compared.",
-            c.cpus
-        );
-    }
     out
 }
 
@@ -253,22 +245,6 @@ pub(crate) mod tests {
             2,
             "{text}"
         );
-    }
-
-    #[test]
-    fn several_cpus_compare_ratios_of_latencies() {
-        let lab = experiment(4, &[("a", 1.0), ("b", 0.5)]);
-        // Three times as slow, but so is the baseline; shares, switches and migrations are judged as they are.
-        let sim = experiment(4, &[("a", 3.0), ("b", 1.5)]);
-        let c = compare(&sim, &lab, &bounds());
-        assert_eq!(verdict(&c, "b", Quantity::WakeupP99), Verdict::Within);
-        assert_eq!(verdict(&c, "b", Quantity::Switches), Verdict::Broken);
-        assert_eq!(verdict(&c, "b", Quantity::Migrations), Verdict::Broken);
-        assert!(matches!(
-            verdict(&c, "a", Quantity::WakeupP99),
-            Verdict::NotJudged(_)
-        ));
-        assert!(table(&c).contains("divided by a's"));
     }
 
     #[test]

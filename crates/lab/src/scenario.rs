@@ -205,7 +205,7 @@ fn stand_ins(
                 PlacementRole::Other => Role::Other,
             },
             vcpu: thread.vcpu,
-            io: vm.class == Class::Mixed && thread.vcpu.is_some_and(|v| v < vm.reserved_vcpus),
+            io: thread.vcpu.is_some_and(|v| vm.is_reserved(v)),
         };
         let key = ThreadKey {
             tid: *tid,
@@ -225,5 +225,6 @@ fn class(class: Class) -> VmClass {
         Class::Latency => VmClass::Latency,
         Class::Batch => VmClass::Batch,
         Class::Mixed => VmClass::Mixed,
+        Class::None => VmClass::None,
     }
 }

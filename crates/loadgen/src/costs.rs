@@ -358,6 +358,11 @@ impl Costs {
                 self.sleep,
                 "CPU time of a thread besides its work, per sleep",
             ),
+            (
+                "tick_jitter_ns",
+                assumed.tick_jitter_ns,
+                "assumed, not measured",
+            ),
             ("vm_entry_ns", assumed.vm_entry_ns, "assumed, not measured"),
             ("vm_exit_ns", assumed.vm_exit_ns, "assumed, not measured"),
         ];

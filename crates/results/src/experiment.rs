@@ -73,7 +73,7 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub name: String,
-    /// `latency`, `batch` or `mixed`.
+    /// `latency`, `batch`, `mixed` or `none`.
     pub class: String,
     pub vms: u32,
     /// Of each.

@@ -12,6 +12,8 @@ pub fn assumed() -> HostCost {
     HostCost {
         switch_ns: 1_000,
         wake_ipi_ns: 1_000,
+        tick_ns: 1_000,
+        tick_jitter_ns: 250,
         vm_entry_ns: 500,
         vm_exit_ns: 700,
         smt_ppm: 620_000,

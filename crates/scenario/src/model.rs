@@ -154,6 +154,13 @@ pub struct HostCost {
     pub sleep_ns: Nanos,
     /// How much later than that of the CPU before it a CPU's timer ticks.
     pub tick_skew_ns: Nanos,
+    /// Each tick comes a little later still, by chance (the run's seed), on each CPU for itself: half of them up to this, half of
+    /// the rest up to twice it, and so on ([`HostCost::latest_tick_ns`]). Without, CPUs that begin together stay in step for ever.
+    pub tick_jitter_ns: Nanos,
+    /// The CPUs are emulated, one after the other, on one clock, in turns of this length: who sets a timer, as each wake-up and
+    /// each switch does, makes a round begin anew, so that what an event costs takes a turn longer for each busy CPU of a
+    /// lower number. 0: they work at the same time, as hardware does.
+    pub turn_ns: Nanos,
     /// Into a guest and out of it again.
     pub vm_entry_ns: Nanos,
     pub vm_exit_ns: Nanos,
@@ -166,6 +173,11 @@ pub struct HostCost {
 }
 
 impl HostCost {
+    /// The latest that a tick comes, ns: 16 times the jitter. At most a quarter of the time between two ticks.
+    pub fn latest_tick_ns(&self) -> Nanos {
+        16 * self.tick_jitter_ns
+    }
+
     /// What the machine takes under the kernel's own scheduler, whose code is in the costs of events: a policy that
     /// stands in for it has none of its own.
     pub fn own_scheduler(&mut self) {
@@ -203,6 +215,8 @@ pub enum Class {
     #[default]
     Batch,
     Mixed,
+    /// Nothing is said: policies decide.
+    None,
 }
 
 /// `[vm.NAME]`: `count` equal VMs, named NAME if one, else NAME-1, NAME-2, ...
@@ -212,7 +226,7 @@ pub struct Vm {
     pub count: u32,
     pub vcpus: u32,
     pub class: Class,
-    /// Only for class `mixed`: the vCPUs that do I/O.
+    /// Only for class `mixed`: how many vCPUs, the last ones, do I/O ([`Vm::is_reserved`]).
     pub reserved_vcpus: u32,
     /// cgroup cpu.weight of the whole VM, 1..=10000.
     pub weight: u32,
@@ -238,6 +252,21 @@ pub struct Vm {
     pub role: VmRole,
     /// Extra vCPUs that only take interrupts (vTurbo); 0 almost everywhere.
     pub turbo_vcpus: u32,
+}
+
+impl Vm {
+    /// Does this vCPU do the I/O of a mixed VM? The last `reserved_vcpus` do.
+    pub fn is_reserved(&self, vcpu: u32) -> bool {
+        self.class == Class::Mixed && vcpu < self.vcpus && vcpu >= self.compute_vcpus()
+    }
+
+    /// Its vCPUs that are not reserved for I/O: 0 up to this number.
+    pub fn compute_vcpus(&self) -> u32 {
+        match self.class {
+            Class::Mixed => self.vcpus.saturating_sub(self.reserved_vcpus),
+            _ => self.vcpus,
+        }
+    }
 }
 
 impl Default for Vm {

@@ -9,14 +9,14 @@
 //!    waited longest in any of its queues and runs that task's other steps to completion before it
 //!    takes the next.
 //! 2. Any other task has one vCPU thread for each of its threads (`threads`, or one per vCPU), dealt in
-//!    the order of the VM's task list, beginning after the VM's reserved vCPUs (those do the I/O). Two
+//!    the order of the VM's task list; the last, reserved vCPUs of a mixed VM (those do the I/O) come last. Two
 //!    such threads on one vCPU would need a guest scheduler, and are refused.
 //! 3. Pools are served by the vCPUs that rule 2 left, each pool by the first `threads` of them
-//!    (by all, if it has more threads).
+//!    (by all, if it has more threads); in a mixed VM its reserved vCPUs come first.
 //! 4. vCPUs with nothing to do have no thread.
 //!
 //! Host tasks (`host.tasks`) have `threads` threads of their own (default 1), outside any VM.
-use crate::model::{Scenario, Step, Task, Vm};
+use crate::model::{Class, Scenario, Step, Task, Vm};
 
 /// What a thread is for the host, as in the identity record that policies read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -256,7 +256,8 @@ pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
 
 /// As [`threads`], where VMs of these groups (by position) have the guest level: their threads are the tasks inside,
 /// in the order of the VM's list, each with its `threads` (or one per vCPU). They have no vCPU of their own; their
-/// affinity is to CPUs of the guest.
+/// affinity is to CPUs of the guest. In a mixed VM, tasks whose affinity is not said run on the reserved vCPUs if they
+/// wait for messages, and on the others if they do not (FLMS section 3.1; specification, decision D14).
 ///
 /// # Errors
 /// What cannot be folded, and what leads nowhere.
@@ -282,7 +283,7 @@ pub fn threads_where(
                         vcpu: None,
                         role: Role::Other,
                         work,
-                        affinity: task.affinity.clone(),
+                        affinity: affinity_inside(vm, task),
                         nice: task.nice,
                         weight: vm.weight,
                         cgroup: cgroup_of(vm, &instance),
@@ -431,12 +432,21 @@ fn own_or(own: &[u32], other: &[u32]) -> Vec<u32> {
     }
 }
 
+/// CPUs of its guest that a task may use; empty = all.
+fn affinity_inside(vm: &Vm, task: &Task) -> Vec<u32> {
+    let waits = task.steps.iter().any(|s| matches!(s, Step::Receive(_)));
+    match vm.class {
+        Class::Mixed if !task.affinity.is_empty() => task.affinity.clone(),
+        Class::Mixed if waits => (vm.compute_vcpus()..vm.vcpus).collect(),
+        Class::Mixed => (0..vm.compute_vcpus()).collect(),
+        _ => task.affinity.clone(),
+    }
+}
+
 /// Rules 1 to 4 for one VM: its busy vCPUs and their work.
 fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError> {
     let mut work: Vec<Option<Work>> = vec![None; vm.vcpus as usize];
     let mut free: Vec<u32> = (0..vm.vcpus).collect();
-    // Reserved vCPUs are dealt last.
-    free.rotate_left(vm.reserved_vcpus.min(vm.vcpus) as usize % (vm.vcpus.max(1) as usize));
     let mut pools = Vec::new();
     for name in &vm.tasks {
         let task = find(scenario, &format!("vm.{}", vm.name), name)?;
@@ -458,7 +468,8 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
             work[vcpu as usize] = Some(Work::Task(name.clone()));
         }
     }
-    free.sort_unstable();
+    // Reserved vCPUs serve first.
+    free.sort_unstable_by_key(|&vcpu| (!vm.is_reserved(vcpu), vcpu));
     for pool in pools {
         let threads = pool.threads.unwrap_or(vm.vcpus);
         if free.is_empty() {
@@ -660,12 +671,12 @@ mod tests {
             "m/3 [worker]",
         ];
         assert_eq!(shown(&scenario(vec![v.clone()])), want);
-        v.reserved_vcpus = 1;
+        (v.class, v.reserved_vcpus) = (Class::Mixed, 1);
         let want = [
-            "m/0 [worker disk]",
-            "m/1 beat",
+            "m/0 beat",
+            "m/1 [worker]",
             "m/2 [worker]",
-            "m/3 [worker]",
+            "m/3 [worker disk]",
         ];
         assert_eq!(shown(&scenario(vec![v])), want);
     }

@@ -252,7 +252,11 @@ fn mistakes() {
         ("[vm.web]\nclass = \"mixed\"", &["needs `reserved_vcpus`"]),
         (
             "[vm.web]\nclass = \"mixed\"\nvcpus = 2\nreserved_vcpus = 3",
-            &["1 to 2"],
+            &["1 to 1"],
+        ),
+        (
+            "[vm.web]\nclass = \"mixed\"\nreserved_vcpus = 1",
+            &["has one vCPU", "class latency or batch"],
         ),
         ("[vm.web]\nreserved_vcpus = 1", &["only for class mixed"]),
         ("[vm.web]\ntasks = \"hog\"", &["write [\"hog\"]"]),

@@ -11,6 +11,8 @@ const GENERATION: &str = "berth_generation";
 /// What kind of work a VM does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmClass {
+    /// Nothing is said of it: policies decide.
+    None = 0,
     Latency = 1,
     Batch = 2,
     Mixed = 3,

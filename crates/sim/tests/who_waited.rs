@@ -246,7 +246,10 @@ fn details_agree_with_the_metrics() {
         assert_eq!(count as f64, r.metrics["web.response.count"]);
         let worst = &r.worst[0];
         let strip = worst.strip.as_ref().unwrap();
-        assert!(strip.to_ns > worst.to_ns && strip.cpus == [0, 1, 2, 3]);
+        assert!(
+            strip.to_ns > worst.to_ns && strip.cpus == [0, 1, 2, 3],
+            "{worst:?}"
+        );
         // Nothing overlaps, and the waiting thread runs on its CPU when the wait is over.
         for pair in strip.ran.windows(2) {
             assert!(pair[0][0] != pair[1][0] || pair[0][2] + pair[0][3] <= pair[1][2]);

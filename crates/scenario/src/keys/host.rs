@@ -108,6 +108,18 @@ pub static COST: Kind = Kind {
             "from a wake-up to the other CPU's entry into its scheduler",
         ),
         key(
+            "tick",
+            "duration",
+            Said("of the profile; default: 1us"),
+            "from a tick that ends a slice to the scheduler",
+        ),
+        key(
+            "tick_jitter",
+            "duration",
+            Said("of the profile; default: 250ns"),
+            "how late ticks come by chance, on each CPU for itself: the median",
+        ),
+        key(
             "vm_entry",
             "duration",
             Said("of the profile; default: 500ns"),

@@ -18,15 +18,15 @@ pub static VM: Kind = Kind {
         key("vcpus", "count", Is("1"), "virtual CPUs of each"),
         key(
             "class",
-            "latency, batch or mixed",
+            "latency, batch, mixed or none",
             Is("batch"),
-            "what it needs: prompt answers, throughput, or both",
+            "what it needs: prompt answers, throughput, both; none: not said",
         ),
         key(
             "reserved_vcpus",
             "count",
             Said("0"),
-            "class mixed: the first vCPUs, kept for I/O",
+            "class mixed: so many of the last vCPUs are kept for I/O",
         ),
         key(
             "weight",

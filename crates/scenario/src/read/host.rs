@@ -97,6 +97,19 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     } else if section.table.get("cache").is_some() {
         cost.cache = Some(cache(&section.table("cache", &keys::CACHE)?)?);
     }
+    if let Hz::Ticks(hz) = hz
+        && cost.latest_tick_ns() > 250_000_000 / u64::from(hz)
+    {
+        let at = section
+            .table
+            .get("cost")
+            .map_or(&section.at, |e| &e.node.at);
+        let late = cost.latest_tick_ns();
+        let why = format!(
+            "ticks that come up to {late} ns late (16 times tick_jitter) are too late for {hz} of them a second"
+        );
+        return Err(Error::at(at, why).label("a lower host.hz, or a smaller host.cost.tick_jitter"));
+    }
     let hotplug = hotplug(&section, nr_cpus)?;
     Ok(Host {
         nodes,
@@ -206,6 +219,8 @@ fn costs(host: &Section<'_>) -> Result<HostCost> {
     for (key, ns) in [
         ("switch", &mut cost.switch_ns),
         ("wake_ipi", &mut cost.wake_ipi_ns),
+        ("tick", &mut cost.tick_ns),
+        ("tick_jitter", &mut cost.tick_jitter_ns),
         ("vm_entry", &mut cost.vm_entry_ns),
         ("vm_exit", &mut cost.vm_exit_ns),
     ] {

@@ -154,14 +154,15 @@ fn class(section: &Section<'_>) -> Result<Class> {
         "latency" => Ok(Class::Latency),
         "batch" => Ok(Class::Batch),
         "mixed" => Ok(Class::Mixed),
+        "none" => Ok(Class::None),
         "auto" => Err(
             Error::at(&at, "`auto` needs something to watch: only a host has it")
-                .label("write latency, batch or mixed"),
+                .label("write latency, batch, mixed or none"),
         ),
         _ => Err(
             Error::at(&at, format!("there is no class `{}`", word.escape_debug()))
-                .nearest(&word, ["latency", "batch", "mixed"])
-                .note("A class is latency, batch or mixed"),
+                .nearest(&word, ["latency", "batch", "mixed", "none"])
+                .note("A class is latency, batch, mixed or none"),
         ),
     }
 }
@@ -187,14 +188,23 @@ fn reserved(section: &Section<'_>, class: Class, vcpus: u32) -> Result<u32> {
             )
             .label("how many of its vCPUs do I/O?"))
         }
-        (Class::Mixed, Some((_, at))) if value == 0 || value > vcpus => Err(Error::at(
+        (Class::Mixed, Some((_, at))) if vcpus < 2 => Err(Error::at(
             at,
             format!(
-                "`{}.reserved_vcpus` is {value}, but should be 1 to {vcpus}",
+                "[{}] is of class mixed and has one vCPU: it needs one to reserve for I/O and one that computes",
                 section.path
             ),
+        )
+        .note("Give it `vcpus = 2` or more, or say what it is: class latency or batch")),
+        (Class::Mixed, Some((_, at))) if value == 0 || value >= vcpus => Err(Error::at(
+            at,
+            format!(
+                "`{}.reserved_vcpus` is {value}, but should be 1 to {}: the others compute",
+                section.path,
+                vcpus - 1
+            ),
         )),
-        (Class::Latency | Class::Batch, Some((_, at))) if value > 0 => {
+        (_, Some((_, at))) if class != Class::Mixed && value > 0 => {
             Err(Error::at(at, "`reserved_vcpus` is only for class mixed"))
         }
         _ => Ok(value),

@@ -8,7 +8,7 @@ use crate::scx::kernel::MachineSpec;
 use crate::sim::Machine;
 use crate::workload::api::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
-use berth_scenario::model::{Class, HostCost, Hz, Scenario, Vm};
+use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn thread(
         vm: Some(instance.ordinal),
         vcpu,
         role: Role::Vcpu,
-        io: vm.class == Class::Mixed && vcpu < vm.reserved_vcpus,
+        io: vm.is_reserved(vcpu),
         nice: vm.nice,
         affinity: m.kernel().mask(&vm.affinity),
         working_set,

@@ -130,6 +130,7 @@ pub fn fill(
 
 fn class_number(class: Class) -> u32 {
     match class {
+        Class::None => 0,
         Class::Latency => 1,
         Class::Batch => 2,
         Class::Mixed => 3,

@@ -82,19 +82,19 @@ impl Handle {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn resched(mut self, cpu: CpuId) {
         let here = cpu == self.exec;
-        let mut at = if here {
-            self.now + self.waking_ns
-        } else {
-            self.now + self.waking_ns + self.cost.wake_ipi_ns
-        };
+        let mut takes = self.waking_ns;
+        if !here {
+            takes += self.cost.wake_ipi_ns;
+        }
         if self.waking_ns > 0 && !self.cpus[cpu as usize].is_idle() {
-            at += self.cost.preempt_ns;
+            takes += self.cost.preempt_ns;
         }
         let code = self.cost.insn_ps > 0 && self.waking_ns > 0;
         if unlikely(code) {
             // A pass is one instant here: it is expected to take as long as the last one.
-            at += self.code_ns(self.code_mark) + self.cpus[cpu as usize].pass_ns;
+            takes += self.code_ns(self.code_mark) + self.cpus[cpu as usize].pass_ns;
         }
+        let at = self.now + self.in_turns(cpu, takes);
         let c = &mut self.cpus[cpu as usize];
         if at < c.resched_at {
             c.pass_paid = code;

@@ -13,7 +13,7 @@ impl Handle {
             self.long_wait(task, false);
         }
         if self.now >= self.recent.due {
-            self.cut_strips();
+            self.cut_strips(false);
         }
     }
 
@@ -40,7 +40,7 @@ impl Handle {
 
     /// Cut the strips of the worst waits out of what is remembered.
     #[cold]
-    fn cut_strips(self) {
+    fn cut_strips(self, end: bool) {
         let (now, cpus) = (self.now, self.cpus.len() as u32);
         // The names are read from the tasks while the ring is read: two parts of the machine.
         let names = |task: TaskId| {
@@ -49,7 +49,7 @@ impl Handle {
         };
         let mut k = self;
         let mut recent = std::mem::take(&mut k.recent);
-        recent.cut(now, cpus, &names);
+        recent.cut(now, end, cpus, &names);
         k.recent = recent;
     }
 
@@ -60,6 +60,6 @@ impl Handle {
                 self.long_wait(task, true);
             }
         }
-        self.cut_strips();
+        self.cut_strips(true);
     }
 }

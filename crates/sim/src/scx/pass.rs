@@ -478,6 +478,8 @@ impl Handle {
                 cost += code;
             }
         }
+        let mut cost = self.in_turns(cpu, cost);
+        let k = &mut *self;
         if from != cpu && from != NONE {
             cost += k.migrated(entry, from, cpu);
         }

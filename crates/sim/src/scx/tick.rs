@@ -64,6 +64,21 @@ fn uneven(t: Nanos, hz: u32) -> Nanos {
     if first >= t { first } else { at(n + 1) }
 }
 
+/// One of 2^64 numbers, by a seed and a time (the finalizer of splitmix64).
+fn chance(seed: u64, at: Nanos) -> u64 {
+    let mut x = seed ^ at.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// Out of evenly distributed numbers: up to `half` for half of them, up to twice that for half of the rest, and so on: nearly
+/// an exponential distribution, whose mean is 1.5 times `half`.
+fn lateness(number: u64, half: Nanos) -> Nanos {
+    let (more, within) = (number | 1 << 15, number >> 32);
+    Nanos::from(more.trailing_zeros()) * half + (within * half >> 32)
+}
+
 impl Handle {
     /// Charge the running task up to now.
     #[inline]
@@ -150,8 +165,43 @@ impl Handle {
     #[inline]
     fn tick_after(self, cpu: CpuId, t: Nanos) -> Nanos {
         let later = self.cost.tick_skew_ns * u64::from(cpu);
-        let tick = self.grid.at_or_after(t.saturating_sub(later));
-        tick.saturating_add(later)
+        let latest = later + self.cost.latest_tick_ns();
+        let mut tick = self.grid.at_or_after(t.saturating_sub(latest));
+        loop {
+            let at = tick.saturating_add(later + self.late(cpu, tick));
+            if at >= t {
+                return at;
+            }
+            tick = self.grid.at_or_after(tick + 1);
+        }
+    }
+
+    /// How late this tick of a CPU is.
+    #[inline]
+    fn late(self, cpu: CpuId, tick: Nanos) -> Nanos {
+        match self.cost.tick_jitter_ns {
+            0 => 0,
+            half => {
+                let seed = self.seed ^ (u64::from(self.id) << 32) ^ (u64::from(cpu) << 48);
+                lateness(chance(seed, tick), half)
+            }
+        }
+    }
+
+    /// How long it takes a CPU to do what takes this long where CPUs work at the same time.
+    #[inline]
+    pub fn in_turns(self, cpu: CpuId, ns: Nanos) -> Nanos {
+        match self.cost.turn_ns {
+            0 => ns,
+            turn => self.taking_turns(cpu, ns, turn),
+        }
+    }
+
+    #[cold]
+    fn taking_turns(self, cpu: CpuId, ns: Nanos, turn: Nanos) -> Nanos {
+        let before = self.cpus.iter().take(cpu as usize);
+        let busy = before.filter(|c| !c.is_idle()).count() as u64;
+        if ns == 0 { 0 } else { ns + busy * turn }
     }
 
     /// The timer interrupt.
@@ -206,7 +256,8 @@ impl Handle {
             return;
         }
         let next = self.tick_after(cpu, self.now + 1);
-        let last = next.saturating_sub(1_000_000_000 / hz as u64 + 1);
+        let back = 1_000_000_000 / hz as u64 + 1 + self.cost.latest_tick_ns();
+        let last = next.saturating_sub(back);
         let last = self.tick_after(cpu, last).min(self.now);
         let c = &self.cpus[cpu as usize];
         if last > c.exec_start && last < self.now {
@@ -221,6 +272,20 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_ticks_are_very_late() {
+        let all: Vec<Nanos> = (0..100_000)
+            .map(|tick| lateness(chance(7, tick * 4_000_000), 200))
+            .collect();
+        let up_to = |ns: Nanos| all.iter().filter(|l| **l < ns).count();
+        for (ns, share) in [(100, 25_000), (200, 50_000), (400, 75_000), (600, 87_500)] {
+            assert!(up_to(ns).abs_diff(share) < 600, "{} below {ns}", up_to(ns));
+        }
+        assert!(all.iter().all(|l| *l <= 3_200));
+        let mean = all.iter().sum::<Nanos>() / 100_000;
+        assert!((295..305).contains(&mean), "{mean}");
+    }
 
     #[test]
     fn grids() {

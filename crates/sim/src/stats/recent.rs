@@ -120,14 +120,26 @@ impl Recent {
         }
     }
 
-    /// Cut the strips that are due. `names` gives name and group of a task.
+    /// Cut the strips that are due, at the end all of them. `names` gives name and group of a task.
     #[cold]
-    pub fn cut(&mut self, now: Nanos, cpus: u32, names: &dyn Fn(TaskId) -> (String, u32)) {
+    pub fn cut(
+        &mut self,
+        now: Nanos,
+        end: bool,
+        cpus: u32,
+        names: &dyn Fn(TaskId) -> (String, u32),
+    ) {
         self.due = Nanos::MAX;
         let Some(kept) = &mut self.kept else {
             return;
         };
         for mut worst in std::mem::take(&mut kept.pending) {
+            let due = worst.to + STRIP_AFTER_NS;
+            if due > now && !end {
+                self.due = self.due.min(due);
+                kept.pending.push(worst);
+                continue;
+            }
             worst.strip = kept.strip(&worst, now, cpus, names);
             kept.worst.insert(worst.group, worst);
         }
@@ -231,18 +243,22 @@ mod tests {
         r.push(70_000_000, switch(0, 9));
         r.push(72_000_000, switch(1, 1));
         assert!(r.beats(0, 1));
-        r.keep(Worst {
-            group: 0,
+        let nine = |group, to| Worst {
+            group,
             task: 9,
             name: "nine".into(),
             cpu: 0,
             from: 10_000_000,
-            to: 70_000_000,
+            to,
             unfinished: false,
             strip: Strip::default(),
-        });
+        };
+        r.keep(nine(0, 70_000_000));
         assert!(!r.beats(0, 60_000_000) && r.beats(1, 1) && r.due == 75_000_000);
-        r.cut(75_000_000, 2, &|t| (format!("t{t}"), 0));
+        // Another group's is not due yet.
+        r.keep(nine(1, 72_000_000));
+        r.cut(75_000_000, false, 2, &|t| (format!("t{t}"), 0));
+        assert_eq!((r.worst().count(), r.due), (1, 77_000_000));
         let w = r.worst().next().unwrap();
         let s = &w.strip;
         assert_eq!((s.from, s.to), (25_000_000, 75_000_000));

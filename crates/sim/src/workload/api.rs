@@ -260,7 +260,7 @@ impl Ctx {
             ns += c.pass_ns;
             c.pass_paid = true;
         }
-        ns
+        self.k.in_turns(self.cpu, ns)
     }
 
     /// An interrupt's handler takes this much of the present CPU's time, ns: the running task's work is put off

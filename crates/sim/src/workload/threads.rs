@@ -7,7 +7,7 @@ use super::requests::{KIND_BOOT, token};
 use super::scenario::ScenarioWorkload;
 use crate::guest::machine_of;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::{Class, NetPath, Scenario};
+use berth_scenario::model::{NetPath, Scenario};
 use berth_scenario::placement::{self, HostThread, Work};
 
 /// A pool thread between two messages has this as its next step.
@@ -159,9 +159,7 @@ impl ScenarioWorkload {
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
             vcpu: spec.vcpu.unwrap_or(0),
             role: self.hosts[host as usize].role,
-            io: vm.is_some_and(|vm| {
-                vm.class == Class::Mixed && spec.vcpu.is_some_and(|v| v < vm.reserved_vcpus)
-            }),
+            io: vm.is_some_and(|vm| spec.vcpu.is_some_and(|v| vm.is_reserved(v))),
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
             working_set: working_set(&self.scenario, &spec.work),

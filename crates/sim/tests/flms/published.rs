@@ -136,7 +136,7 @@ fn vcpus_stay_in_their_groups() {
         cast.vcpu(2, i, start, &naps(4 * MS, 3 * MS));
     }
     for s in &mut cast.scripts {
-        s.spec.io = s.spec.vm == Some(2) && s.spec.vcpu == 0;
+        s.spec.io = s.spec.vm == Some(2) && s.spec.vcpu == 3;
     }
     let vms = [
         vm(0, Class::Latency, 100, 4),

@@ -324,7 +324,7 @@ impl<W: Workload> Machine<W> {
             }
             if c.run_end <= k.now {
                 self.next_action(k, cpu);
-            } else if c.resched_at <= k.now {
+            } else if c.resched_at <= k.now && !c.paused {
                 k.schedule(cpu, Why::Resched);
             } else {
                 break;

@@ -220,3 +220,14 @@ fn a_spinning_vm_keeps_its_share_under_kvm() {
     assert_eq!(said, xen, "credit's is Xen's way");
     assert_ne!(said, had("credit", "ple_yield = \"kvm\"\n"));
 }
+
+/// A guest's slice is over in the same tick as its vCPU's: the switch is due 1 us later, when the vCPU has no CPU. The guest's
+/// watchdog, which looks meanwhile, must not make it.
+#[test]
+fn a_switch_that_is_due_waits_for_its_vcpu() {
+    let text = "[run]\nwarmup = \"10ms\"\nmeasure = \"60s\"\n[host]\ncores = 2\n[host.cost]\ntick = \"1us\"\n\
+         [vm.a]\ncount = 3\nvcpus = 2\ntasks = [\"burn\"]\n[task.burn]\nmodel = \"busy\"\nthreads = 4\n";
+    let record = run(text, "credit", &shipped("eevdf")).unwrap();
+    let cpu = record.metrics["a.cpu"];
+    assert!((1.999..=2.0).contains(&cpu), "{cpu}");
+}

@@ -395,6 +395,7 @@ impl Handle {
     /// Who has the CPU from now on: statistics, costs, the workload's demand.
     #[inline(always)]
     fn account_switch(mut self, mut c: CpuRef, cpu: CpuId, prev: TaskId, next: TaskId) {
+        debug_assert!(!c.paused, "machine {} CPU {cpu} at {}", self.id, self.now);
         let now = self.now;
         let k = &mut *self;
         let span = now - c.since;

@@ -76,7 +76,7 @@ fn chance(seed: u64, at: Nanos) -> u64 {
 /// an exponential distribution, whose mean is 1.5 times `half`.
 fn lateness(number: u64, half: Nanos) -> Nanos {
     let (more, within) = (number | 1 << 15, number >> 32);
-    Nanos::from(more.trailing_zeros()) * half + (within * half >> 32)
+    Nanos::from(more.trailing_zeros()) * half + ((within * half) >> 32)
 }
 
 impl Handle {

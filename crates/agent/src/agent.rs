@@ -97,7 +97,7 @@ pub enum ClassFrom {
     Configuration,
     /// What the VM does.
     Automatic,
-    /// Nobody yet, or it is not among those named: batch.
+    /// Nobody yet: batch. Or it is not among those named: none.
     Default,
 }
 

@@ -204,7 +204,8 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
                 Found::Vcpu(index) => Some(index + 1),
                 _ => None,
             });
-            let vcpus = vcpus.max().unwrap_or(0);
+            // Also those whose threads are not known yet.
+            let vcpus = vcpus.max().unwrap_or(0).max(vm.vcpus);
             let last = vcpus.saturating_sub(rules.io_vcpus(&vm.name))..vcpus;
             (VmClass::Mixed, last.collect())
         }

@@ -12,15 +12,16 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("none", "No decision: notes when CPUs tick");
 
-/* Ticks of all kernels' rates are multiples of this apart. */
-#define GRID 1000000ULL
+/* Ticks of 100, 250 and 1000 Hz are multiples of this apart. */
+#define GRID	  1000000ULL
 #define MOST_CPUS 8
 
 struct berth_stats {
 	u64 ticks;     /* with one before them on the same CPU */
 	u64 uneven_ns; /* how far from a multiple of GRID after that one, sum */
 	u64 others;    /* ticks of other CPUs than the first */
-	u64 later_ns;  /* after the first CPU's last one, GRID / 2 added, less multiples of GRID; sum */
+	u64 later_ns; /* after the first CPU's last one, GRID / 2 added, less multiples of GRID; sum
+		       */
 };
 BERTH_STATS;
 

@@ -198,7 +198,9 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     };
     let call = each(besides("calling"), value("calling", CALLS)).max(0.0);
     let ext_preempt = besides("preempting") - value("preempting", CALLS) * call;
-    let turn = value("beside", "sleeper.wakeup.p50") - wake;
+    // Whoever has to wait for a turn waits for half of it in the mean.
+    let turn =
+        2.0 * (value("beside", "sleeper.wakeup.mean") - value("sleeper", "sleeper.wakeup.mean"));
     // Two ticks whose lateness is distributed exponentially lie its mean nearer or further apart than they should, in the
     // mean; half of them come within ln 2 of it.
     let uneven = each(
@@ -260,7 +262,7 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
         (
             "turn_ns",
             turn,
-            "a CPU's turn: what a wake-up on the second CPU takes longer if the first is busy",
+            "a CPU's turn: twice what wake-ups on the second CPU take longer in the mean if the first is busy",
         ),
         (
             "tick_jitter_ns",
@@ -316,6 +318,7 @@ mod tests {
                 "sleeper",
                 &[
                     ("sleeper.wakeup.p50", 10_000.0),
+                    ("sleeper.wakeup.mean", 10_500.0),
                     ("sleeper.wakeup.count", 1000.0),
                     ("sleeper.cpu", 0.11),
                     ("sleeper.work", 2e8),
@@ -325,7 +328,7 @@ mod tests {
             case("preempted", &[("sleeper.wakeup.p50", 13_000.0)]),
             case("request", &[("web.wakeup.p50", 18_000.0)]),
             case("remote", &[("receiver.wakeup.p50", 9_000.0)]),
-            case("beside", &[("sleeper.wakeup.p50", 25_000.0)]),
+            case("beside", &[("sleeper.wakeup.mean", 18_000.0)]),
             case(
                 "ticks",
                 &[

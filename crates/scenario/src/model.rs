@@ -157,9 +157,9 @@ pub struct HostCost {
     /// Each tick comes a little later still, by chance (the run's seed), on each CPU for itself: half of them up to this, half of
     /// the rest up to twice it, and so on ([`HostCost::latest_tick_ns`]). Without, CPUs that begin together stay in step for ever.
     pub tick_jitter_ns: Nanos,
-    /// The CPUs are emulated, one after the other, on one clock, in turns of this length: who sets a timer, as each wake-up and
-    /// each switch does, makes a round begin anew, so that what an event costs takes a turn longer for each busy CPU of a
-    /// lower number. 0: they work at the same time, as hardware does.
+    /// The CPUs are emulated, one after the other, on one clock, in turns of this length. What an event costs takes longer for
+    /// each other busy CPU, up to a turn of one of a lower number, up to half a turn of one of a higher number (a round begins
+    /// at the first), evenly by chance (the run's seed). 0: CPUs work at the same time, as hardware does.
     pub turn_ns: Nanos,
     /// Into a guest and out of it again.
     pub vm_entry_ns: Nanos,
@@ -176,6 +176,11 @@ impl HostCost {
     /// The latest that a tick comes, ns: 16 times the jitter. At most a quarter of the time between two ticks.
     pub fn latest_tick_ns(&self) -> Nanos {
         16 * self.tick_jitter_ns
+    }
+
+    /// The largest `tick_jitter_ns` of a machine with so many ticks a second.
+    pub fn most_tick_jitter_ns(hz: u32) -> Nanos {
+        1_000_000_000 / u64::from(hz.max(1)) / 4 / 16
     }
 
     /// What the machine takes under the kernel's own scheduler, whose code is in the costs of events: a policy that

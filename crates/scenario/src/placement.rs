@@ -354,6 +354,10 @@ pub fn forked(
     // Inside a guest, the VM's own nice and affinity are not the task's.
     let folded = parent.vm.as_ref().filter(|_| parent.role == Role::Vcpu);
     let vm = folded.map(|v| &scenario.vms[v.group]);
+    let affinity = match (&parent.vm, vm) {
+        (Some(inside), None) => affinity_inside(&scenario.vms[inside.group], child),
+        _ => own_or(&child.affinity, vm.map_or(&[], |v| &v.affinity)),
+    };
     let work = match pool_queue(child) {
         Some(_) => Work::Pools(vec![task.to_string()]),
         None => Work::Task(task.to_string()),
@@ -361,7 +365,7 @@ pub fn forked(
     Ok(HostThread {
         name: format!("{}+{task}", parent.name),
         work,
-        affinity: own_or(&child.affinity, vm.map_or(&[], |v| &v.affinity)),
+        affinity,
         nice: (vm.map_or(0, |v| v.nice) + child.nice).clamp(-20, 19),
         ..parent.clone()
     })

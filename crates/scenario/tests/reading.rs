@@ -251,6 +251,18 @@ fn mistakes() {
         ("[vm.web]\nclass = \"auto\"", &["only a host has it"]),
         ("[vm.web]\nclass = \"mixed\"", &["needs `reserved_vcpus`"]),
         (
+            "[vm.web]\nclass = \"none\"\nreserved_vcpus = 1",
+            &["only for class mixed"],
+        ),
+        (
+            "[host]\nhz = 1000\n[host.cost]\ntick_jitter = \"16us\"",
+            &["at most 15625 ns", "t.toml:4"],
+        ),
+        (
+            "[host]\nhz = \"exact\"\n[host.cost]\ntick_jitter = \"1s\"",
+            &["at most 1562500 ns"],
+        ),
+        (
             "[vm.web]\nclass = \"mixed\"\nvcpus = 2\nreserved_vcpus = 3",
             &["1 to 1"],
         ),

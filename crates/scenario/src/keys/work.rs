@@ -85,7 +85,7 @@ pub static TASK: Kind = Kind {
             "affinity",
             "list of CPUs",
             Said("the VM's"),
-            "host CPUs its threads may use",
+            "host CPUs its threads may use; with a guest inside: the VM's vCPUs",
         ),
         later("memory", "memory and its placement"),
     ],

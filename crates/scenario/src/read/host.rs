@@ -97,19 +97,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     } else if section.table.get("cache").is_some() {
         cost.cache = Some(cache(&section.table("cache", &keys::CACHE)?)?);
     }
-    if let Hz::Ticks(hz) = hz
-        && cost.latest_tick_ns() > 250_000_000 / u64::from(hz)
-    {
-        let at = section
-            .table
-            .get("cost")
-            .map_or(&section.at, |e| &e.node.at);
-        let late = cost.latest_tick_ns();
-        let why = format!(
-            "ticks that come up to {late} ns late (16 times tick_jitter) are too late for {hz} of them a second"
-        );
-        return Err(Error::at(at, why).label("a lower host.hz, or a smaller host.cost.tick_jitter"));
-    }
+    tick_jitter(&section, hz, &cost)?;
     let hotplug = hotplug(&section, nr_cpus)?;
     Ok(Host {
         nodes,
@@ -124,6 +112,29 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
         ple_yield,
         hotplug,
     })
+}
+
+/// Ticks must keep their order.
+fn tick_jitter(host: &Section<'_>, hz: Hz, cost: &HostCost) -> Result<()> {
+    let hz = match hz {
+        Hz::Ticks(hz) => hz,
+        // Guests may have ticks, at least so many.
+        Hz::Exact => 10,
+    };
+    let most = HostCost::most_tick_jitter_ns(hz);
+    if cost.tick_jitter_ns <= most {
+        return Ok(());
+    }
+    let said = host.table.get("cost").map(|e| match &e.node.value {
+        Value::Table(cost) => cost.get("tick_jitter").map_or(&e.node.at, |e| &e.node.at),
+        _ => &e.node.at,
+    });
+    let why = format!(
+        "a tick_jitter of {} ns is too much for {hz} ticks a second: at most {most} ns, a 64th of the time between two",
+        cost.tick_jitter_ns
+    );
+    Err(Error::at(said.unwrap_or(&host.at), why)
+        .label("a smaller host.cost.tick_jitter, or a lower host.hz"))
 }
 
 /// `hz` of the host or of a guest.

@@ -12,9 +12,17 @@ use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
-/// A guest's own costs: speeds and caches are those of the physical CPU under it, which passes them on.
-fn inside(host: &HostCost) -> HostCost {
+/// A guest's own costs: speeds, caches and turns are those of the physical CPU under it, which passes them on. Its ticks are no
+/// later than there is time between them.
+fn inside(host: &HostCost, hz: Hz) -> HostCost {
+    let most = match hz {
+        Hz::Ticks(hz) => HostCost::most_tick_jitter_ns(hz),
+        Hz::Exact => u64::MAX,
+    };
     HostCost {
+        tick_jitter_ns: host.tick_jitter_ns.min(most),
+        tick_skew_ns: 0,
+        turn_ns: 0,
         smt_ppm: 0,
         speed_ppm: Vec::new(),
         cache: None,
@@ -61,7 +69,7 @@ pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, op
             // The timer is Linux's own scheduler's.
             slice_timer: vm.guest.hrtick && vm.guest.policy == "linux" && vm.guest.hz != Hz::Exact,
             steal_accounting: vm.guest.steal_accounting,
-            cost: inside(&scenario.host.cost),
+            cost: inside(&scenario.host.cost, vm.guest.hz),
             tasks: m.workload.guest_tasks(instance.ordinal),
             needs: guest.policy.needs(),
             // Each guest has random numbers of its own.

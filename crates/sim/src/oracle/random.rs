@@ -136,7 +136,7 @@ impl Maker {
             name: name.clone(),
             count: 1 + choose(3),
             vcpus: 1 + choose(4),
-            class: [Class::Batch, Class::Latency, Class::Mixed][choose(3) as usize],
+            class: [Class::Batch, Class::Latency, Class::Mixed, Class::None][choose(4) as usize],
             reserved_vcpus: 0,
             weight: [100, 200, 50, 1, 1000, 10_000][choose(6) as usize],
             cap_milli: None,
@@ -147,7 +147,8 @@ impl Maker {
             ..Vm::default()
         };
         if vm.class == Class::Mixed {
-            vm.reserved_vcpus = choose(vm.vcpus + 1);
+            vm.vcpus = vm.vcpus.max(2);
+            vm.reserved_vcpus = 1 + choose(vm.vcpus - 1);
         }
         if choose(4) == 3 {
             vm.stop_ns = Some(vm.start_ns + 1 + u64::from(choose(100)) * end / 100);

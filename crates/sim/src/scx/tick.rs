@@ -199,9 +199,19 @@ impl Handle {
 
     #[cold]
     fn taking_turns(self, cpu: CpuId, ns: Nanos, turn: Nanos) -> Nanos {
-        let before = self.cpus.iter().take(cpu as usize);
-        let busy = before.filter(|c| !c.is_idle()).count() as u64;
-        if ns == 0 { 0 } else { ns + busy * turn }
+        if ns == 0 {
+            return 0;
+        }
+        let seed = self.seed ^ (u64::from(cpu) << 48) ^ 0x7475_726e;
+        let mut takes = ns;
+        for other in 0..self.cpus.len() as u32 {
+            if other == cpu || self.cpus[other as usize].is_idle() {
+                continue;
+            }
+            let most = if other < cpu { turn } else { turn / 2 };
+            takes += chance(seed ^ (u64::from(other) << 56), self.now) % (most + 1);
+        }
+        takes
     }
 
     /// The timer interrupt.

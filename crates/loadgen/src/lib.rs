@@ -20,7 +20,7 @@ mod kvm;
 mod mailbox;
 mod metrics;
 mod page;
-mod procfs;
+pub mod procfs;
 mod shared;
 mod sync;
 mod sys;

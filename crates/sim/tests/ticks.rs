@@ -7,8 +7,10 @@ use berth_scenario::{Input, read};
 use berth_sim::run::{GuestPolicy, Options, kernel_scheduler, run_one};
 use std::collections::BTreeMap;
 
-/// Metrics of a scenario under a policy, or `linux`.
-fn metrics(text: &str, policy: &str, edits: &[&str], seed: u64) -> BTreeMap<String, f64> {
+type Metrics = BTreeMap<String, f64>;
+
+/// Metrics of a scenario under a policy, or `linux`; `guest`: the scheduler inside its VMs that have one.
+fn run(text: &str, policy: &str, guest: Option<&str>, edits: &[&str], seed: u64) -> Metrics {
     let input = Input {
         name: "ticks".into(),
         shown: "ticks.toml".into(),
@@ -19,7 +21,18 @@ fn metrics(text: &str, policy: &str, edits: &[&str], seed: u64) -> BTreeMap<Stri
     let mut scenario = read(&input, &edits)
         .unwrap_or_else(|e| panic!("{e}"))
         .scenario;
-    let mut options = Options::default();
+    let load = |name| {
+        let found = berth_builtin::find(name).unwrap();
+        found.load(&LoadOptions::default()).unwrap()
+    };
+    let inside = guest.map(|name| GuestPolicy {
+        policy: load(name),
+        params: BTreeMap::new(),
+    });
+    let mut options = Options {
+        guests: vec![inside; scenario.vms.len()],
+        ..Options::default()
+    };
     let policy = match policy {
         "linux" => {
             kernel_scheduler(&mut scenario.host, &mut options);
@@ -27,10 +40,20 @@ fn metrics(text: &str, policy: &str, edits: &[&str], seed: u64) -> BTreeMap<Stri
         }
         policy => policy,
     };
-    let loaded = berth_builtin::find(policy).unwrap();
-    let loaded = loaded.load(&LoadOptions::default()).unwrap();
-    let run = run_one(&scenario, policy, &loaded, &BTreeMap::new(), seed, &options);
+    let run = run_one(
+        &scenario,
+        policy,
+        &load(policy),
+        &BTreeMap::new(),
+        seed,
+        &options,
+    );
     run.unwrap_or_else(|e| panic!("{e}")).metrics
+}
+
+/// The same without guests.
+fn metrics(text: &str, policy: &str, edits: &[&str], seed: u64) -> Metrics {
+    run(text, policy, None, edits, seed)
 }
 
 const THREE_HOGS: &str = "title = \"three hogs\"\n[run]\nwarmup = \"1s\"\nmeasure = \"10s\"\n[host]\ncores = 2\n\
@@ -58,13 +81,13 @@ fn cpus_that_begin_together_do_not_stay_in_step() {
 /// The same seed, the same ticks.
 #[test]
 fn lateness_is_the_seeds() {
-    let run = |seed| metrics(THREE_HOGS, "vmfair", &[], seed);
-    assert_eq!(run(7), run(7));
-    assert_ne!(run(7), run(8));
+    let of = |seed| metrics(THREE_HOGS, "vmfair", &[], seed);
+    assert_eq!(of(7), of(7));
+    assert_ne!(of(7), of(8));
 }
 
-/// Costs of the lab's machine: what a sleeper waits in the mean, on the second CPU beside a busy first one, is what was measured
-/// there; on the first beside a busy second one it is half a turn's half (measured 4.3 us, not used for the cost).
+/// Costs of the lab's machine: what a sleeper waits in the mean, alone, on the second CPU beside a busy first one, and on the first
+/// beside a busy second one.
 #[test]
 fn emulated_cpus_take_turns() {
     let run = |sleeper: u32, hog: bool| {
@@ -95,43 +118,6 @@ fn emulated_cpus_take_turns() {
     }
 }
 
-/// Metrics of a scenario whose VMs have `guest` inside, under `gfifo`.
-fn inside(text: &str, guest: &str, edits: &[&str]) -> BTreeMap<String, f64> {
-    let input = Input {
-        name: "inside".into(),
-        shown: "inside.toml".into(),
-        text: text.into(),
-        folder: None,
-    };
-    let edits: Vec<Edit> = edits.iter().map(|e| Edit::Set(e.to_string())).collect();
-    let scenario = read(&input, &edits)
-        .unwrap_or_else(|e| panic!("{e}"))
-        .scenario;
-    let load = |name| {
-        berth_builtin::find(name)
-            .unwrap()
-            .load(&LoadOptions::default())
-            .unwrap()
-    };
-    let inside = GuestPolicy {
-        policy: load(guest),
-        params: BTreeMap::new(),
-    };
-    let options = Options {
-        guests: vec![Some(inside); scenario.vms.len()],
-        ..Options::default()
-    };
-    let run = run_one(
-        &scenario,
-        "gfifo",
-        &load("gfifo"),
-        &BTreeMap::new(),
-        1,
-        &options,
-    );
-    run.unwrap_or_else(|e| panic!("{e}")).metrics
-}
-
 /// vCPUs on the first CPU, which never waits for its turn: nor do they among themselves.
 #[test]
 fn vcpus_take_no_turns_of_their_own() {
@@ -144,7 +130,7 @@ fn vcpus_take_no_turns_of_their_own() {
              [client.users]\nto = \"web\"\nsends = \"every 7ms\"\n",
             1 - server
         );
-        inside(&text, "gfifo", &[])["web.response.p50"]
+        run(&text, "gfifo", Some("gfifo"), &[], 1)["web.response.p50"]
     };
     let (first, second) = (p50(0), p50(1));
     assert!((first / second - 1.0).abs() < 0.03, "{first} and {second}");
@@ -161,7 +147,7 @@ fn tasks_of_a_mixed_vm_keep_to_their_vcpus() {
              [task.burn]\nmodel = \"busy\"\nthreads = 4\n[client.users]\nto = \"db\"\nsends = \"every 10ms\"\n"
         )
     };
-    let p99 = |class: &str, edits: &[&str]| inside(&text(class), "gfifo", edits)["db.response.p99"];
+    let p99 = |class: &str, edits: &[&str]| run(&text(class), "gfifo", Some("gfifo"), edits, 1)["db.response.p99"];
     let mixed = "class = \"mixed\"\nreserved_vcpus = 1";
     // Four hogs on the other three vCPUs: nobody computes on the reserved one.
     assert!(p99(mixed, &[]) < 0.3e6, "{}", p99(mixed, &[]));
@@ -173,6 +159,6 @@ fn tasks_of_a_mixed_vm_keep_to_their_vcpus() {
         [vm.db]\nvcpus = 4\nclass = \"mixed\"\nreserved_vcpus = 1\ntasks = [\"parent\"]\n\
         [task.parent]\nthreads = 1\nfirst = [\"fork burn\", \"fork burn\", \"fork burn\", \"fork burn\"]\nloop = [\"sleep 1s\"]\n\
         [task.burn]\nmodel = \"busy\"\n";
-    let cpu = inside(text, "gfifo", &[])["db.cpu"];
+    let cpu = run(text, "gfifo", Some("gfifo"), &[], 1)["db.cpu"];
     assert!((2.99..3.01).contains(&cpu), "{cpu} CPUs");
 }

@@ -6,7 +6,7 @@ use crate::{interrupt, output};
 use berth_compare::guests::{Case, GuestBounds, GuestRecord};
 use berth_lab::assets::{self, Assets, KernelRule, accounting, modules};
 use berth_lab::witness::{self, Setting, Watched, WitnessAnswer};
-use berth_lab::{LabError, Progress};
+use berth_lab::{LabError, Progress, neighbours::Clocks};
 use berth_results::guest::Seen;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -140,9 +140,14 @@ pub fn record(
                 measure.as_secs() + floor.as_secs(),
                 if attempt > 1 { ", again" } else { "" }
             );
+            let before = Clocks::now();
             let seen = witness::record(scenario, SEED, &setting, &assets, &program, &listen, stop);
             let record = match seen {
-                Ok(answer) => kept(answer, case, &assets, measure),
+                Ok(answer) => {
+                    let mut record = kept(answer, case, &assets, measure);
+                    record.others_cpus = before.and_then(Clocks::others_since);
+                    record
+                }
                 Err(LabError::Interrupted) => return Err(Failure::Interrupted),
                 Err(e) => {
                     let said = e.to_string();
@@ -194,8 +199,6 @@ fn kept(answer: WitnessAnswer, case: &Case, assets: &Assets, measure: Duration) 
         answers: answer.guest.floor.clone(),
         ..Seen::default()
     };
-    let load = std::fs::read_to_string("/proc/loadavg").ok();
-    let load = load.and_then(|l| l.split_whitespace().next()?.parse().ok());
     let accounting = match case.steal_accounting {
         true => "built from the distribution's source, with steal accounting",
         false => "the distribution's",
@@ -207,7 +210,6 @@ fn kept(answer: WitnessAnswer, case: &Case, assets: &Assets, measure: Duration) 
     record.measure_ns = measure.as_nanos() as u64;
     record.slice_ns = answer.guest.slice_ns.unwrap_or(0);
     record.floor_p90_us = floor.response().map(|r| (r.p90 / 1e3).round());
-    record.load = load;
     record.counted_steal = Some((answer.guest.counted_steal * 1e4).round() / 1e4);
     record.turn_us = Some((answer.turn_ns as f64 / 1e3).round());
     record

@@ -58,8 +58,8 @@ pub struct Recording {
     pub steal: f64,
     /// Largest p90 without competitors, in milliseconds.
     pub floor_p90_ms: f64,
-    /// Largest load average, of which one emulated CPU is 1.
-    pub load: f64,
+    /// Most CPUs that others had meanwhile.
+    pub others_cpus: f64,
     /// Times that a case is tried.
     pub attempts: u32,
 }
@@ -87,7 +87,7 @@ impl GuestBounds {
             ("share.points", b.share.points),
             ("recording.steal", b.recording.steal),
             ("recording.floor_p90_ms", b.recording.floor_p90_ms),
-            ("recording.load", b.recording.load),
+            ("recording.others_cpus", b.recording.others_cpus),
         ];
         if !(b.response.ratio >= 1.0 && b.response.ratio.is_finite()) {
             return Err(BoundsError::of(format!(
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((b.hog_ran.ticks, b.hog_ran.slices), (1.0, 1.0));
         assert_eq!((b.steal.points, b.share.points), (3.0, 3.0));
         let r = b.recording;
-        assert_eq!((r.steal, r.floor_p90_ms, r.load), (0.01, 1.5, 1.5));
+        assert_eq!((r.steal, r.floor_p90_ms, r.others_cpus), (0.01, 1.5, 0.1));
     }
 
     #[test]
@@ -130,9 +130,9 @@ mod tests {
             ("points = 3.0", "point = 3.0", "point"),
             ("attempts      = 3", "attempts      = 0", "attempts"),
             (
-                "load          = 1.5",
-                "load          = -1.0",
-                "recording.load",
+                "others_cpus   = 0.1",
+                "others_cpus   = -1.0",
+                "recording.others_cpus",
             ),
         ] {
             let text = TEXT.replacen(old, new, 1);

@@ -27,8 +27,6 @@ pub struct Case {
     /// Without competitors it answers quickly, so that a late answer then shows a busy machine.
     #[serde(default = "yes")]
     pub floor: bool,
-    /// CPUs that are busy all the time.
-    pub busy_cpus: u32,
 }
 
 fn yes() -> bool {
@@ -124,7 +122,7 @@ mod tests {
     #[test]
     fn a_case_without_a_scenario_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let list = "[[case]]\nname = \"x\"\nbusy_cpus = 1\n";
+        let list = "[[case]]\nname = \"x\"\n";
         std::fs::write(dir.path().join(FILE), list).unwrap();
         let said = Cases::read(dir.path()).unwrap_err().to_string();
         assert!(said.contains("x.toml is missing"), "{said}");
@@ -145,7 +143,6 @@ mod tests {
             hrtick: true,
             steal: None,
             floor: true,
-            busy_cpus: 1,
         };
         assert_eq!(case.edits("a", &[]), Ok(vec![]));
         case.hrtick = false;

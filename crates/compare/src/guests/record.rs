@@ -29,8 +29,9 @@ pub struct GuestRecord {
     pub slice_ns: u64,
     /// Without competitors, p90.
     pub floor_p90_us: Option<f64>,
-    /// Load average of the machine when it was made.
-    pub load: Option<f64>,
+    /// CPUs of the machine that other programs had meanwhile, and other machines by stealing.
+    #[serde(default)]
+    pub others_cpus: Option<f64>,
     /// Counted by the kernel around the guest, and by the guest's own.
     pub steal: Option<f64>,
     pub counted_steal: Option<f64>,
@@ -64,7 +65,7 @@ impl GuestRecord {
             measure_ns: 0,
             slice_ns: 0,
             floor_p90_us: None,
-            load: None,
+            others_cpus: None,
             steal: seen.steal.map(|s| (s * 1e4).round() / 1e4),
             counted_steal: None,
             turn_us: None,
@@ -123,10 +124,10 @@ impl GuestRecord {
             None => faults.push("nothing was answered without competitors".into()),
             _ => (),
         }
-        let most = rule.load + f64::from(case.busy_cpus.saturating_sub(1));
-        if let Some(load) = self.load.filter(|l| *l >= most) {
+        let most = rule.others_cpus;
+        if let Some(others) = self.others_cpus.filter(|o| *o > most) {
             faults.push(format!(
-                "the machine's load was {load:.2}, below {most} is good"
+                "others had {others:.2} CPUs of the machine, at most {most} are good"
             ));
         }
         if self.latency_us.is_empty() {
@@ -190,7 +191,7 @@ mod tests {
         };
         GuestRecord {
             floor_p90_us: Some(800.0),
-            load: Some(1.2),
+            others_cpus: Some(0.05),
             ..GuestRecord::of(&seen)
         }
     }
@@ -202,7 +203,6 @@ mod tests {
             hrtick: true,
             steal: Some(0.5),
             floor: true,
-            busy_cpus: 1,
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
             (|r| r.steal = Some(0.511), "steal was 0.511"),
             (|r| r.steal = None, "not counted"),
             (|r| r.floor_p90_us = Some(1_501.0), "p90 without"),
-            (|r| r.load = Some(1.5), "load was 1.50"),
+            (|r| r.others_cpus = Some(0.11), "others had 0.11"),
             (|r| r.latency_us.clear(), "nothing was answered"),
         ];
         for (change, word) in changed {
@@ -247,13 +247,5 @@ mod tests {
         let mut r = record();
         r.floor_p90_us = Some(9_000.0);
         assert_eq!(r.faults(&slow, &rule), [""; 0]);
-        // Two busy CPUs are a load of 2 by themselves.
-        let two = Case {
-            busy_cpus: 2,
-            ..case()
-        };
-        let mut r = record();
-        r.load = Some(2.4);
-        assert_eq!(r.faults(&two, &rule), [""; 0]);
     }
 }

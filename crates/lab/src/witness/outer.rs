@@ -2,8 +2,9 @@
 //! Inside the lab's VM: starts the real guest under nested KVM and, when its floor is measured, the competitors; reads the
 //! guest's console to know where it is, and the kernel's counters of the vCPU threads at both ends of the window.
 //!
-//! Every VM of the scenario has a cgroup of its own with its weight, and its CPUs. What else the guest's emulator does, and
-//! this process, has CPU 0.
+//! Every VM of the scenario has a cgroup of its own with its weight, and its CPUs. The guest's has its vCPU threads alone: a
+//! cgroup's weight is divided among the CPUs that it works on, so what else the emulator does, on CPU 0, would take from the
+//! vCPUs' part. That, and this process, is in no cgroup.
 use super::inside::set_hrtick;
 use super::job::{BEGIN, END, ERROR, FLOOR_DONE, GuestAnswer, READY, WitnessAnswer, WitnessJob};
 use super::watched::Watched;
@@ -12,7 +13,6 @@ use berth_scenario::model::{Scenario, Vm};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,11 +68,16 @@ pub(crate) fn perform(job: &WitnessJob) -> Result<WitnessAnswer, String> {
     }
     set_hrtick(job.hrtick)?;
     bind(&[0]).map_err(|e| format!("CPU 0: {e}"))?;
-    write(&format!("{CGROUPS}/cgroup.subtree_control"), "+cpu")?;
+    let root = Path::new(CGROUPS);
+    write(&root.join("cgroup.subtree_control"), "+cpu")?;
     let own = cgroup(&watched.vm.name, watched.vm.weight)?;
-    let mut emulator = start(job, watched.vm, &own)?;
+    write(&own.join("cgroup.type"), "threaded")?;
+    let mut emulator = start(job, watched.vm)?;
     let pid = emulator.0.id();
     let vcpus = bind_vcpus(&mut emulator, watched.vm)?;
+    for tid in &vcpus {
+        write(&own.join("cgroup.threads"), &tid.to_string())?;
+    }
     let boot = Duration::from_nanos(job.boot_ns);
     wait_for(&mut emulator, READY, boot)?;
     println!("BERTH-GUEST-UP {} vCPUs", vcpus.len());
@@ -106,17 +111,14 @@ pub(crate) fn perform(job: &WitnessJob) -> Result<WitnessAnswer, String> {
     })
 }
 
-fn write(path: &str, value: &str) -> Result<(), String> {
-    fs::write(path, value).map_err(|e| format!("{path}: {value}: {e}"))
+fn write(path: &Path, value: &str) -> Result<(), String> {
+    fs::write(path, value).map_err(|e| format!("{}: {value}: {e}", path.display()))
 }
 
 fn cgroup(name: &str, weight: u32) -> Result<PathBuf, String> {
     let path = Path::new(CGROUPS).join(name);
     fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    write(
-        &path.join("cpu.weight").display().to_string(),
-        &weight.to_string(),
-    )?;
+    write(&path.join("cpu.weight"), &weight.to_string())?;
     Ok(path)
 }
 
@@ -141,10 +143,9 @@ fn bind(cpus: &[u32]) -> io::Result<()> {
     bind_thread(0, cpus)
 }
 
-fn start(job: &WitnessJob, vm: &Vm, cgroup: &Path) -> Result<Emulator, String> {
+fn start(job: &WitnessJob, vm: &Vm) -> Result<Emulator, String> {
     let wrong = |e: io::Error| format!("{}: {e}", job.program);
     let said = File::create(SAID).map_err(wrong)?;
-    let procs = cgroup.join("cgroup.procs");
     let mut c = Command::new(&job.program);
     c.args(["-name", &format!("guest={},debug-threads=on", vm.name)])
         .args(["-accel", "kvm", "-cpu", "host,-xsave", "-M", "pc,usb=off"])
@@ -159,8 +160,6 @@ fn start(job: &WitnessJob, vm: &Vm, cgroup: &Path) -> Result<Emulator, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(said);
-    // SAFETY: writes a file of the kernel's; the path was made before the fork.
-    unsafe { c.pre_exec(move || fs::write(&procs, "0")) };
     c.spawn().map(Emulator).map_err(wrong)
 }
 
@@ -291,7 +290,7 @@ fn compete(scenario: &Scenario, watched: &str) -> Result<Competitors, String> {
     for instance in instances.iter().filter(|i| i.name != watched) {
         let vm = &scenario.vms[instance.group];
         let group = cgroup(&instance.name, vm.weight)?;
-        let procs = group.join("cgroup.procs").display().to_string();
+        let procs = group.join("cgroup.procs");
         for _ in 0..vm.vcpus {
             // SAFETY: this process has one thread; the child calls nothing but what binds it, and computes.
             match unsafe { libc::fork() } {

@@ -170,6 +170,7 @@ fn compare(
         competitors: others.map(|vm| vm.count).sum(),
         steal_accounting: case.steal_accounting,
         hrtick: case.hrtick,
+        alone: case.alone.clone(),
         absent: None,
         answers: (0, 0),
         rows: Vec::new(),

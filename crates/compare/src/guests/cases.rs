@@ -27,6 +27,8 @@ pub struct Case {
     /// Without competitors it answers quickly, so that a late answer then shows a busy machine.
     #[serde(default = "yes")]
     pub floor: bool,
+    /// The case that has the like of this guest with nobody beside it.
+    pub alone: Option<String>,
 }
 
 fn yes() -> bool {
@@ -69,6 +71,14 @@ impl Cases {
             if case.steal.is_some_and(|s| !(0.0..1.0).contains(&s)) {
                 return Err(wrong(format!(
                     "case {}: steal is a share, 0 to 1",
+                    case.name
+                )));
+            }
+            if let Some(alone) = &case.alone
+                && !cases.case.iter().any(|c| c.name == *alone)
+            {
+                return Err(wrong(format!(
+                    "case {}: alone = \"{alone}\" names no case",
                     case.name
                 )));
             }
@@ -133,6 +143,10 @@ mod tests {
         std::fs::write(dir.path().join(FILE), list.repeat(2)).unwrap();
         let said = Cases::read(dir.path()).unwrap_err().to_string();
         assert!(said.contains("twice"), "{said}");
+        let wrong = format!("{list}alone = \"y\"\n");
+        std::fs::write(dir.path().join(FILE), wrong).unwrap();
+        let said = Cases::read(dir.path()).unwrap_err().to_string();
+        assert!(said.contains("\"y\" names no case"), "{said}");
     }
 
     #[test]
@@ -143,6 +157,7 @@ mod tests {
             hrtick: true,
             steal: None,
             floor: true,
+            alone: None,
         };
         assert_eq!(case.edits("a", &[]), Ok(vec![]));
         case.hrtick = false;

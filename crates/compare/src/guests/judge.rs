@@ -64,6 +64,8 @@ pub struct Beside {
     pub competitors: u32,
     pub steal_accounting: bool,
     pub hrtick: bool,
+    /// The case that has the like of this guest with nobody beside it.
+    pub alone: Option<String>,
     /// Why there is no row.
     pub absent: Option<String>,
     /// Answers simulated and real.
@@ -76,6 +78,20 @@ pub struct Beside {
 impl Beside {
     pub fn broken(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|r| r.verdict == Verdict::Broken)
+    }
+
+    fn row(&self, what: &What) -> Option<(f64, f64)> {
+        let row = self.rows.iter().find(|r| r.what == *what)?;
+        Some((row.sim?, row.real?))
+    }
+
+    /// The mean response that arithmetic expects of the real guest, ns: the simulated one, and what the real guest takes longer
+    /// than simulated with nobody beside it, in the run time of its vCPU, which has 1 - steal of a CPU.
+    pub fn expected(&self, all: &[Beside]) -> Option<f64> {
+        let alone = all.iter().find(|b| Some(&b.case) == self.alone.as_ref())?;
+        let (sim, real) = alone.row(&What::Mean)?;
+        let (_, steal) = self.row(&What::Steal)?;
+        Some(self.row(&What::Mean)?.0 + (real - sim) / (1.0 - steal))
     }
 }
 

@@ -93,6 +93,7 @@ pub fn markdown(all: &[Beside]) -> String {
         });
         let _ = writeln!(out, " {} |", shares.collect::<Vec<_>>().join(", "));
     }
+    out.push_str(&explained(all));
     let mut notes: Vec<(&String, Vec<&str>)> = Vec::new();
     for b in all {
         let Some(note) = &b.note else { continue };
@@ -106,6 +107,39 @@ pub fn markdown(all: &[Beside]) -> String {
     }
     out.push('\n');
     out
+}
+
+/// Of each case of which one without competitors is known: how much of its difference is what an answer takes longer there.
+fn explained(all: &[Beside]) -> String {
+    let mut out = String::new();
+    for b in all {
+        let mean = b.rows.iter().find(|r| r.what == What::Mean);
+        let (Some(mean), Some(expected)) = (mean, b.expected(all)) else {
+            continue;
+        };
+        let (Some(sim), Some(real)) = (mean.sim, mean.real) else {
+            continue;
+        };
+        let of = |value: f64| What::Mean.shown(Some(value));
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {:.2} |",
+            b.case,
+            of(sim),
+            of(expected),
+            of(real),
+            real / expected
+        );
+    }
+    if out.is_empty() {
+        return out;
+    }
+    format!(
+        "\n## What the emulator adds\n\nAn emulated guest takes longer for an answer than a simulated one also with nobody \
+         beside it. That is run time of its vCPU, so\nbeside others it is as many times longer as the vCPU has less than a CPU: \
+         expected = simulated + (real - simulated, alone) / (1 - steal).\nOf means; not judged, and used for nothing.\n\n\
+         | case | simulated | expected | real | real / expected |\n|---|---:|---:|---:|---:|\n{out}"
+    )
 }
 
 fn shown(row: &Row) -> String {
@@ -135,6 +169,7 @@ mod tests {
             competitors: 1,
             steal_accounting: true,
             hrtick: false,
+            alone: (name == "b").then(|| "a".to_string()),
             absent: absent.map(String::from),
             answers: (1, 1),
             rows,
@@ -158,5 +193,41 @@ mod tests {
             assert!(page.contains(text), "{text}\n{page}");
         }
         assert!(table(&all[0]).contains("BROKEN"));
+        assert!(!page.contains("What the emulator adds"));
+    }
+
+    #[test]
+    fn what_a_guest_takes_alone_is_stretched_by_its_steal() {
+        let case = |name: &str, mean: (f64, f64), steal, alone: Option<&str>| Beside {
+            case: name.into(),
+            title: "T".into(),
+            competitors: 1,
+            steal_accounting: true,
+            hrtick: true,
+            alone: alone.map(String::from),
+            absent: None,
+            answers: (1, 1),
+            rows: [(What::Mean, mean), (What::Steal, (steal, steal))]
+                .into_iter()
+                .map(|(what, (sim, real))| Row {
+                    what,
+                    sim: Some(sim),
+                    real: Some(real),
+                    verdict: Verdict::Within,
+                })
+                .collect(),
+            note: None,
+        };
+        let all = [
+            case("alone", (0.1e6, 0.6e6), 0.0, None),
+            case("x", (2e6, 8e6), 0.75, Some("alone")),
+        ];
+        assert_eq!(all[1].expected(&all), Some(4e6));
+        assert_eq!(all[0].expected(&all), None);
+        let page = markdown(&all);
+        assert!(
+            page.contains("| x | 2.00 ms | 4.00 ms | 8.00 ms | 2.00 |"),
+            "{page}"
+        );
     }
 }

@@ -203,6 +203,7 @@ mod tests {
             hrtick: true,
             steal: Some(0.5),
             floor: true,
+            alone: None,
         }
     }
 

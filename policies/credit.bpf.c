@@ -295,7 +295,7 @@ static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
 		s32 node = (own + i) % berth_nr_nodes;
 		bool home_step = i < berth_nr_nodes;
 
-		if (home_step && !soft_affinity)
+		if (home_step && !(soft_affinity && some_home))
 			continue;
 		taken = steal_around(cpu, pri, 0, node, home_step ? own : -1);
 		if (taken)

@@ -158,6 +158,7 @@ static struct cpu_set online_cpus;
 /* Whose queues have somebody, and a first one better than OVER: these and perhaps more, so that
  * thieves need not ask all (credit_queue.bpf.h). */
 static struct cpu_set waiting_cpus, better_cpus;
+static bool some_home; /* some VM has a memory node of its own */
 
 static __always_inline struct vcpu *vcpu_at(u32 index)
 {
@@ -508,6 +509,8 @@ static __always_inline int label(struct task_struct *p, struct vcpu *v, u64 cgro
 		start_afresh(v);
 	v->slot = slot;
 	v->node = id->vm.node;
+	if (v->node >= 0)
+		some_home = true;
 	v->role = id->thread.role;
 	v->generation = berth_generation;
 	if (slot == HOST) {

@@ -160,13 +160,16 @@ fn record_arms(
         let Some(newer) = Record::of(&results) else {
             continue;
         };
-        match record {
-            Some(record) => record.take_over(newer),
-            None => *record = Some(newer),
+        // What is on the disk by now: somebody else may record other arms of the scenario meanwhile.
+        let mut now = Record::read(path).map_err(failed)?;
+        match &mut now {
+            Some(now) => now.take_over(newer),
+            None => now = Some(newer),
         }
-        if let Some(record) = record {
-            record.write(path).map_err(failed)?;
+        if let Some(now) = &now {
+            now.write(path).map_err(failed)?;
         }
+        *record = now;
     }
     Ok(())
 }

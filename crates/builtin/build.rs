@@ -35,7 +35,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         compile::compile_to(&source.path, &bpf, &options)?;
         let program = object::load(&std::fs::read(&bpf)?, &KernelProfile::default())
             .map_err(|e| format!("{}: {e}", source.path.display()))?;
-        let translation = emit::translate(&program, name);
+        let translation = emit::translate(&program, name, emit::Guarding::Trusted);
         let native = out.join(format!("{name}.native.o"));
         compiler
             .object(&translation, &out.join(format!("{name}.c")), &native)

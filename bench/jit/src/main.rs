@@ -8,7 +8,7 @@ mod kernel;
 use berth_policy::abi::{NativeFn, Op};
 use berth_policy::cc::Compiler;
 use berth_policy::compile::{self, CompileOptions};
-use berth_policy::emit;
+use berth_policy::emit::{self, Guarding};
 use berth_policy::instance::{Instance, InstanceConfig};
 use berth_policy::ir::Program;
 use berth_policy::native::{self, NativeTable};
@@ -89,7 +89,7 @@ fn through_c(program: &Program) -> Result<NativeTable, Error> {
         dir.path().join("p.o"),
         dir.path().join("p.so"),
     );
-    let translation = emit::translate(program, "bench");
+    let translation = emit::translate(program, "bench", Guarding::Trusted);
     let compiler = Compiler::find()?;
     compiler.object(&translation, &c, &o)?;
     compiler.shared(&o, &so)?;
@@ -127,6 +127,7 @@ impl BackEnd {
             policy: Policy::from_parts(
                 program.clone(),
                 table,
+                Guarding::Trusted,
                 kernel,
                 String::new(),
                 Vec::new(),

@@ -80,7 +80,7 @@ mod tests {
         for builtin in all() {
             let policy = builtin.load(&LoadOptions::default()).unwrap();
             let program = object::load(builtin.object, &KernelProfile::default()).unwrap();
-            let translation = emit::translate(&program, cache::TABLE_NAME);
+            let translation = emit::translate(&program, cache::TABLE_NAME, emit::Guarding::Trusted);
             assert_eq!(
                 policy.native().key_text(),
                 translation.key,

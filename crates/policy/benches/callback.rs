@@ -26,7 +26,10 @@ static QUIET: LazyLock<KernelVtable> = LazyLock::new(|| {
         .filter(|f| f.home == Home::Kernel)
         .map(|f| (f.name, nothing as KernelFn))
         .collect();
-    KernelVtable::new(&list).expect("every row has a function")
+    KernelVtable::new(&list)
+        .expect("every row has a function")
+        .with_memory(kernel::may_access)
+        .with_pieces(kernel::piece)
 });
 
 /// Short segments, the best of which counts: other work on the machine disturbs most of them.
@@ -39,24 +42,30 @@ fn main() {
     let name = name.unwrap_or_else(|| {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies/vtime.bpf.c").into()
     });
-    let policy = match Policy::from_path(Path::new(&name), &LoadOptions::default()) {
-        Ok(policy) => policy,
-        Err(e) => {
+    let load = |trusted| {
+        let options = LoadOptions {
+            trusted,
+            ..LoadOptions::default()
+        };
+        Policy::from_path(Path::new(&name), &options).unwrap_or_else(|e| {
             eprintln!("{e}");
             std::process::exit(1);
-        }
+        })
     };
+    let (trusted, guarded) = (load(true), load(false));
     let mut machine = Machine::new();
     let [init, ..] = machine.arguments();
     println!(
         "{:>10} {:>12} {:>14} {:>12}",
-        "instances", "mode", "ns/callback", "insns/round"
+        "instances", "code", "ns/callback", "insns/round"
     );
-    for (count, mode) in [
-        (1, Mode::Native),
-        (2_500, Mode::Native),
-        (10_000, Mode::Native),
-        (1, Mode::Checked),
+    for (count, policy, mode, what) in [
+        (1, &trusted, Mode::Native, "native"),
+        (2_500, &trusted, Mode::Native, "native"),
+        (10_000, &trusted, Mode::Native, "native"),
+        (1, &guarded, Mode::Native, "guarded"),
+        (2_500, &guarded, Mode::Native, "guarded"),
+        (1, &guarded, Mode::Checked, "interpreted"),
     ] {
         let config = InstanceConfig {
             mode,
@@ -64,7 +73,7 @@ fn main() {
         };
         let instances: Vec<_> = (0..count)
             .map(|_| {
-                let instance = Instance::new(&policy, None, &config, &QUIET)
+                let instance = Instance::new(policy, None, &config, &QUIET)
                     .expect("the configuration is valid");
                 kernel::attach(&instance, &mut machine);
                 for i in 0..4 {
@@ -109,8 +118,7 @@ fn main() {
         }
         let insns = instances.iter().map(|i| i.insns()).sum::<u64>() - before;
         println!(
-            "{count:>10} {:>12} {:>14.1} {:>12.1}",
-            format!("{mode:?}"),
+            "{count:>10} {what:>12} {:>14.1} {:>12.1}",
             best / 5.0,
             insns as f64 / (rounds) as f64
         );

@@ -35,6 +35,53 @@ pub struct Inst {
     pub code: *const NativeFn,
     /// CPUs of the machine: bits of a mask.
     pub nr_cpus: u32,
+    /// What guarded code asks before it touches memory; null for code that is not.
+    pub guard: *mut Guard,
+}
+
+/// A piece of memory: eight bytes at least, so that no access is wider.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub start: u64,
+    pub size: u64,
+}
+
+impl Span {
+    /// No address is less than eight bytes above its start.
+    pub const NONE: Span = Span {
+        start: u64::MAX,
+        size: 8,
+    };
+}
+
+/// Spans of a guard: so many that were found and may be written, then those of the stacks, of the arguments, of the kernel's.
+pub const FOUND: usize = 4;
+pub const OF_STACKS: usize = FOUND;
+pub const OF_ARGUMENTS: usize = FOUND + 1;
+pub const OF_KERNEL: usize = FOUND + 2;
+pub const SPANS: usize = FOUND + 3;
+
+/// What guarded code (`emit::Guarding::Guarded`) sees of its instance's guard: see [`crate::guard`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct Guard {
+    /// Memory that may be read and written: where the last accesses were that were looked up, and the stacks; then memory that
+    /// may be read: the arguments of the call, and the last of the kernel's.
+    pub spans: [Span; SPANS],
+    /// Which of the first [`FOUND`] gives way next.
+    pub next: u64,
+    /// Stacks of BPF functions, one above the other.
+    pub stack: *mut u8,
+    /// Those in use, and how many may be.
+    pub frames: u32,
+    pub most_frames: u32,
+    /// May these bytes not be touched? (address, size, write)
+    pub refuses: unsafe extern "C" fn(*mut Inst, u64, u32, u32) -> u32,
+    /// Would this kernel function, with these arguments, touch what may not be? Then `refused` says what.
+    pub refuses_call: unsafe extern "C" fn(*mut Inst, u32, *const u64) -> u32,
+    /// Address, and whether it would have been written.
+    pub refused: [u64; 2],
 }
 
 /// A map as translated code sees it: enough for inline lookups.

@@ -5,6 +5,7 @@
 //! undefined symbol: if the compiler cannot prove the call away, the symbol stays and the policy is refused.
 use crate::abi::FUNC_TAG;
 use crate::blocks;
+use crate::interp::Operands;
 use crate::ir::{AluOp, AtomicOp, Cond, Func, FuncId, MapId, Operation, Program, Size, Src};
 use crate::kview::{Cgroup, TaskStruct};
 use crate::maps::kind;
@@ -41,17 +42,28 @@ enum Known {
     Stack(i32),
 }
 
+/// Whether translated code asks before it touches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarding {
+    /// It is trusted with the process: a shipped policy, which kernels' verifiers have passed.
+    Trusted,
+    /// Every access that is not to its own stack is checked ([`crate::guard`]): nobody has looked at it.
+    Guarded,
+}
+
 struct Emitter<'a> {
     program: &'a Program,
+    guarded: bool,
     out: String,
     missing: Vec<String>,
     known: [Known; 11],
 }
 
 /// Translate `program`; the table is exported as `berth_native_NAME`.
-pub fn translate(program: &Program, name: &str) -> Translation {
+pub fn translate(program: &Program, name: &str, guarding: Guarding) -> Translation {
     let mut e = Emitter {
         program,
+        guarded: guarding == Guarding::Guarded,
         out: String::new(),
         missing: Vec::new(),
         known: [Known::Nothing; 11],
@@ -95,6 +107,15 @@ fn head(id: FuncId) -> String {
     format!("POLICY_CODE static u64 f{id}(struct inst *I, u64 r1, u64 r2, u64 r3, u64 r4, u64 r5)")
 }
 
+fn bytes(size: Size) -> i32 {
+    match size {
+        Size::B1 => 1,
+        Size::B2 => 2,
+        Size::B4 => 4,
+        Size::B8 => 8,
+    }
+}
+
 fn unsigned(size: Size) -> &'static str {
     match size {
         Size::B1 => "u8",
@@ -127,9 +148,12 @@ impl Emitter<'_> {
         let lengths = blocks::lengths(f);
         self.line(&format!("{} {{", head(id)));
         self.line("\tu64 r0 = 0, r6 = 0, r7 = 0, r8 = 0, r9 = 0, count = I->insns;");
-        self.line(&format!(
-            "\tu8 stack[{STACK}] __attribute__((aligned(8))); u64 r10 = (u64)(stack + {STACK});"
-        ));
+        if self.guarded {
+            self.line("\tu8 *stack; PUSH_STACK();");
+        } else {
+            self.line(&format!("\tu8 stack[{STACK}] __attribute__((aligned(8)));"));
+        }
+        self.line(&format!("\tu64 r10 = (u64)(stack + {STACK});"));
         if f.insns
             .iter()
             .any(|i| matches!(i.op, Operation::MayGoto { .. }))
@@ -147,6 +171,10 @@ impl Emitter<'_> {
             }
             let text = self.statement(i, &insn.op);
             self.line(&format!("\t{text}"));
+        }
+        if self.guarded {
+            // Code that runs off its end.
+            self.line("\tFLUSH(); I->fns[0](I, TRAP_ACCESS, 0, 0, 0, 0); __builtin_unreachable();");
         }
         self.line("}");
     }
@@ -168,6 +196,34 @@ impl Emitter<'_> {
         self.known[..6].fill(Known::Nothing);
     }
 
+    /// What guarded code asks before an access, unless it is to the function's own stack.
+    fn guard(&self, size: Size, base: u8, off: i16, write: bool) -> String {
+        let size = bytes(size);
+        let own = match self.known[base as usize] {
+            Known::Stack(at) => {
+                let at = STACK + at + i32::from(off);
+                (0..=STACK - size).contains(&at)
+            }
+            _ => false,
+        };
+        match self.guarded && !own {
+            true => format!(
+                "GUARD({}, {size}, {});",
+                self.number(base, off),
+                u8::from(write)
+            ),
+            false => String::new(),
+        }
+    }
+
+    /// An address as a number.
+    fn number(&self, base: u8, off: i16) -> String {
+        match off {
+            0 => format!("r{base}"),
+            _ => format!("r{base} + {}", imm64(i32::from(off))),
+        }
+    }
+
     /// C expression of an address, through the stack array where it is known to lie there.
     fn address(&self, base: u8, off: i16) -> String {
         match self.known[base as usize] {
@@ -180,8 +236,7 @@ impl Emitter<'_> {
                     format!("r10 + {}", imm64(at - STACK))
                 }
             }
-            _ if off == 0 => format!("r{base}"),
-            _ => format!("r{base} + {}", imm64(i32::from(off))),
+            _ => self.number(base, off),
         }
     }
 
@@ -204,14 +259,15 @@ impl Emitter<'_> {
                 off,
             } => {
                 let address = self.address(base, off);
+                let guard = self.guard(size, base, off, false);
                 self.known[dst as usize] = Known::Nothing;
                 if signed {
                     format!(
-                        "r{dst} = (u64)(s64)MEM(s{}, {address});",
+                        "{guard} r{dst} = (u64)(s64)MEM(s{}, {address});",
                         &unsigned(size)[1..]
                     )
                 } else {
-                    format!("r{dst} = MEM({}, {address});", unsigned(size))
+                    format!("{guard} r{dst} = MEM({}, {address});", unsigned(size))
                 }
             }
             Operation::Store {
@@ -222,7 +278,8 @@ impl Emitter<'_> {
             } => {
                 let ty = unsigned(size);
                 format!(
-                    "MEM({ty}, {}) = ({ty}){};",
+                    "{} MEM({ty}, {}) = ({ty}){};",
+                    self.guard(size, base, off, true),
                     self.address(base, off),
                     operand(src, true)
                 )
@@ -234,7 +291,10 @@ impl Emitter<'_> {
                 base,
                 off,
                 src,
-            } => self.atomic(size, op, fetch, base, off, src),
+            } => {
+                let guard = self.guard(size, base, off, op != AtomicOp::LoadAcquire);
+                format!("{guard} {}", self.atomic(size, op, fetch, base, off, src))
+            }
             Operation::LoadImm64 { dst, value } => {
                 self.known[dst as usize] = Known::Nothing;
                 format!("r{dst} = {value:#x}ull;")
@@ -291,6 +351,7 @@ impl Emitter<'_> {
             Operation::CallKernel { id } => self.call(id),
             Operation::CallMissing { ref name } => self.missing(name),
             Operation::Unresolved { ref what } => self.missing(what),
+            Operation::Exit if self.guarded => "FLUSH(); POP_STACK(); return r0;".into(),
             Operation::Exit => "FLUSH(); return r0;".into(),
         }
     }
@@ -379,13 +440,18 @@ impl Emitter<'_> {
 
     fn call(&mut self, id: u16) -> String {
         let known = self.known;
-        self.forget_after_call();
-        let stride = |map: MapId| u64::from(self.program.maps[map].value_size).next_multiple_of(8);
-        let map_kind = |map: MapId| self.program.maps[map].kind;
         let map = match known[1] {
             Known::Map(m) => Some(m),
             _ => None,
         };
+        let guard = if self.guarded {
+            self.guard_call(id, map)
+        } else {
+            String::new()
+        };
+        self.forget_after_call();
+        let stride = |map: MapId| u64::from(self.program.maps[map].value_size).next_multiple_of(8);
+        let map_kind = |map: MapId| self.program.maps[map].kind;
         let plain = match (FUNCS[id as usize].name, map) {
             ("bpf_map_lookup_elem", Some(m)) if map_kind(m) == kind::ARRAY => {
                 format!("rt_array_lookup(I, {m}, r2, {})", stride(m))
@@ -436,9 +502,46 @@ impl Emitter<'_> {
                 "rt_mask_clear(I, r1, r2)".into()
             }
             ("bpf_loop", _) => return self.bpf_loop(known[2]),
-            _ => return format!("FLUSH(); r0 = I->fns[{id}](I, r1, r2, r3, r4, r5); RELOAD();"),
+            _ => {
+                return format!(
+                    "{guard} FLUSH(); r0 = I->fns[{id}](I, r1, r2, r3, r4, r5); RELOAD();"
+                );
+            }
         };
-        format!("r0 = {plain};")
+        format!("{guard} r0 = {plain};")
+    }
+
+    /// What guarded code asks before it calls a kernel function.
+    fn guard_call(&self, id: u16, map: Option<MapId>) -> String {
+        let row = &FUNCS[id as usize];
+        let kind = map.map(|m| self.program.maps[m].kind);
+        // An object's number, and what a new element begins with if there is to be one.
+        let storage = |offset: usize| {
+            format!("if (r2) GUARD(r2 + {offset}, 4, 0); if (r3 && (r4 & 1)) GUARD_CALL({id});")
+        };
+        match (row.name, kind) {
+            ("bpf_map_lookup_elem", Some(kind::ARRAY | kind::PERCPU_ARRAY)) => {
+                self.guard(Size::B4, 2, 0, false)
+            }
+            ("bpf_task_storage_get", Some(kind::TASK_STORAGE)) => {
+                storage(std::mem::offset_of!(TaskStruct, berth_index))
+            }
+            ("bpf_cgrp_storage_get", Some(kind::CGRP_STORAGE)) => {
+                storage(std::mem::offset_of!(Cgroup, berth_index))
+            }
+            ("bpf_iter_num_new" | "bpf_iter_num_next" | "bpf_iter_num_destroy", _)
+            | ("bpf_local_irq_save", _) => self.guard(Size::B8, 1, 0, true),
+            ("bpf_cpumask_test_cpu", _) => "GUARD_MASK(r1, r2, 0);".into(),
+            (
+                "bpf_cpumask_set_cpu"
+                | "bpf_cpumask_clear_cpu"
+                | "bpf_cpumask_test_and_set_cpu"
+                | "bpf_cpumask_test_and_clear_cpu",
+                _,
+            ) => "GUARD_MASK(r1, r2, 1);".into(),
+            _ if Operands::of(row).none() => String::new(),
+            _ => format!("GUARD_CALL({id});"),
+        }
     }
 
     fn bpf_loop(&self, callback: Known) -> String {

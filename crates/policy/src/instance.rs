@@ -6,7 +6,9 @@
 //! `&self`; an instance is used by one thread at a time.
 use crate::abi::{FUNC_TAG, Inst, KernelFn, Map, NativeFn, Op, Trap};
 use crate::arena::Arena;
+use crate::emit::Guarding;
 use crate::error::{LoadError, Result};
+use crate::guard::Fence;
 use crate::interp::{Arguments, Regions};
 use crate::ir::{FuncId, MapDef, MapId};
 use crate::maps::{self, MapSlot, Place};
@@ -80,11 +82,15 @@ impl InstanceConfig {
 /// Answers whether a policy may touch kernel memory: machine, address, size, write.
 pub type MemoryCheck = unsafe fn(*mut c_void, u64, u32, bool) -> bool;
 
+/// Which readable piece of kernel memory an address lies in, `[start, end)`: machine, address.
+pub type MemoryPiece = unsafe fn(*mut c_void, u64) -> Option<(u64, u64)>;
+
 /// The complete function table: this crate's functions and the simulator's kernel model.
 #[derive(Clone, Debug)]
 pub struct KernelVtable {
     fns: Vec<KernelFn>,
     memory: Option<MemoryCheck>,
+    pieces: Option<MemoryPiece>,
 }
 
 impl KernelVtable {
@@ -121,7 +127,18 @@ impl KernelVtable {
                 "{extra} is not a kernel function of the table"
             )));
         }
-        Ok(KernelVtable { fns, memory: None })
+        Ok(KernelVtable {
+            fns,
+            memory: None,
+            pieces: None,
+        })
+    }
+
+    /// In which piece of the machine's own memory, all of which a policy may read, an address lies: what guarded code need
+    /// not ask for again. What it says must be so as long as the machine is.
+    pub fn with_pieces(mut self, piece: MemoryPiece) -> Self {
+        self.pieces = Some(piece);
+        self
     }
 
     /// Which of the machine's own memory (tasks, masks, arguments) a policy may read and write; asked by
@@ -185,6 +202,8 @@ pub struct Instance {
     arena: Arena,
     state: UnsafeCell<State>,
     nr_cpus: u32,
+    /// Of guarded code.
+    fence: Option<Box<Fence>>,
 }
 
 // SAFETY: owned data; the machine pointer is the simulator's, which moves with the instance.
@@ -279,6 +298,8 @@ impl Instance {
             UnsafeCell::new(MapSlot { raw, runtime })
         });
         let slots = slots.collect();
+        let guarded = config.mode == Mode::Native && policy.guarding() == Guarding::Guarded;
+        let fence = guarded.then(Fence::new).transpose()?;
         let instance = Box::new(Instance {
             raw: UnsafeCell::new(Inst {
                 insns: 0,
@@ -297,6 +318,7 @@ impl Instance {
                     Mode::Checked => std::ptr::null(),
                 },
                 nr_cpus: config.nr_cpus,
+                guard: fence.as_ref().map_or(std::ptr::null_mut(), |f| f.raw()),
             }),
             policy: policy.clone(),
             vtable: fns,
@@ -309,6 +331,7 @@ impl Instance {
             budget: config.budget_insns,
             nr_cpus: config.nr_cpus,
             arena,
+            fence,
         });
         Ok(instance)
     }
@@ -459,7 +482,17 @@ impl Instance {
         // SAFETY: the caller's promise.
         let result = unsafe {
             match self.mode {
-                Mode::Native => self.enter(*func, Op::Syscall, Passed::Registers(&args)),
+                Mode::Native => {
+                    let outer = self
+                        .fence
+                        .as_ref()
+                        .map(|f| f.enter(arguments(context, true)));
+                    let result = self.enter(*func, Op::Syscall, Passed::Registers(&args));
+                    if let (Some(fence), Some(outer)) = (&self.fence, outer) {
+                        fence.leave(outer);
+                    }
+                    result
+                }
                 Mode::Checked => {
                     let outer = self.begin(Op::Syscall);
                     let result = self.interpret(*func, &args, arguments(context, true));
@@ -489,7 +522,9 @@ impl Instance {
         unsafe {
             let outer = self.begin(op);
             let code = (*raw).code;
-            let result = if !code.is_null() {
+            let result = if !(*raw).guard.is_null() {
+                self.enter_guarded(func, args)
+            } else if !code.is_null() {
                 let f: NativeFn = *code.add(func);
                 crate::native::enter(self.policy.native(), f, raw, args, |i| {
                     self.policy.program().funcs[i].name.clone()
@@ -506,6 +541,68 @@ impl Instance {
             self.end(outer);
             result
         }
+    }
+
+    /// # Safety
+    /// As [`Instance::call`].
+    #[cold]
+    unsafe fn enter_guarded(
+        &self,
+        func: FuncId,
+        args: Passed,
+    ) -> std::result::Result<u64, Box<Trap>> {
+        let fence = self.fence.as_ref().expect("guarded code has one");
+        let readable = match args {
+            Passed::Context(context) => arguments(context, false),
+            // Those of the call around this one, if it is a program's own context.
+            Passed::Registers(_) => fence.arguments(),
+        };
+        let outer = fence.enter(readable);
+        let raw = self.raw.get();
+        // SAFETY: the caller's promise.
+        let result = unsafe {
+            let f: NativeFn = *(*raw).code.add(func);
+            crate::native::enter(self.policy.native(), f, raw, args, |i| {
+                self.policy.program().funcs[i].name.clone()
+            })
+        };
+        fence.leave(outer);
+        result
+    }
+
+    /// Of guarded code: what keeps it inside.
+    pub(crate) fn fence(&self) -> Option<&Fence> {
+        self.fence.as_deref()
+    }
+
+    /// How many maps it has.
+    pub(crate) fn maps(&self) -> usize {
+        self.maps.len()
+    }
+
+    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section, or the
+    /// elements of an array.
+    pub(crate) fn piece(&self, address: u64) -> Option<(u64, u64)> {
+        let sections = self.policy.program().sections.iter().zip(&self.sections);
+        let writable = sections.filter(|(section, _)| !section.readonly);
+        let mut sections = writable.filter_map(|(_, data)| {
+            let start = data.place()? as u64;
+            Some((start, start + data.len() as u64))
+        });
+        sections
+            .find(|(start, end)| (*start..*end).contains(&address))
+            .or_else(|| {
+                // SAFETY: one operation.
+                let mut maps = self.maps.iter().map(|slot| unsafe { &*slot.get() });
+                maps.find_map(|slot| slot.runtime.piece(address))
+            })
+    }
+
+    /// The piece of the machine's own memory around an address, all of which the policy may read.
+    pub(crate) fn kernel_piece(&self, address: u64) -> Option<(u64, u64)> {
+        let of = self.vtable.pieces?;
+        // SAFETY: the simulator's own function, with its own machine.
+        unsafe { of((*self.raw.get()).machine, address) }
     }
 
     /// The policy's code runs in the context of `op`, with a budget of its own, until [`Instance::end`].

@@ -27,6 +27,7 @@ mod decode;
 mod elf;
 pub mod emit;
 pub mod error;
+pub mod guard;
 pub mod headers;
 mod helper_names;
 pub mod host_map;

@@ -67,6 +67,7 @@ struct Answer {
 }
 const TRAP_BUDGET: u64 = 1;
 pub(crate) const TRAP_ACCESS: u64 = 2;
+const TRAP_DEPTH: u64 = 3;
 
 unsafe extern "C" {
     fn berth_enter(inst: *mut Inst, args: *const u64, f: NativeFn) -> Answer;
@@ -126,15 +127,17 @@ pub unsafe fn enter(
 
 #[cold]
 fn trap(table: &NativeTable, outcome: &Outcome, names: impl Fn(usize) -> String) -> Box<Trap> {
-    let kind = if outcome.kind == TRAP_BUDGET {
-        TrapKind::Budget { insns: outcome.a }
-    } else {
+    let kind = match outcome.kind {
+        TRAP_BUDGET => TrapKind::Budget { insns: outcome.a },
+        TRAP_DEPTH => TrapKind::CallDepth {
+            frames: outcome.a as u32,
+        },
         // How wide the access was is not known here; the checked mode says it.
-        TrapKind::BadAccess {
+        _ => TrapKind::BadAccess {
             address: outcome.a,
             size: 0,
             write: outcome.b != 0,
-        }
+        },
     };
     Box::new(Trap {
         kind,

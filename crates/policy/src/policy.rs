@@ -2,6 +2,7 @@
 //! A loaded policy: program, native code, parameters. Cheap to clone, shared by all its instances.
 use crate::abi::Op;
 use crate::compile::CompileOptions;
+use crate::emit::{self, Guarding};
 use crate::error::{LoadError, Result};
 use crate::interp::Prepared;
 use crate::ir::{OpsVar, Program};
@@ -18,6 +19,8 @@ use std::sync::{Arc, OnceLock};
 pub struct LoadOptions {
     pub kernel: KernelProfile,
     pub compile: CompileOptions,
+    /// Its code is trusted with this process's memory: no access is checked. For policies that kernels' verifiers have passed.
+    pub trusted: bool,
 }
 
 /// A policy ready to be instantiated on any number of machines.
@@ -29,6 +32,7 @@ pub struct Policy {
 struct Inner {
     program: Program,
     native: NativeTable,
+    guarding: Guarding,
     kernel: KernelProfile,
     hash: String,
     params: Vec<Param>,
@@ -49,6 +53,7 @@ impl Policy {
     pub fn from_parts(
         program: Program,
         native: NativeTable,
+        guarding: Guarding,
         kernel: KernelProfile,
         hash: String,
         params: Vec<Param>,
@@ -58,6 +63,7 @@ impl Policy {
             inner: Arc::new(Inner {
                 program,
                 native,
+                guarding,
                 kernel,
                 hash,
                 params,
@@ -76,18 +82,23 @@ impl Policy {
         tags.find_map(|tag| tag.strip_prefix("berth:hypervisor name="))
     }
 
-    /// Load a compiled object and make it executable (translated, compiled, cached).
+    /// Load a compiled object and make it executable (translated, compiled, cached). Its code is guarded unless the options
+    /// trust it.
     ///
     /// # Errors
     /// Not a policy, broken, or it uses what the simulator does not have, by name.
     pub fn from_object(bytes: &[u8], options: &LoadOptions) -> Result<Policy> {
         let program = crate::object::load(bytes, &options.kernel)?;
-        let translation = crate::emit::translate(&program, crate::cache::TABLE_NAME);
+        let guarding = match options.trusted {
+            true => Guarding::Trusted,
+            false => Guarding::Guarded,
+        };
+        let translation = emit::translate(&program, crate::cache::TABLE_NAME, guarding);
         let native = crate::cache::native(&translation)?;
-        Self::finish(program, native, bytes, options)
+        Self::finish(program, native, guarding, bytes, options)
     }
 
-    /// As [`Policy::from_object`] with native code that was linked into this program; used if it was made
+    /// As [`Policy::from_object`] with native code that was linked into this program, and is trusted; used if it was made
     /// from the same translation, else the object is compiled like any other.
     pub fn from_linked(
         bytes: &[u8],
@@ -95,14 +106,15 @@ impl Policy {
         options: &LoadOptions,
     ) -> Result<Policy> {
         let program = crate::object::load(bytes, &options.kernel)?;
-        let translation = crate::emit::translate(&program, crate::cache::TABLE_NAME);
+        let guarding = Guarding::Trusted;
+        let translation = emit::translate(&program, crate::cache::TABLE_NAME, guarding);
         let native = if linked.key_text() == translation.key {
             crate::native::register(linked);
             *linked
         } else {
             crate::cache::native(&translation)?
         };
-        Self::finish(program, native, bytes, options)
+        Self::finish(program, native, guarding, bytes, options)
     }
 
     /// Compile `source` with clang and load the object.
@@ -131,6 +143,7 @@ impl Policy {
     fn finish(
         program: Program,
         native: NativeTable,
+        guarding: Guarding,
         bytes: &[u8],
         options: &LoadOptions,
     ) -> Result<Policy> {
@@ -140,6 +153,7 @@ impl Policy {
         Ok(Policy::from_parts(
             program,
             native,
+            guarding,
             options.kernel.clone(),
             hash,
             params,
@@ -154,6 +168,11 @@ impl Policy {
     /// What it can reach of the kernel's objects.
     pub fn needs(&self) -> Needs {
         self.inner.program.needs
+    }
+
+    /// Whether its native code checks what it touches.
+    pub fn guarding(&self) -> Guarding {
+        self.inner.guarding
     }
 
     pub fn native(&self) -> &NativeTable {

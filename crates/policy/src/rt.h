@@ -30,6 +30,26 @@ struct inst {
 	struct map *map;
 	const native_fn *code;
 	u32 nr_cpus;
+	struct guard *guard;
+};
+
+struct span {
+	u64 start, size;
+};
+
+/* Spans that may be written, and all. */
+#define WRITTEN 5
+#define SPANS	7
+
+struct guard {
+	struct span spans[SPANS];
+	u64 next;
+	u8 *stack;
+	u32 frames;
+	u32 most_frames;
+	u32 (*refuses)(struct inst *, u64 address, u32 size, u32 write);
+	u32 (*refuses_call)(struct inst *, u32 id, const u64 *args);
+	u64 refused[2];
 };
 
 struct map {
@@ -65,6 +85,9 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 
 #define FUNC_TAG    0xfbf0000000000000ull
 #define TRAP_BUDGET 1
+#define TRAP_ACCESS 2
+#define TRAP_DEPTH  3
+#define STACK_BYTES 512
 #define MAX_LOOPS   (1u << 23)
 #define E2BIG_	    ((u64) - 7)
 #define EINVAL_	    ((u64) - 22)
@@ -80,6 +103,54 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 			I->fns[0](I, TRAP_BUDGET, count, 0, 0, 0);                                 \
 		}                                                                                  \
 	} while (0)
+
+/*
+ * Guarded code: nothing but what the instance may touch. The places that were looked up last are remembered; each has at least
+ * eight bytes.
+ */
+#define OUTSIDE(span, at, bytes) ((at) - (span).start > (span).size - (bytes))
+
+static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, u32 bytes, u32 write)
+{
+	struct guard *g = I->guard;
+
+	for (u32 i = 1; i < (write ? WRITTEN : SPANS); i++)
+		if (!OUTSIDE(g->spans[i], at, bytes))
+			return 0;
+	return g->refuses(I, at, bytes, write);
+}
+
+#define GUARD(address, bytes, write)                                                               \
+	do {                                                                                       \
+		u64 at_ = (address);                                                               \
+		if (OUTSIDE(I->guard->spans[0], at_, bytes) &&                                     \
+		    unlikely(rt_refused(I, at_, bytes, write))) {                                  \
+			FLUSH();                                                                   \
+			I->fns[0](I, TRAP_ACCESS, at_, write, 0, 0);                               \
+		}                                                                                  \
+	} while (0)
+/* The word of a mask that has this CPU's bit. */
+#define GUARD_MASK(cpu, mask, write)                                                               \
+	do {                                                                                       \
+		if ((u32)(cpu) < I->nr_cpus)                                                       \
+			GUARD((mask) + (u32)(cpu) / 64 * 8, 8, write);                             \
+	} while (0)
+#define GUARD_CALL(id)                                                                             \
+	do {                                                                                       \
+		const u64 args_[5] = { r1, r2, r3, r4, r5 };                                       \
+		if (unlikely(I->guard->refuses_call(I, id, args_))) {                              \
+			FLUSH();                                                                   \
+			I->fns[0](I, TRAP_ACCESS, I->guard->refused[0], I->guard->refused[1], 0, 0);\
+		}                                                                                  \
+	} while (0)
+/* A BPF function's stack, until it returns; a trap gives back those of all that it leaves. */
+#define PUSH_STACK()                                                                               \
+	do {                                                                                       \
+		if (unlikely(I->guard->frames >= I->guard->most_frames))                           \
+			I->fns[0](I, TRAP_DEPTH, I->guard->most_frames, 0, 0, 0);                  \
+		stack = I->guard->stack + (u64)STACK_BYTES * I->guard->frames++;                   \
+	} while (0)
+#define POP_STACK() (I->guard->frames--)
 
 RT u64 rt_array_lookup(struct inst *I, u32 map, u64 key, u64 stride)
 {

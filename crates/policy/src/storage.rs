@@ -10,6 +10,8 @@ use crate::ir::MapDef;
 use crate::maps::memory::Block;
 use crate::maps::{ENOENT, Element, MapRuntime, Place};
 
+/// Numbers of tasks and cgroups are dense; a larger one is of no object.
+const MOST: u32 = 1 << 22;
 /// Elements per chunk, and numbers that the first table covers.
 const CHUNK: usize = 16;
 
@@ -119,13 +121,14 @@ impl Storage {
         Some(unsafe { self.chunks[chunk].add(index % CHUNK * self.stride) })
     }
 
-    /// The element of `index`, created (zeroed, or from `init`) if absent; null if the host has no memory.
+    /// The element of `index`, created (zeroed, or from `init`) if absent; null if the host has no memory, or if no object
+    /// has such a number.
     ///
     /// # Safety
     /// `init` is null or has `value_size` readable bytes; `raw` is the map this storage belongs to.
     pub unsafe fn create(&mut self, raw: &mut Map, index: u32, init: *const u8) -> *mut u8 {
         let value = self.get(index);
-        if !value.is_null() {
+        if !value.is_null() || index >= MOST {
             return value;
         }
         let Some(value) = self.cover(raw, index as usize) else {
@@ -188,6 +191,14 @@ impl Storage {
 }
 
 impl MapRuntime for Storage {
+    /// The values of a chunk.
+    fn piece(&self, address: u64) -> Option<(u64, u64)> {
+        let (chunk, _) = self.chunk_at(address)?;
+        let start = self.chunks[chunk] as u64;
+        let end = start + (CHUNK * self.stride) as u64;
+        (address < end).then_some((start, end))
+    }
+
     /// Host side: the key is the dense number.
     unsafe fn lookup(&mut self, key: *const u8, _cpu: u32) -> *mut u8 {
         // SAFETY: four readable bytes.

@@ -188,7 +188,7 @@ fn examine(bytes: &[u8]) -> Result<bool, TestCaseError> {
     };
     assert_sound(&program)?;
     Prepared::new(&program);
-    emit::translate(&program, "damaged");
+    emit::translate(&program, "damaged", emit::Guarding::Guarded);
     Ok(true)
 }
 

@@ -15,7 +15,7 @@ use crate::abi::{Inst, Trap};
 use crate::blocks;
 use crate::ir::{FuncId, Program};
 use crate::table::FUNCS;
-use operands::Operands;
+pub(crate) use operands::Operands;
 use std::cell::{Cell, RefCell};
 
 /// What a policy may touch apart from its own stacks: sections, maps, storages, kernel objects.

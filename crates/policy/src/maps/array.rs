@@ -185,6 +185,11 @@ impl MapRuntime for ArrayMap {
             && within % self.stride + u64::from(size) <= u64::from(self.value_size)
     }
 
+    fn piece(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, end) = self.range();
+        (start..end).contains(&address).then_some((start, end))
+    }
+
     fn locate(&mut self, address: u64) -> Option<Place> {
         let (start, end) = self.range();
         if address < start || address >= end || self.cpu_stride != 0 {

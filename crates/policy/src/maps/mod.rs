@@ -120,6 +120,10 @@ pub trait MapRuntime: Send {
     fn drain(&mut self, _take: &mut dyn FnMut(&[u8])) {}
     /// Does `size` bytes from `address` lie in one live element? For the checked mode.
     fn contains(&self, address: u64, size: u32) -> bool;
+    /// The piece of memory, `[start, end)`, around an address, which holds elements and nothing else, and never moves.
+    fn piece(&self, _address: u64) -> Option<(u64, u64)> {
+        None
+    }
     /// The element and the offset in its value in which `address` lies. For timers.
     fn locate(&mut self, address: u64) -> Option<Place>;
 }

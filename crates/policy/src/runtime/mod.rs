@@ -103,17 +103,20 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, KernelFn)> {
 
 /// May a policy read these bytes? Its own stack counts: it lies just above this frame.
 fn readable(inst: &Instance, address: u64, size: u32) -> bool {
-    on_stack(address, size) || inst.may_access(address, size, false)
+    on_stack(inst, address, size) || inst.may_access(address, size, false)
 }
 
 fn writable(inst: &Instance, address: u64, size: u32) -> bool {
-    on_stack(address, size) || inst.may_access(address, size, true)
+    on_stack(inst, address, size) || inst.may_access(address, size, true)
 }
 
 /// Most a chain of BPF frames and the runtime's own frames can take, bytes.
 const STACK_REACH: u64 = 64 << 10;
 
-fn on_stack(address: u64, size: u32) -> bool {
+fn on_stack(inst: &Instance, address: u64, size: u32) -> bool {
+    if let Some(fence) = inst.fence() {
+        return fence.on_stack(address, size);
+    }
     let here = 0u8;
     let low = (&raw const here) as u64;
     address > low && address.saturating_add(u64::from(size)) < low + STACK_REACH

@@ -167,6 +167,7 @@ impl Host {
                 map: std::ptr::null_mut(),
                 code,
                 nr_cpus: 1,
+                guard: std::ptr::null_mut(),
             }),
             section,
             _sections: sections,

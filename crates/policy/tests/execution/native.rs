@@ -20,7 +20,7 @@ impl Native {
             dir.path().join("t.o"),
             dir.path().join("t.so"),
         );
-        let translation = emit::translate(program, "test");
+        let translation = emit::translate(program, "test", emit::Guarding::Trusted);
         let compiler = Compiler::find().expect("a C compiler");
         compiler
             .object(&translation, &c, &o)

@@ -217,9 +217,18 @@ macro_rules! by_one {
 }
 static STUBS: &[[[KernelFn; 10]; 10]] = by_hundred!(0 1 2);
 
-unsafe fn may_access(machine: *mut c_void, address: u64, size: u32, _write: bool) -> bool {
+pub unsafe fn may_access(machine: *mut c_void, address: u64, size: u32, _write: bool) -> bool {
     // SAFETY: the tests set the machine.
     unsafe { &*machine.cast::<Machine>() }.owns(address, size)
+}
+
+/// The tasks, if an address lies among them.
+pub unsafe fn piece(machine: *mut c_void, address: u64) -> Option<(u64, u64)> {
+    // SAFETY: the tests set the machine.
+    let tasks = unsafe { &(*machine.cast::<Machine>()).tasks };
+    let start = tasks.as_ptr() as u64;
+    let end = start + std::mem::size_of_val(&**tasks) as u64;
+    (start..end).contains(&address).then_some((start, end))
 }
 
 pub static VTABLE: LazyLock<KernelVtable> = LazyLock::new(|| {
@@ -229,7 +238,10 @@ pub static VTABLE: LazyLock<KernelVtable> = LazyLock::new(|| {
         .filter(|(_, f)| f.home == Home::Kernel)
         .map(|(i, f)| (f.name, STUBS[i / 100][i / 10 % 10][i % 10]))
         .collect();
-    KernelVtable::new(&list).unwrap().with_memory(may_access)
+    KernelVtable::new(&list)
+        .unwrap()
+        .with_memory(may_access)
+        .with_pieces(piece)
 });
 
 /// Connect an instance with its machine.

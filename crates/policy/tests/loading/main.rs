@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From C source to executed callbacks: loading, refusing, trapping, and both executors side by side.
 //! Needs clang and a C compiler.
+mod enemies;
 mod features;
 mod kernel;
 mod refusals;
@@ -11,13 +12,26 @@ use berth_policy::compile::{self, CompileOptions};
 use berth_policy::error::LoadError;
 use berth_policy::policy::{LoadOptions, Policy};
 
-/// Compile and load C source given as text.
+/// Compile and load C source given as text; nobody trusts it.
 fn load(text: &str) -> Result<Policy, LoadError> {
+    load_with(text, &LoadOptions::default())
+}
+
+/// The same, trusted with this process's memory.
+fn load_trusted(text: &str) -> Result<Policy, LoadError> {
+    let options = LoadOptions {
+        trusted: true,
+        ..LoadOptions::default()
+    };
+    load_with(text, &options)
+}
+
+fn load_with(text: &str, options: &LoadOptions) -> Result<Policy, LoadError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("test.bpf.c");
     std::fs::write(&path, text).unwrap();
     let object = compile::compile(&path, &CompileOptions::default())?;
-    Policy::from_object(&object, &LoadOptions::default())
+    Policy::from_object(&object, options)
 }
 
 /// A scheduler whose `enqueue` has this body.

@@ -165,6 +165,19 @@ unsafe fn memory_check(machine: *mut std::ffi::c_void, addr: u64, size: u32, wri
     k.may_touch(addr, size as usize, write)
 }
 
+/// The chunk of task structures around an address.
+unsafe fn memory_piece(machine: *mut std::ffi::c_void, addr: u64) -> Option<(u64, u64)> {
+    // SAFETY: the machine of a running instance.
+    let k = unsafe { Handle::new(NonNull::new(machine.cast())?) };
+    let pieces = k
+        .tasks
+        .regions()
+        .map(|(p, n)| (p as u64, p as u64 + n as u64));
+    pieces
+        .into_iter()
+        .find(|(start, end)| (*start..*end).contains(&addr))
+}
+
 /// The table for instances in the simulator.
 ///
 /// # Errors
@@ -174,7 +187,7 @@ pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
     let made = TABLE.get_or_init(|| {
         let list: Vec<(&'static str, KernelFn)> = all().map(|(n, f, _)| (*n, *f)).collect();
         KernelVtable::new(&list)
-            .map(|t| t.with_memory(memory_check))
+            .map(|t| t.with_memory(memory_check).with_pieces(memory_piece))
             .map_err(|e| e.to_string())
     });
     made.as_ref().map_err(|e| LoadError::Vtable(e.clone()))

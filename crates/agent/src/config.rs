@@ -6,6 +6,8 @@
 //! policy = "vmfair"           # a shipped policy, or a .bpf.c or .bpf.o file
 //! only = ["web*"]             # only these VMs have a class; the others get their share
 //! stall_ms = 500              # how long a thread may be starved before the policy is unloaded; 0: never looked at
+//! socket_group = "berth"      # who besides the agent's user may ask what it does (default: nobody, mode "0660")
+//! socket_mode = "0660"
 //!
 //! [set]                       # parameters of the policy
 //! slice_us = 2000
@@ -14,6 +16,7 @@
 //! name = "web*"
 //! class = "latency"
 //! ```
+use crate::door::Access;
 use crate::rules::{self, Rule, Rules};
 use crate::tripwire::LIMIT;
 use std::collections::BTreeMap;
@@ -47,6 +50,8 @@ pub struct Config {
     pub rules: Rules,
     /// None: stalls are not looked for.
     pub stall: Option<Duration>,
+    /// Who may connect to its socket.
+    pub access: Access,
     /// Line of each key that only the policy can judge: `policy`, `preset`, `set.slice_us`.
     pub lines: BTreeMap<String, usize>,
 }
@@ -58,6 +63,7 @@ impl Default for Config {
             choice: None,
             rules: Rules::default(),
             stall: Some(LIMIT),
+            access: Access::default(),
             lines: BTreeMap::new(),
         }
     }
@@ -78,8 +84,17 @@ fn shown(line: &Option<usize>) -> String {
     line.map_or(String::new(), |line| format!(":{line}"))
 }
 
-const KEYS: [&str; 8] = [
-    "mode", "policy", "preset", "only", "partial", "stall_ms", "set", "vm",
+const KEYS: [&str; 10] = [
+    "mode",
+    "policy",
+    "preset",
+    "only",
+    "partial",
+    "stall_ms",
+    "socket_mode",
+    "socket_group",
+    "set",
+    "vm",
 ];
 const VM_KEYS: [&str; 3] = ["name", "class", "io_vcpus"];
 /// Longest stall that makes sense: the kernel's own watchdog comes then.
@@ -169,6 +184,25 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
     reader.config(document.as_table())
 }
 
+/// The number of a group.
+fn group(name: &str) -> Option<u32> {
+    let name = std::ffi::CString::new(name).ok()?;
+    let mut buffer = vec![0; 64 << 10];
+    // SAFETY: places for the answer that outlive the call; all zeroes are such a structure.
+    unsafe {
+        let mut found: libc::group = std::mem::zeroed();
+        let mut result = std::ptr::null_mut();
+        libc::getgrnam_r(
+            name.as_ptr(),
+            &raw mut found,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut result,
+        );
+        (!result.is_null()).then_some(found.gr_gid)
+    }
+}
+
 struct Reader<'a> {
     file: &'a Path,
     text: &'a str,
@@ -234,6 +268,7 @@ impl Reader<'_> {
             }
             config.stall = (ms > 0).then(|| Duration::from_millis(ms.unsigned_abs()));
         }
+        config.access = self.access(table)?;
         config.rules.only = self.names(table)?;
         config.rules.vms = self.vms(table)?;
         Ok(config)
@@ -270,6 +305,30 @@ impl Reader<'_> {
 
     fn string(&self, table: &Table, key: &str) -> Read<Option<(String, usize)>> {
         self.get(table, key, "a string", |v| v.as_str().map(String::from))
+    }
+
+    fn access(&self, table: &Table) -> Read<Access> {
+        let mut access = Access::default();
+        if let Some((mode, at)) = self.string(table, "socket_mode")? {
+            let number = u32::from_str_radix(&mode, 8).ok();
+            // Read and write permissions, the owner's among them.
+            let fits = |m: &u32| m & 0o600 == 0o600 && m & !0o666 == 0;
+            access.mode = number.filter(fits).ok_or_else(|| {
+                self.wrong(
+                    at,
+                    Some("socket_mode"),
+                    "permissions as chmod takes them, such as \"0660\"; 0600 to 0666",
+                )
+            })?;
+        }
+        if let Some((name, at)) = self.string(table, "socket_group")? {
+            let group = group(&name);
+            access.group = Some(group.ok_or_else(|| {
+                let what = format!("there is no group \"{}\"", name.escape_debug());
+                self.wrong(at, Some("socket_group"), what)
+            })?);
+        }
+        Ok(access)
     }
 
     fn names(&self, table: &Table) -> Read<Vec<String>> {

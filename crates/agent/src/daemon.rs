@@ -3,7 +3,8 @@
 use crate::agent::{Agent, AgentError, Event, Policy};
 use crate::arrivals::Arrivals;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
-use crate::control::{Answer, Door, Kind, Request};
+use crate::control::{Answer, Kind, Request};
+use crate::door::Door;
 use crate::signals::Asked;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
@@ -81,7 +82,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         socket: options.socket.clone(),
         source,
     };
-    let door = Door::open(&options.socket).map_err(failed)?;
+    let mut door = Door::open(&options.socket, &config.access).map_err(failed)?;
     let mut daemon = Daemon {
         agent: Agent::new(options.root.clone(), config.rules.clone(), config.stall),
         options,
@@ -98,8 +99,12 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     // When to look, how soon at the earliest, and when to listen again.
     let (mut next, mut soonest, mut listen) = (Instant::now(), Instant::now(), Instant::now());
     while !asked.stop.load(Ordering::Relaxed) && !daemon.over {
-        if asked.reload.swap(false, Ordering::Relaxed) {
-            daemon.reload();
+        if asked.reload.swap(false, Ordering::Relaxed)
+            && let Some(config) = daemon.reload()
+            && let Err(e) = door.admit(&config.access)
+        {
+            let socket = options.socket.display();
+            (options.say)(&format!("{socket} stays as it is: {e}"));
         }
         let now = Instant::now();
         if now >= next {
@@ -207,16 +212,21 @@ impl Daemon<'_> {
     }
 
     /// Reads the configuration again; the running one stays if it is wrong.
-    fn reload(&mut self) {
+    fn reload(&mut self) -> Option<Config> {
         let Some(file) = &self.options.config else {
-            return self.say("there is no configuration to read again");
+            self.say("there is no configuration to read again");
+            return None;
         };
         match self.options.read(file) {
             Ok(config) => {
                 self.say("configuration read again");
                 self.apply(&config);
+                Some(config)
             }
-            Err(e) => self.say(&format!("{e}; the running configuration stays")),
+            Err(e) => {
+                self.say(&format!("{e}; the running configuration stays"));
+                None
+            }
         }
     }
 

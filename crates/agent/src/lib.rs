@@ -12,6 +12,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod describe;
+pub mod door;
 pub mod keeper;
 pub mod obstacles;
 pub mod partial;

@@ -142,11 +142,10 @@ pub fn start(args: &StartArgs) -> Done {
     let socket = &args.agent.socket;
     let object = policy.object.clone();
     let request = Request::Start {
-        object_bytes: object.len() as u64,
         policy: Box::new(policy),
         rules: (rules != Rules::default()).then_some(rules),
     };
-    if !listening(socket) {
+    if !listening(socket)? {
         hold(socket)?;
     }
     let answer = control::ask(socket, &request, &object).map_err(|e| gone(socket, &e))?;
@@ -172,7 +171,7 @@ pub fn start(args: &StartArgs) -> Done {
 
 pub fn stop(args: &StopArgs) -> Done {
     let socket = &args.agent.socket;
-    if !listening(socket) {
+    if !listening(socket)? {
         output::print("nothing to stop: no agent of Berth is running\n");
         return Ok(());
     }
@@ -188,7 +187,7 @@ pub fn stop(args: &StopArgs) -> Done {
 
 pub fn status(args: &StatusArgs) -> Done {
     let socket = &args.agent.socket;
-    let answer = match listening(socket) {
+    let answer = match listening(socket)? {
         true => Some(done(
             control::ask(socket, &Request::Status, &[]).map_err(|e| gone(socket, &e))?,
         )?),
@@ -324,8 +323,19 @@ fn known(choice: &Choice) -> Result<Policy, String> {
     })
 }
 
-fn listening(socket: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(socket).is_ok()
+/// Whether an agent listens there.
+///
+/// # Errors
+/// One may, and this user is not let in.
+fn listening(socket: &Path) -> Result<bool, Failure> {
+    match std::os::unix::net::UnixStream::connect(socket) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(Failure::Input(format!(
+            "{}: you may not ask the agent: be root, or have it let your group in (socket_group in its configuration)",
+            socket.display()
+        ))),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Starts the process that holds the policy; what it says goes into a file beside the socket.
@@ -357,7 +367,7 @@ fn hold(socket: &Path) -> Result<(), Failure> {
         .spawn()
         .map_err(|e| Failure::Run(format!("the agent cannot be started: {e}")))?;
     let end = Instant::now() + PATIENCE;
-    while !listening(socket) {
+    while !listening(socket)? {
         if let Ok(Some(status)) = child.try_wait() {
             return Err(Failure::Run(format!(
                 "the agent ended at once ({status}); {} says why",

@@ -73,7 +73,6 @@ fn rounds(number: u64) -> Result<String, String> {
     let start = Request::Start {
         policy: Box::new(vmfair),
         rules: Some(rules()),
-        object_bytes: object.len() as u64,
     };
     let answer = control::ask(Path::new(SOCKET), &start, &object).map_err(|e| e.to_string())?;
     check(answer.error.is_none(), format!("{:?}", answer.error))?;

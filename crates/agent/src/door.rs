@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent's side of `control`: who has connected, what they have said so far, what they are answered.
+//!
+//! The agent never waits for one of them: it takes what has come, and goes on. Who is not done in time is left. Who asks is
+//! known before a byte is read, and who may not change anything may say little. Of too many, those who may not are let go
+//! first, so that nobody keeps root out.
+use crate::control::{Answer, Kind, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// An object that a request may bring, at most, in bytes.
+const MAX_OBJECT: u64 = 64 << 20;
+/// Bytes of a request, at most: of who may change something, and of others.
+const MAX_LINE: usize = 256 << 10;
+const MAX_QUESTION: usize = 256;
+/// A request must be there so long after its client has come, and its answer be taken so long after it is given.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients at a time.
+const MAX_CLIENTS: usize = 64;
+/// Bytes taken from a client at a time.
+const PIECE: usize = 64 << 10;
+
+/// Who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Permissions of the socket.
+    pub mode: u32,
+    /// Its group, by number; none: the agent's own.
+    pub group: Option<u32>,
+}
+
+impl Default for Access {
+    /// The agent's user and group.
+    fn default() -> Access {
+        Access {
+            mode: 0o660,
+            group: None,
+        }
+    }
+}
+
+/// Where requests arrive; removed when dropped.
+#[derive(Debug)]
+pub struct Door {
+    listener: UnixListener,
+    socket: PathBuf,
+    /// The oldest first.
+    clients: Vec<Client>,
+    /// [`PATIENCE`]
+    patience: Duration,
+}
+
+impl Door {
+    /// Listens. What an agent that was killed left behind is removed.
+    ///
+    /// # Errors
+    /// Another agent listens there (`AddrInUse`), or the socket cannot be made.
+    pub fn open(socket: &Path, access: &Access) -> io::Result<Door> {
+        if let Some(folder) = socket.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        if UnixStream::connect(socket).is_ok() {
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another agent is running",
+            ));
+        }
+        match std::fs::remove_file(socket) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let door = Door {
+            listener: UnixListener::bind(socket)?,
+            socket: socket.into(),
+            clients: Vec::new(),
+            patience: PATIENCE,
+        };
+        door.admit(access)?;
+        door.listener.set_nonblocking(true)?;
+        Ok(door)
+    }
+
+    /// Lets others connect from now on.
+    ///
+    /// # Errors
+    /// The socket's permissions or group cannot be changed.
+    pub fn admit(&self, access: &Access) -> io::Result<()> {
+        if access.group.is_some() {
+            std::os::unix::fs::chown(&self.socket, None, access.group)?;
+        }
+        std::fs::set_permissions(&self.socket, std::fs::Permissions::from_mode(access.mode))
+    }
+
+    /// Goes on with everybody who is there; if nothing comes, waits for that long at most, or until there is something to read
+    /// from the other file. Gives true if there is.
+    ///
+    /// # Errors
+    /// The socket cannot be used any more.
+    pub fn serve(
+        &mut self,
+        wait: Duration,
+        other: Option<BorrowedFd<'_>>,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) -> io::Result<bool> {
+        let now = Instant::now();
+        let first = self.clients.iter().map(|c| c.until).min();
+        let wait = first.map_or(wait, |t| wait.min(t.saturating_duration_since(now)));
+        let told = self.wait(wait, other)?;
+        self.accept()?;
+        let now = Instant::now();
+        let patience = self.patience;
+        self.clients
+            .retain_mut(|client| client.go_on(now, patience, answer));
+        Ok(told)
+    }
+
+    /// Until somebody has something to say, or can be told something.
+    fn wait(&self, wait: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        let mut all = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        for client in &self.clients {
+            let wants = match client.answer {
+                Some(_) => PollFlags::OUT,
+                None => PollFlags::IN,
+            };
+            all.push(PollFd::new(&client.stream, wants));
+        }
+        if let Some(other) = &other {
+            all.push(PollFd::new(other, PollFlags::IN));
+        }
+        let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
+        match poll(&mut all, Some(&wait)) {
+            // A signal ends the wait early, which is well.
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(other.is_some() && all.last().is_some_and(|fd| !fd.revents().is_empty()))
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        // Not more than there is room for: the others are next.
+        for _ in 0..MAX_CLIENTS {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                // Gone again, or no more files: those who are there end in time.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EMFILE)) => {
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let privileged = may_change(&stream);
+            if self.clients.len() >= MAX_CLIENTS {
+                match self.clients.iter().position(|c| !c.privileged) {
+                    Some(oldest) => drop(self.clients.remove(oldest)),
+                    None if privileged => drop(self.clients.remove(0)),
+                    None => continue,
+                }
+            }
+            self.clients.push(Client {
+                stream,
+                privileged,
+                until: Instant::now() + self.patience,
+                said: Vec::new(),
+                file: None,
+                answer: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Whether the other side is root or this process's own user.
+fn may_change(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+/// Somebody who has connected.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    privileged: bool,
+    /// Left then.
+    until: Instant,
+    said: Vec<u8>,
+    file: Option<OwnedFd>,
+    /// What is still to be told.
+    answer: Option<Vec<u8>>,
+}
+
+/// What has come of a request.
+enum Said {
+    NotYet,
+    All,
+    Wrong(String),
+}
+
+impl Client {
+    /// Takes what has come, answers what is whole, tells what there is room for. False: it is over.
+    fn go_on(
+        &mut self,
+        now: Instant,
+        patience: Duration,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) -> bool {
+        if self.answer.is_none() {
+            let said = match self.listen() {
+                Ok(said) => said,
+                // It has gone away, and has no use for an answer.
+                Err(_) => return false,
+            };
+            let answered = match said {
+                Said::NotYet if now >= self.until => {
+                    Answer::failed(Kind::Refused, "the request took too long")
+                }
+                Said::NotYet => return true,
+                Said::Wrong(why) => {
+                    Answer::failed(Kind::Refused, format!("the request cannot be read: {why}"))
+                }
+                Said::All => self.answered(answer),
+            };
+            let Ok(mut line) = serde_json::to_vec(&answered) else {
+                return false;
+            };
+            line.push(b'\n');
+            self.answer = Some(line);
+            self.until = Instant::now() + patience;
+        }
+        self.tell() && Instant::now() < self.until
+    }
+
+    /// Reads what there is.
+    fn listen(&mut self) -> io::Result<Said> {
+        let most = if self.privileged {
+            MAX_LINE
+        } else {
+            MAX_QUESTION
+        };
+        let mut piece = [0u8; PIECE];
+        let room = piece.len().min(most + 1 - self.said.len());
+        let got = match self.take(&mut piece[..room]) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Said::NotYet),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(Said::NotYet),
+            got => got?,
+        };
+        self.said.extend_from_slice(&piece[..got]);
+        if let Some(end) = self.said.iter().position(|b| *b == b'\n') {
+            self.said.truncate(end);
+            return Ok(Said::All);
+        }
+        Ok(match got {
+            0 => Said::Wrong("it has no end".into()),
+            _ if self.said.len() > most => Said::Wrong(format!("it is longer than {most} bytes")),
+            _ => Said::NotYet,
+        })
+    }
+
+    /// Some bytes, and the file that came beside them if this client may send one.
+    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if !self.privileged {
+            // A file that comes all the same is closed by the kernel.
+            return self.stream.read(into);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(into)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got = recvmsg(&self.stream, &mut into, &mut beside, flags)?;
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.file = files.last().or(self.file.take());
+            }
+        }
+        Ok(got.bytes)
+    }
+
+    /// The answer to what was said.
+    fn answered(&mut self, answer: &mut dyn FnMut(Request) -> Answer) -> Answer {
+        let wrong = |e: &dyn std::fmt::Display| {
+            Answer::failed(Kind::Refused, format!("the request cannot be read: {e}"))
+        };
+        let mut request: Request = match serde_json::from_slice(&self.said) {
+            Ok(request) => request,
+            Err(e) => return wrong(&e),
+        };
+        if !self.privileged && request != Request::Status {
+            return Answer::failed(Kind::Refused, "only root may start and stop policies");
+        }
+        if let Request::Start { policy, .. } = &mut request {
+            match object(self.file.take()) {
+                Ok(object) => policy.object = object,
+                Err(e) => return wrong(&e),
+            }
+        }
+        answer(request)
+    }
+
+    /// Writes what there is room for. False: all of it is written, or nobody listens.
+    fn tell(&mut self) -> bool {
+        let Some(line) = &mut self.answer else {
+            return true;
+        };
+        match self.stream.write(line) {
+            Ok(written) => {
+                line.drain(..written);
+                !line.is_empty()
+            }
+            Err(e) => matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
+        }
+    }
+}
+
+/// The object in a file that came beside a request: one that nobody has to be waited for.
+fn object(file: Option<OwnedFd>) -> io::Result<Vec<u8>> {
+    let file =
+        File::from(file.ok_or_else(|| io::Error::other("its object did not come beside it"))?);
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::other("its object is no regular file"));
+    }
+    if about.size() > MAX_OBJECT {
+        return Err(io::Error::other(format!(
+            "its object has {} bytes, at most {MAX_OBJECT} are taken",
+            about.size()
+        )));
+    }
+    // By position: who sent it may have left its own somewhere.
+    let mut bytes = vec![0; about.size() as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

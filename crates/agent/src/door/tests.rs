@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+use super::*;
+use crate::agent::Policy;
+use crate::control::ask;
+use berth_scx::LoadOptions;
+use std::net::Shutdown;
+
+fn policy() -> Policy {
+    Policy {
+        name: "vmfair".into(),
+        hash: "ab".into(),
+        parameters: [("slice_us".to_string(), "2000".to_string())].into(),
+        options: LoadOptions {
+            variables: [("slice_us".to_string(), berth_scx::Value::Number(2000))].into(),
+            ..LoadOptions::default()
+        },
+        object: Vec::new(),
+    }
+}
+
+fn start() -> Request {
+    Request::Start {
+        policy: Box::new(policy()),
+        rules: None,
+    }
+}
+
+fn open(folder: &tempfile::TempDir, access: &Access) -> (Door, PathBuf) {
+    let socket = folder.path().join("below/control.sock");
+    (Door::open(&socket, access).unwrap(), socket)
+}
+
+const ALL: Access = Access {
+    mode: 0o666,
+    group: None,
+};
+
+fn empty() -> Answer {
+    Answer::default()
+}
+
+/// Asks while the door is served, in rounds that never wait: the answer, and how many requests the agent was given meanwhile.
+fn asked(
+    door: &mut Door,
+    question: impl FnOnce() -> io::Result<Answer> + Send,
+) -> (io::Result<Answer>, Vec<Request>) {
+    let mut seen = Vec::new();
+    let answer = std::thread::scope(|s| {
+        let thread = s.spawn(question);
+        while !thread.is_finished() {
+            door.serve(Duration::from_millis(1), None, &mut |r| {
+                seen.push(r);
+                empty()
+            })
+            .unwrap();
+        }
+        thread.join().unwrap()
+    });
+    (answer, seen)
+}
+
+/// Runs something as a user who may change nothing; `None`: this process may not become one.
+fn as_nobody<R: Send>(what: impl FnOnce() -> R + Send) -> Option<R> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can become somebody else");
+        return None;
+    }
+    std::thread::scope(|s| {
+        let thread = s.spawn(|| {
+            // SAFETY: changes this thread's user and groups only, which end with it.
+            let done = unsafe {
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>())
+                    | libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534)
+                    | libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534)
+            };
+            assert_eq!(done, 0);
+            what()
+        });
+        Some(thread.join().unwrap())
+    })
+}
+
+#[test]
+fn requests_arrive_whole_and_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut door, socket) = open(&folder, &Access::default());
+    assert!(
+        Door::open(&socket, &Access::default()).is_err(),
+        "one agent only"
+    );
+    let object = vec![7u8; 3_000_000];
+    let (answer, seen) = asked(&mut door, || ask(&socket, &start(), &object));
+    assert_eq!(answer.unwrap(), empty());
+    let [Request::Start { policy, .. }] = &seen[..] else {
+        panic!("{} requests", seen.len())
+    };
+    assert_eq!(policy.object, object);
+    drop(door);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn nonsense_is_refused_and_a_dead_agent_leaves_no_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control.sock");
+    // As a killed agent leaves it.
+    drop(UnixListener::bind(&socket).unwrap());
+    let mut door = Door::open(&socket, &Access::default()).unwrap();
+    let long = format!("\"{}\"\n", "x".repeat(MAX_LINE));
+    for text in [
+        "",
+        "{}\n",
+        "nonsense\n",
+        "\"fly\"\n",
+        "\"stop\"",
+        &long,
+        "\u{0}\n",
+    ] {
+        let (answer, seen) = asked(&mut door, || {
+            let mut stream = UnixStream::connect(&socket)?;
+            // It may be left before it has said all.
+            let _ = stream.write_all(text.as_bytes());
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer);
+            Ok(Answer::failed(Kind::Refused, answer))
+        });
+        let said = answer.unwrap().error.unwrap().1;
+        let left = said.is_empty() && text.len() > MAX_LINE;
+        assert!(left || said.contains("cannot be read"), "{said}");
+        assert!(seen.is_empty());
+    }
+    assert!(door.clients.is_empty());
+}
+
+#[test]
+fn silent_clients_delay_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut door, socket) = open(&folder, &ALL);
+    let mut silent = Vec::new();
+    for i in 0..200u32 {
+        let connected = match i % 2 {
+            0 => as_nobody(|| UnixStream::connect(&socket).unwrap()),
+            _ => Some(UnixStream::connect(&socket).unwrap()),
+        };
+        silent.extend(connected);
+        door.serve(Duration::ZERO, None, &mut |_| panic!()).unwrap();
+        assert!(door.clients.len() <= MAX_CLIENTS);
+    }
+    // However long they are there, a question needs three rounds: it comes, it is answered, it has gone.
+    let stream = UnixStream::connect(&socket).unwrap();
+    (&stream).write_all(b"\"status\"\n").unwrap();
+    let mut seen = 0;
+    for _ in 0..3 {
+        door.serve(Duration::ZERO, None, &mut |_| {
+            seen += 1;
+            empty()
+        })
+        .unwrap();
+    }
+    assert_eq!(seen, 1);
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut answer = [0; 1];
+    assert_eq!((&stream).read(&mut answer).unwrap(), 1);
+}
+
+#[test]
+fn a_byte_at_a_time_is_a_request_that_took_too_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut door, socket) = open(&folder, &Access::default());
+    door.patience = Duration::from_millis(50);
+    let (answer, seen) = asked(&mut door, || {
+        let mut stream = UnixStream::connect(&socket)?;
+        for byte in b"\"stop\"".iter().cycle() {
+            if stream.write_all(&[*byte]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        Ok(Answer::failed(Kind::Refused, answer))
+    });
+    let said = answer.unwrap().error.unwrap().1;
+    assert!(said.is_empty() || said.contains("took too long"), "{said}");
+    assert!(seen.is_empty() && door.clients.is_empty());
+    // Who does not take its answer is left, too.
+    let stream = UnixStream::connect(&socket).unwrap();
+    (&stream).write_all(b"\"status\"\n").unwrap();
+    let much = || Answer {
+        stopped: Some("x".repeat(8 << 20)),
+        ..empty()
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(20) || !door.clients.is_empty() {
+        door.serve(Duration::from_millis(1), None, &mut |_| much())
+            .unwrap();
+    }
+}
+
+#[test]
+fn who_may_not_change_anything_may_ask_if_let_in() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (mut door, socket) = open(&folder, &Access::default());
+    let Some(refused) = as_nobody(|| UnixStream::connect(&socket).map(|_| ())) else {
+        return;
+    };
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    door.admit(&ALL).unwrap();
+    let nobody = |request: Request| {
+        let socket = socket.clone();
+        move || as_nobody(|| ask(&socket, &request, b"x")).unwrap()
+    };
+    let (answer, seen) = asked(&mut door, nobody(Request::Status));
+    assert_eq!((answer.unwrap().error, seen.len()), (None, 1));
+    let (answer, seen) = asked(&mut door, nobody(Request::Stop));
+    let (kind, why) = answer.unwrap().error.unwrap();
+    assert!(kind == Kind::Refused && why.contains("only root"), "{why}");
+    assert!(seen.is_empty());
+    // Its request to start is too long to be read, whatever comes beside it.
+    let (answer, seen) = asked(&mut door, nobody(start()));
+    let why = answer.map(|a| a.error.unwrap().1);
+    assert!(
+        why.as_ref().is_err()
+            || why
+                .as_ref()
+                .is_ok_and(|w| w.contains("only root") || w.contains("longer")),
+        "{why:?}"
+    );
+    assert!(seen.is_empty());
+}
+
+#[test]
+fn an_object_is_a_file_that_nobody_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, _writer) = std::io::pipe().unwrap();
+    let refused = |file: Option<OwnedFd>| object(file).unwrap_err().to_string();
+    assert!(refused(Some(pipe.into())).contains("no regular file"));
+    assert!(refused(None).contains("did not come"));
+    let large = File::create_new(folder.path().join("large")).unwrap();
+    large.set_len(MAX_OBJECT + 1).unwrap();
+    assert!(refused(Some(large.into())).contains("at most"));
+    let path = folder.path().join("write-only");
+    std::fs::write(&path, "x").unwrap();
+    let write_only = File::options().write(true).open(path).unwrap();
+    refused(Some(write_only.into()));
+
+    let (mut door, socket) = open(&folder, &Access::default());
+    let (answer, seen) = asked(&mut door, || {
+        let mut stream = UnixStream::connect(&socket)?;
+        let mut line = serde_json::to_vec(&start())?;
+        line.push(b'\n');
+        stream.write_all(&line)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(serde_json::from_str(&answer)?)
+    });
+    let why = answer.unwrap().error.unwrap().1;
+    assert!(
+        why.contains("did not come beside it") && seen.is_empty(),
+        "{why}"
+    );
+}

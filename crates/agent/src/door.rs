@@ -6,6 +6,7 @@
 //! first, so that nobody keeps root out.
 use crate::control::{Answer, Kind, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
@@ -25,8 +26,15 @@ const MAX_QUESTION: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Clients at a time.
 const MAX_CLIENTS: usize = 64;
+/// Answers before the agent looks after its host again.
+const ANSWERS: usize = 8;
+/// When there is no room for one more client in this process, the next is waited for so much later.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes taken from a client at a time.
 const PIECE: usize = 64 << 10;
+
+/// Of `accept`: too many files, or too little memory, here or on the machine.
+const NO_ROOM: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
 
 /// Who may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +64,8 @@ pub struct Door {
     clients: Vec<Client>,
     /// [`PATIENCE`]
     patience: Duration,
+    /// Nobody is let in before that.
+    closed_until: Option<Instant>,
 }
 
 impl Door {
@@ -77,11 +87,16 @@ impl Door {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        // Until its permissions are said, nobody else may connect.
+        let usual = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let listener = UnixListener::bind(socket);
+        rustix::process::umask(usual);
         let door = Door {
-            listener: UnixListener::bind(socket)?,
+            listener: listener?,
             socket: socket.into(),
             clients: Vec::new(),
             patience: PATIENCE,
+            closed_until: None,
         };
         door.admit(access)?;
         door.listener.set_nonblocking(true)?;
@@ -93,9 +108,8 @@ impl Door {
     /// # Errors
     /// The socket's permissions or group cannot be changed.
     pub fn admit(&self, access: &Access) -> io::Result<()> {
-        if access.group.is_some() {
-            std::os::unix::fs::chown(&self.socket, None, access.group)?;
-        }
+        let own = rustix::process::getegid().as_raw();
+        std::os::unix::fs::chown(&self.socket, None, Some(access.group.unwrap_or(own)))?;
         std::fs::set_permissions(&self.socket, std::fs::Permissions::from_mode(access.mode))
     }
 
@@ -111,20 +125,41 @@ impl Door {
         answer: &mut dyn FnMut(Request) -> Answer,
     ) -> io::Result<bool> {
         let now = Instant::now();
-        let first = self.clients.iter().map(|c| c.until).min();
+        if self.closed_until.is_some_and(|t| now >= t) {
+            self.closed_until = None;
+        }
+        let first = self.clients.iter().map(|c| c.until);
+        let first = first.chain(self.closed_until).min();
         let wait = first.map_or(wait, |t| wait.min(t.saturating_duration_since(now)));
         let told = self.wait(wait, other)?;
-        self.accept()?;
-        let now = Instant::now();
-        let patience = self.patience;
+        if self.closed_until.is_none() {
+            self.accept()?;
+        }
+        let (now, patience) = (Instant::now(), self.patience);
+        // The agent's own time is nobody's delay.
+        let (mut left, mut spent) = (ANSWERS, Duration::ZERO);
+        let mut answer = |request| {
+            let begun = Instant::now();
+            let answer = answer(request);
+            (left, spent) = (left - 1, spent + begun.elapsed());
+            (answer, left > 0)
+        };
+        let mut more = true;
         self.clients
-            .retain_mut(|client| client.go_on(now, patience, answer));
+            .retain_mut(|client| !more || client.go_on(now, patience, &mut more, &mut answer));
+        for client in &mut self.clients {
+            client.until += spent;
+        }
         Ok(told)
     }
 
     /// Until somebody has something to say, or can be told something.
     fn wait(&self, wait: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<bool> {
-        let mut all = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let arrives = match self.closed_until {
+            None => PollFlags::IN,
+            Some(_) => PollFlags::empty(),
+        };
+        let mut all = vec![PollFd::new(&self.listener, arrives)];
         for client in &self.clients {
             let wants = match client.answer {
                 Some(_) => PollFlags::OUT,
@@ -151,8 +186,10 @@ impl Door {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // Gone again, or no more files: those who are there end in time.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNABORTED | libc::EMFILE)) => {
+                Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => continue,
+                // No room for one more now: those who are there end in time.
+                Err(e) if NO_ROOM.iter().any(|no| e.raw_os_error() == Some(*no)) => {
+                    self.closed_until = Some(Instant::now() + PAUSE);
                     return Ok(());
                 }
                 Err(e) => return Err(e),
@@ -219,7 +256,8 @@ impl Client {
         &mut self,
         now: Instant,
         patience: Duration,
-        answer: &mut dyn FnMut(Request) -> Answer,
+        more: &mut bool,
+        answer: &mut dyn FnMut(Request) -> (Answer, bool),
     ) -> bool {
         if self.answer.is_none() {
             let said = match self.listen() {
@@ -235,7 +273,7 @@ impl Client {
                 Said::Wrong(why) => {
                     Answer::failed(Kind::Refused, format!("the request cannot be read: {why}"))
                 }
-                Said::All => self.answered(answer),
+                Said::All => self.answered(more, answer),
             };
             let Ok(mut line) = serde_json::to_vec(&answered) else {
                 return false;
@@ -292,8 +330,12 @@ impl Client {
         Ok(got.bytes)
     }
 
-    /// The answer to what was said.
-    fn answered(&mut self, answer: &mut dyn FnMut(Request) -> Answer) -> Answer {
+    /// The answer to what was said; `more`: whether there is time for others.
+    fn answered(
+        &mut self,
+        more: &mut bool,
+        answer: &mut dyn FnMut(Request) -> (Answer, bool),
+    ) -> Answer {
         let wrong = |e: &dyn std::fmt::Display| {
             Answer::failed(Kind::Refused, format!("the request cannot be read: {e}"))
         };
@@ -310,7 +352,9 @@ impl Client {
                 Err(e) => return wrong(&e),
             }
         }
-        answer(request)
+        let (answer, left) = answer(request);
+        *more = left;
+        answer
     }
 
     /// Writes what there is room for. False: all of it is written, or nobody listens.

@@ -48,9 +48,9 @@ pub struct Span {
 }
 
 impl Span {
-    /// No address is less than eight bytes above its start.
+    /// Where no program has memory.
     pub const NONE: Span = Span {
-        start: u64::MAX,
+        start: 1 << 62,
         size: 8,
     };
 }

@@ -174,6 +174,9 @@ impl<'a> Linker<'a> {
                 line,
             };
             let op = self.operation(section, at, raw, target, info, &here)?;
+            if op.destination() == Some(10) {
+                return Err(broken("writes r10, where its stack is".into()));
+            }
             if let Operation::CallKernel { id } = &op {
                 let function = &table::FUNCS[*id as usize];
                 self.needs = self.needs.and(Needs::of_function(function.name));
@@ -431,12 +434,20 @@ fn patch(raw: &mut Raw, value: u64, size: Option<u32>) -> std::result::Result<()
 /// The kernel refuses recursion; so do we, and executors need not care for the depth.
 fn no_recursion(funcs: &[Func]) -> Result<()> {
     /// 0 = not seen, 1 = on the path, 2 = done.
-    fn visit(funcs: &[Func], id: FuncId, state: &mut [u8]) -> Result<()> {
+    fn visit(funcs: &[Func], id: FuncId, state: &mut [u8], depth: usize) -> Result<()> {
+        /// Longer chains of calls no callback may have, by far.
+        const DEEPEST: usize = 1000;
+        if depth > DEEPEST {
+            return Err(LoadError::Unsupported(format!(
+                "more than {DEEPEST} functions that call each other ({})",
+                funcs[id].name
+            )));
+        }
         state[id] = 1;
         for insn in &funcs[id].insns {
             if let Operation::CallFunc { func } = insn.op {
                 match state[func] {
-                    0 => visit(funcs, func, state)?,
+                    0 => visit(funcs, func, state, depth + 1)?,
                     1 => {
                         return Err(LoadError::Unsupported(format!(
                             "recursion: {} calls itself",
@@ -453,7 +464,7 @@ fn no_recursion(funcs: &[Func]) -> Result<()> {
     let mut state = vec![0; funcs.len()];
     for id in 0..funcs.len() {
         if state[id] == 0 {
-            visit(funcs, id, &mut state)?;
+            visit(funcs, id, &mut state, 0)?;
         }
     }
     Ok(())

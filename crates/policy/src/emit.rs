@@ -15,6 +15,8 @@ use std::fmt::Write;
 const RT: &str = include_str!("rt.h");
 /// Stack of one BPF function, bytes.
 const STACK: i32 = 512;
+/// Further from a stack's end than this nothing is known to be relative to it.
+const FAR: i32 = 1 << 16;
 /// Rounds of `may_goto` loops per function call.
 const MAY_GOTO_ROUNDS: u32 = 8 << 20;
 
@@ -69,7 +71,7 @@ pub fn translate(program: &Program, name: &str, guarding: Guarding) -> Translati
         known: [Known::Nothing; 11],
     };
     for (i, f) in program.funcs.iter().enumerate() {
-        e.line(&format!("/* {} */", f.name.replace("*/", "")));
+        e.line(&format!("/* {} */", plain(&f.name)));
         e.line(&format!("{};", head(i)));
     }
     for (i, f) in program.funcs.iter().enumerate() {
@@ -101,6 +103,15 @@ pub fn translate(program: &Program, name: &str, guarding: Guarding) -> Translati
         key,
         missing: e.missing,
     }
+}
+
+/// A name of the object's as it may stand in C text: it can be anything.
+fn plain(name: &str) -> String {
+    let word = |c: char| match c {
+        c if c.is_ascii_alphanumeric() => c,
+        _ => '_',
+    };
+    name.chars().take(128).map(word).collect()
 }
 
 fn head(id: FuncId) -> String {
@@ -196,17 +207,19 @@ impl Emitter<'_> {
         self.known[..6].fill(Known::Nothing);
     }
 
+    /// Where in the function's own stack an access of so many bytes certainly is.
+    fn own(&self, size: i32, base: u8, off: i16) -> Option<i32> {
+        let Known::Stack(at) = self.known[base as usize] else {
+            return None;
+        };
+        let at = STACK + at + i32::from(off);
+        (0..=STACK - size).contains(&at).then_some(at)
+    }
+
     /// What guarded code asks before an access, unless it is to the function's own stack.
     fn guard(&self, size: Size, base: u8, off: i16, write: bool) -> String {
         let size = bytes(size);
-        let own = match self.known[base as usize] {
-            Known::Stack(at) => {
-                let at = STACK + at + i32::from(off);
-                (0..=STACK - size).contains(&at)
-            }
-            _ => false,
-        };
-        match self.guarded && !own {
+        match self.guarded && self.own(size, base, off).is_none() {
             true => format!(
                 "GUARD({}, {size}, {});",
                 self.number(base, off),
@@ -224,19 +237,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// C expression of an address, through the stack array where it is known to lie there.
-    fn address(&self, base: u8, off: i16) -> String {
-        match self.known[base as usize] {
-            Known::Stack(at) => {
-                let at = STACK + at + i32::from(off);
-                // Out of the array stays plain arithmetic: the checked mode reports it.
-                if (0..STACK).contains(&at) {
-                    format!("stack + {at}")
-                } else {
-                    format!("r10 + {}", imm64(at - STACK))
-                }
-            }
-            _ => self.number(base, off),
+    /// C expression of an address, through the stack array where the access certainly lies there; else what the register says,
+    /// which is what was guarded.
+    fn address(&self, size: Size, base: u8, off: i16) -> String {
+        match self.own(bytes(size), base, off) {
+            Some(at) => format!("stack + {at}"),
+            None => self.number(base, off),
         }
     }
 
@@ -258,7 +264,7 @@ impl Emitter<'_> {
                 base,
                 off,
             } => {
-                let address = self.address(base, off);
+                let address = self.address(size, base, off);
                 let guard = self.guard(size, base, off, false);
                 self.known[dst as usize] = Known::Nothing;
                 if signed {
@@ -280,7 +286,7 @@ impl Emitter<'_> {
                 format!(
                     "{} MEM({ty}, {}) = ({ty}){};",
                     self.guard(size, base, off, true),
-                    self.address(base, off),
+                    self.address(size, base, off),
                     operand(src, true)
                 )
             }
@@ -360,7 +366,10 @@ impl Emitter<'_> {
         let before = self.known[dst as usize];
         self.known[dst as usize] = match (wide, op, src, before) {
             (true, AluOp::Mov, Src::Reg(r), _) => self.known[r as usize],
-            (true, AluOp::Add, Src::Imm(i), Known::Stack(at)) => Known::Stack(at.wrapping_add(i)),
+            (true, AluOp::Add, Src::Imm(i), Known::Stack(at)) => match at.checked_add(i) {
+                Some(at) if at.abs() <= FAR => Known::Stack(at),
+                _ => Known::Nothing,
+            },
             _ => Known::Nothing,
         };
         if let Known::Stack(at) = self.known[dst as usize]
@@ -408,7 +417,7 @@ impl Emitter<'_> {
         src: u8,
     ) -> String {
         let ty = unsigned(size);
-        let place = format!("MEM({ty}, {})", self.address(base, off));
+        let place = format!("MEM({ty}, {})", self.address(size, base, off));
         let sign = match op {
             AtomicOp::Add => "+",
             AtomicOp::Or => "|",

@@ -95,6 +95,12 @@ impl Fence {
         self.show_arguments(outer.arguments);
     }
 
+    /// Another machine: what was found of the last one's memory is no longer so.
+    pub fn forget_the_kernel(&self) {
+        // SAFETY: as `enter`.
+        unsafe { (*self.raw.get()).spans[OF_KERNEL] = Span::NONE };
+    }
+
     fn show_arguments(&self, of: Arguments) {
         let span = match of.size >= WIDEST {
             true => Span {

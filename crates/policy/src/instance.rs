@@ -354,6 +354,9 @@ impl Instance {
     pub fn set_machine(&self, machine: *mut c_void) {
         // SAFETY: one thread; no reference into `raw` is held anywhere.
         unsafe { (*self.raw.get()).machine = machine }
+        if let Some(fence) = &self.fence {
+            fence.forget_the_kernel();
+        }
     }
 
     pub fn policy(&self) -> &Policy {

@@ -188,6 +188,38 @@ pub enum Operation {
     Exit,
 }
 
+impl Operation {
+    /// The register it writes, calls aside.
+    pub fn destination(&self) -> Option<u8> {
+        match *self {
+            Operation::Alu { dst, .. }
+            | Operation::Endian { dst, .. }
+            | Operation::Load { dst, .. }
+            | Operation::LoadImm64 { dst, .. }
+            | Operation::LoadSection { dst, .. }
+            | Operation::LoadMap { dst, .. }
+            | Operation::LoadFunc { dst, .. } => Some(dst),
+            Operation::Atomic {
+                op: AtomicOp::CmpXchg | AtomicOp::StoreRelease,
+                ..
+            } => None,
+            Operation::Atomic { op, fetch, src, .. } => {
+                let writes = fetch || matches!(op, AtomicOp::Xchg | AtomicOp::LoadAcquire);
+                writes.then_some(src)
+            }
+            Operation::Store { .. }
+            | Operation::Jump { .. }
+            | Operation::JumpIf { .. }
+            | Operation::MayGoto { .. }
+            | Operation::CallFunc { .. }
+            | Operation::CallKernel { .. }
+            | Operation::CallMissing { .. }
+            | Operation::Unresolved { .. }
+            | Operation::Exit => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct MapDef {
     pub name: String,

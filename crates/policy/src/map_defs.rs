@@ -125,7 +125,8 @@ fn special_fields(btf: &Btf, ty: TypeId, offset: u32, def: &mut MapDef, depth: u
             }
             _ => {
                 for m in members {
-                    special_fields(btf, m.ty, offset + m.bit_offset / 8, def, depth - 1)?;
+                    let at = offset.saturating_add(m.bit_offset / 8);
+                    special_fields(btf, m.ty, at, def, depth - 1)?;
                 }
             }
         },
@@ -134,7 +135,11 @@ fn special_fields(btf: &Btf, ty: TypeId, offset: u32, def: &mut MapDef, depth: u
             // Only arrays of structures or pointers can hold such fields.
             if matches!(btf.resolved(*elem), Type::Composite { .. } | Type::Ptr(_)) {
                 for i in 0..*count {
-                    special_fields(btf, *elem, offset + i * size, def, depth - 1)?;
+                    let at = offset.saturating_add(i.saturating_mul(size));
+                    if size == 0 || at >= def.value_size {
+                        break;
+                    }
+                    special_fields(btf, *elem, at, def, depth - 1)?;
                 }
             }
         }
@@ -157,6 +162,21 @@ fn special_fields(btf: &Btf, ty: TypeId, offset: u32, def: &mut MapDef, depth: u
 
 fn check(def: &mut MapDef) -> Result<()> {
     let name = &def.name;
+    let timers = def.timers.iter().map(|at| (at, 16));
+    let mut fields = timers.chain(def.kptrs.iter().map(|at| (at, 8)));
+    if fields.any(|(at, size)| u64::from(*at) + size > u64::from(def.value_size)) {
+        return Err(LoadError::Broken(format!(
+            "map {name}: a timer or kernel pointer lies outside its values of {} bytes",
+            def.value_size
+        )));
+    }
+    let storage = matches!(def.kind, kind::TASK_STORAGE | kind::CGRP_STORAGE);
+    if storage && (def.key_size != 4 || def.value_size == 0) {
+        return Err(LoadError::Broken(format!(
+            "map {name}: a storage has keys of four bytes and values, not keys of {} and values of {}",
+            def.key_size, def.value_size
+        )));
+    }
     match def.kind {
         kind::HASH
         | kind::ARRAY

@@ -105,12 +105,13 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 	} while (0)
 
 /*
- * Guarded code: nothing but what the instance may touch. The places that were looked up last are remembered; each has at least
- * eight bytes.
+ * Guarded code: nothing but what the instance may touch. The places that were looked up last are
+ * remembered; each has at least eight bytes.
  */
 #define OUTSIDE(span, at, bytes) ((at) - (span).start > (span).size - (bytes))
 
-static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, u32 bytes, u32 write)
+static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, u32 bytes,
+							u32 write)
 {
 	struct guard *g = I->guard;
 
@@ -140,7 +141,8 @@ static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, 
 		const u64 args_[5] = { r1, r2, r3, r4, r5 };                                       \
 		if (unlikely(I->guard->refuses_call(I, id, args_))) {                              \
 			FLUSH();                                                                   \
-			I->fns[0](I, TRAP_ACCESS, I->guard->refused[0], I->guard->refused[1], 0, 0);\
+			I->fns[0](I, TRAP_ACCESS, I->guard->refused[0], I->guard->refused[1], 0,   \
+				  0);                                                              \
 		}                                                                                  \
 	} while (0)
 /* A BPF function's stack, until it returns; a trap gives back those of all that it leaves. */

@@ -40,11 +40,12 @@ enum Operand {
     },
 }
 
-/// The pointers among the arguments of one function: position and meaning.
+/// The pointers among the arguments of one function: position and meaning. And whether the function itself refuses, or reads
+/// as a number of its own width, a size that is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Operands(Vec<(usize, Operand)>);
+pub struct Operands(Vec<(usize, Operand)>, bool);
 
-/// Largest size argument that is believed; more is not a size (a negative number).
+/// Largest size argument that is believed; more is not a size (a negative number), and what begins there is nobody's.
 const MAX_BYTES: u64 = 1 << 30;
 
 impl Operands {
@@ -71,7 +72,15 @@ impl Operands {
             }
         }
         operands.retain(|(_, o)| judged(o));
-        Operands(operands)
+        let own = [
+            "bpf_probe_read",
+            "bpf_snprintf",
+            "bpf_strto",
+            "bpf_trace_",
+            "bpf_ringbuf_output",
+        ];
+        let own = own.iter().any(|name| function.name.starts_with(name));
+        Operands(operands, own || function.name.ends_with("_bstr"))
     }
 
     /// It gets no pointers, or none that are judged here.
@@ -121,10 +130,10 @@ impl Operands {
                     (unsafe { (*map).value_size }, false)
                 }
                 Operand::Key | Operand::Value { .. } | Operand::Initial => continue,
-                Operand::Bytes { size_in, write } => match args[size_in] & u64::from(u32::MAX) {
+                Operand::Bytes { size_in, write } => match args[size_in] {
                     0 => continue,
-                    n if n > MAX_BYTES => continue,
-                    n => (n as u32, write),
+                    n if n > MAX_BYTES && self.1 => continue,
+                    n => (u32::try_from(n).unwrap_or(u32::MAX), write),
                 },
                 Operand::Fixed { size, write } => (size, write),
                 // SAFETY: the caller's promise.

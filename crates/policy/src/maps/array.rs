@@ -10,7 +10,7 @@ use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
 
 /// Largest block one map may take, bytes.
-const MAX_BYTES: u64 = 1 << 32;
+pub(super) const MAX_BYTES: u64 = 1 << 32;
 
 pub struct ArrayMap {
     /// In the instance's arena, which lives longer.

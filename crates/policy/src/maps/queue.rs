@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! QUEUE and STACK: values without keys, first in first out or last in first out.
+use super::array::MAX_BYTES;
 use super::{BPF_EXIST, BPF_NOEXIST, E2BIG, EINVAL, ENOENT, MapRuntime, Place, kind};
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
@@ -25,6 +26,13 @@ impl QueueMap {
         if def.key_size != 0 || def.value_size == 0 || entries == 0 {
             return Err(LoadError::Setting(format!(
                 "map {}: a queue or stack has no key, and needs a value and at least one entry",
+                def.name
+            )));
+        }
+        let bytes = u64::from(entries) * u64::from(def.value_size);
+        if bytes > MAX_BYTES {
+            return Err(LoadError::Setting(format!(
+                "map {}: {bytes} bytes are more than a map may have (4 GiB)",
                 def.name
             )));
         }

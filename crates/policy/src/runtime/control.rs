@@ -139,8 +139,10 @@ kernel_fns! {
         let object = it as *mut BitsIter;
         let state = unsafe { object.read_unaligned() };
         let more = unsafe { inst.state() }.bits.get(&it);
-        let mut at = (state.bit + 1) as u32;
-        while at < state.nr_bits {
+        // What lies on the policy's stack can be anything.
+        let bits = more.map_or(64, |words| words.len() as u32 * 64);
+        let mut at = state.bit.wrapping_add(1) as u32;
+        while at < state.nr_bits.min(bits) {
             let word = match more {
                 Some(words) => words.get(at as usize / 64).copied().unwrap_or(0),
                 None => state.bits,

@@ -3,6 +3,7 @@
 use super::kernel::{Machine, VTABLE, attach};
 use super::{enqueue, load};
 use berth_policy::abi::{Op, Trap, TrapKind};
+use berth_policy::emit::{self, Guarding};
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 
 /// Calls `enqueue` with the body in both executors, on a machine of 1,024 CPUs.
@@ -175,5 +176,92 @@ fn functions_that_call_each_other_too_deeply() {
     let globals = "u64 n; static int again(u32 i, void *context) { n++; bpf_loop(1, again, context, 0); return 0; }";
     for trap in attack(globals, "u64 c; bpf_loop(1, again, &c, 0);") {
         assert_eq!(trap.kind, TrapKind::CallDepth { frames: 8 }, "{trap:?}");
+    }
+}
+
+/// Why it is not even loaded.
+fn not_loaded(globals: &str, body: &str) -> String {
+    match load(&enqueue(globals, body)) {
+        Ok(_) => panic!("it is loaded: {globals} {body}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn names_are_no_program_text() {
+    let globals = "u64 n; __noinline u64 f(u64 k) __asm__(\"x**// int evil(void) { /*\");\n\
+                   __noinline u64 f(u64 k) { return k + n; }";
+    let policy = load(&enqueue(globals, "n += f(enq_flags);")).unwrap();
+    let text = emit::translate(policy.program(), "x", Guarding::Guarded).text;
+    assert!(
+        policy
+            .program()
+            .funcs
+            .iter()
+            .any(|f| f.name.contains("evil(void)"))
+    );
+    assert!(!text.contains("evil(void)"));
+}
+
+#[test]
+fn the_stack_is_where_it_is() {
+    let said = not_loaded("", "asm volatile(\"r10 = 0\" ::: \"memory\");");
+    assert!(said.contains("r10"), "{said}");
+    // Four times around the numbers of 32 bits, and 2,000 bytes further.
+    let around = "asm volatile(\"r2 = r10; r2 += 0x7fffffff; r2 += 0x7fffffff; r2 += 2002; *(u64 *)(r2 + 0) = r2\" ::: \"r2\", \"memory\");";
+    refused("", around, true);
+}
+
+#[test]
+fn sizes_that_are_none() {
+    let globals = "u64 where = 0x400000;";
+    refused(
+        globals,
+        "bpf_get_current_comm((void *)where, 0x40000001);",
+        true,
+    );
+    refused(globals, "scx_bpf_events((void *)where, 1ULL << 32);", true);
+    let globals = "u64 where = 0x400000; u64 bits[16];";
+    refused(
+        globals,
+        "bpf_cpumask_populate((struct bpf_cpumask *)bits, (void *)where, 1ULL << 32);",
+        true,
+    );
+}
+
+#[test]
+fn maps_whose_values_do_not_hold_what_they_say() {
+    let globals = "struct big { char gap[100000]; struct bpf_timer t; };\n\
+                   struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 2); __type(key, u32); \
+                   __type(value, struct big); __uint(value_size, 8); } m SEC(\".maps\");";
+    let body = "u32 k = 0; bpf_map_lookup_elem(&m, &k);";
+    let said = not_loaded(globals, body);
+    assert!(said.contains("outside its values"), "{said}");
+    let globals = "struct { __uint(type, BPF_MAP_TYPE_TASK_STORAGE); __uint(map_flags, BPF_F_NO_PREALLOC); \
+                   __uint(key_size, 0); __type(value, u64); } m SEC(\".maps\");";
+    let said = not_loaded(globals, "bpf_task_storage_get(&m, p, 0, 1);");
+    assert!(said.contains("keys of four bytes"), "{said}");
+}
+
+#[test]
+fn a_forged_iterator_ends() {
+    let globals = "u64 sum; u64 bits = 1;";
+    let body = "struct bpf_iter_bits it; u32 *forged = (u32 *)&it; int *at; int i;\n\
+                bpf_iter_bits_new(&it, &bits, 1);\n\
+                forged[0] = 0; forged[1] = 0; forged[2] = ~0U; forged[3] = 0x7fffffff;\n\
+                bpf_for(i, 0, 4) { at = bpf_iter_bits_next(&it); if (at) sum += *at; }\n\
+                bpf_iter_bits_destroy(&it);";
+    let policy = load(&enqueue(globals, body)).unwrap();
+    for mode in [Mode::Native, Mode::Checked] {
+        let mut machine = Machine::new();
+        let config = InstanceConfig {
+            mode,
+            ..InstanceConfig::new(8)
+        };
+        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
+        attach(&instance, &mut machine);
+        let args = [machine.task(1), 0];
+        // SAFETY: a live task of the machine.
+        unsafe { instance.call(Op::Enqueue, &args) }.unwrap();
     }
 }

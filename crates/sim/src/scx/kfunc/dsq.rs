@@ -292,6 +292,10 @@ kernel_fns! {
         if it.dsq == 0 || it.dsq as usize > k.dsqs.queues.len() {
             return 0;
         }
+        // What lies on the policy's stack can be anything.
+        if it.task != NONE && it.task as usize >= k.tasks.hot.len() {
+            return 0;
+        }
         let mut c = Cursor {
             limit: it.limit,
             reverse: it.flags & REVERSE != 0,

@@ -176,6 +176,10 @@ kernel_fns! {
         };
         let top = w.of as u32;
         let nr = k.cgroups.groups.len() as u32;
+        // What lies on the policy's stack can be anything.
+        if top >= nr {
+            return 0;
+        }
         loop {
             let at = w.next;
             if at >= nr {

@@ -6,8 +6,10 @@
 //! first, so that nobody keeps root out.
 use crate::control::{Answer, Kind, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::Mode;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, listen, recvmsg, socket_with,
+};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -30,6 +32,8 @@ const MAX_CLIENTS: usize = 64;
 const ANSWERS: usize = 8;
 /// When there is no room for one more client in this process, the next is waited for so much later.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Clients that may wait to be let in.
+const BACKLOG: i32 = 128;
 /// Bytes taken from a client at a time.
 const PIECE: usize = 64 << 10;
 
@@ -87,19 +91,19 @@ impl Door {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        // Until its permissions are said, nobody else may connect.
-        let usual = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let listener = UnixListener::bind(socket);
-        rustix::process::umask(usual);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new(socket)?)?;
         let door = Door {
-            listener: listener?,
+            listener: UnixListener::from(listener),
             socket: socket.into(),
             clients: Vec::new(),
             patience: PATIENCE,
             closed_until: None,
         };
+        // Nobody can connect before it listens, so nobody comes in before it is said who may.
         door.admit(access)?;
-        door.listener.set_nonblocking(true)?;
+        listen(&door.listener, BACKLOG)?;
         Ok(door)
     }
 

@@ -26,6 +26,11 @@ fn per_vcpu(policy: &str) -> bool {
 
 /// One CPU; VMs with these numbers of threads that always compute, all of weight 100.
 fn machine(policy: &str, threads: &[u32]) -> Machine<Cast> {
+    machine_of(1, policy, threads)
+}
+
+/// The same on so many CPUs.
+fn machine_of(cpus: u32, policy: &str, threads: &[u32]) -> Machine<Cast> {
     let vm = |(i, n): (usize, &u32)| VmSpec {
         name: format!("vm{i}"),
         group: i as u32,
@@ -41,7 +46,7 @@ fn machine(policy: &str, threads: &[u32]) -> Machine<Cast> {
             cast.vcpu(vm, vcpu, 0, &[Action::ComputeForever]);
         }
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+    let mut m = Machine::new(&MachineSpec::new(Shape::flat(cpus)), &vms, cast);
     let loaded = support::policy(policy);
     let options = Options::default();
     load_policy(&mut m, &loaded, &BTreeMap::new(), &vms, &options).unwrap();
@@ -142,5 +147,22 @@ fn a_limit_holds_from_when_it_is_set_until_it_is_lifted() {
     m.with(0, |_, ctx| ctx.set_vm_bandwidth(0, Bandwidth::default()))
         .unwrap();
     assert_parts(&parts(&mut m, 30 * S), &[0.5, 0.5], "no limit again");
+    m.check().unwrap();
+}
+
+/// Each on a CPU of its own, with periods that hardly ever end together: the end of one does not make the other's forgotten.
+#[test]
+fn limits_of_two_periods_hold_side_by_side() {
+    let mut m = machine_of(2, "eevdf", &[1, 1]);
+    for (vm, period_us) in [(0, 100_000), (1, 130_000)] {
+        let limit = Bandwidth {
+            quota_us: Some(period_us / 2),
+            period_us,
+            ..Bandwidth::default()
+        };
+        m.with(0, |_, ctx| ctx.set_vm_bandwidth(vm, limit)).unwrap();
+    }
+    // Halves of a CPU each: a whole number of both periods.
+    assert_parts(&parts(&mut m, 14 * S), &[0.5, 0.5], "two limits");
     m.check().unwrap();
 }

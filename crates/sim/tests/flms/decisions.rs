@@ -133,6 +133,35 @@ fn io_boost_has_four_modes() {
     assert_eq!(at("off"), [0, 0]);
 }
 
+/// D16: a VM of another class starts anew, with what equation 7 makes of its history; one that is labelled again as what it
+/// was keeps its IO_Boost.
+#[test]
+fn another_class_starts_another_io_boost() {
+    // Without equation 7, a new start is 0, and equation 5 adds up until then.
+    let mut m = lone_io(&[("io_boost_mode", "eq5_only")]);
+    m.run_until(295 * MS).unwrap();
+    let before = boost(&mut m);
+    let mut label = |at: u64, class: Option<u32>| {
+        let vm = m.kernel().cgroups.of_vm(1);
+        peek(&mut m, |p| {
+            let map = p.0.map("berth_vms").unwrap();
+            let key = (u64::from(vm) + 1).to_ne_bytes();
+            let mut record = map.lookup(&key).unwrap();
+            if let Some(class) = class {
+                record[12..16].copy_from_slice(&class.to_ne_bytes());
+            }
+            map.update(&key, &record, 0).unwrap();
+            p.set_var("berth_generation", p.var("berth_generation") + 1);
+        });
+        m.run_until(at).unwrap();
+        boost(&mut m)
+    };
+    let again = label(315 * MS, None);
+    assert!(0 < before && before < again, "{before}, then {again}");
+    const BATCH: u32 = 2;
+    assert_eq!(label(335 * MS, Some(BATCH)), 0);
+}
+
 /// D7: equation 7 at every partition, or only where the groups change; here they do once, at 600 ms.
 #[test]
 fn equation_7_comes_always_or_with_changes() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Who a thread is: what it does for its VM ([`Role`]), what the VM is for ([`Class`]), and the records by which a policy is
-//! told ([`record`]). The one place for both: scenario files, the simulator, discovery on a host and the loader of a
-//! kernel all speak these words, and `policies/include/berth/identity.bpf.h` is held against them by a test.
+//! Who a thread is: what it does for its VM ([`Role`]), what the VM is for ([`Class`]), and the records by which a
+//! policy is told ([`record`]). The one place for both: scenario files, the simulator, discovery on a host and the
+//! loader of a kernel all speak these words; a test holds them against `policies/include/berth/identity.bpf.h`.
 pub mod record;
 
 pub use record::{ThreadRecord, VmId, VmRecord};

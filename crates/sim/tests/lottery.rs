@@ -25,8 +25,8 @@ fn run(
     seed: u64,
 ) -> BTreeMap<String, f64> {
     let mut text = format!(
-        "title = \"lottery\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"{seconds}s\"\n[compare]\npolicies = [\"lottery\"]\n\
-         [host]\ncores = {cores}\n[task.hog]\nmodel = \"busy\"\n"
+        "title = \"lottery\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"{seconds}s\"\n\
+         [compare]\npolicies = [\"lottery\"]\n[host]\ncores = {cores}\n[task.hog]\nmodel = \"busy\"\n"
     );
     for (name, vcpus, weight, more) in vms {
         text += &format!(

@@ -161,15 +161,15 @@ BERTH_STATS;
 	u64 history_busy;                                                                          \
 	u64 expected;
 
-#include "berth/groups_fields.bpf.h"
+#include "flms/groups_fields.bpf.h"
 #include "berth/credit.bpf.h"
 #include "berth/credit_queue.bpf.h"
-#include "berth/groups.bpf.h"
-#include "berth/groups_order.bpf.h"
+#include "flms/groups.bpf.h"
+#include "flms/groups_order.bpf.h"
 #include "berth/credit_pick.bpf.h"
 #include "berth/credit_core.bpf.h"
-#include "berth/flms_boost.bpf.h"
-#include "berth/flms_place.bpf.h"
+#include "flms/boost.bpf.h"
+#include "flms/place.bpf.h"
 
 #define RANK_MAX (MIDDLE - 1)
 #define SOON_NS	 100000 /* from a change of the VMs to the new groups */
@@ -304,7 +304,7 @@ static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 	}
 }
 
-#include "berth/flms_balance.bpf.h"
+#include "flms/balance.bpf.h"
 
 static __always_inline void ticked(struct pcpu *c, s32 cpu)
 {

@@ -66,7 +66,6 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 #define PROBES	  4  /* CPUs looked at for a victim, starting with the thread's last */
 #define SHARERS	  64 /* a thread's clock runs at most so many times faster than its VM's */
 #define LEAD	  4  /* slices by which a thread may be ahead of its VM */
-#define HOST	  0  /* slot of the group of threads without a VM */
 #define FIXED_ONE 16 /* fraction bits of inverse weights */
 
 /* A VM, or the host. Counters are shared by CPUs; clamping vtime may lose a concurrent charge,
@@ -80,13 +79,6 @@ struct group {
 	u32 weight;
 	u32 cap_mcpu; /* 0: none */
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4097);
-	__type(key, u32);
-	__type(value, struct group);
-} groups_by_vm SEC(".maps");
 
 enum run {
 	RUN_FREE,   /* nobody waited */
@@ -107,12 +99,7 @@ struct thread {
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct thread);
-} threads SEC(".maps");
+#include "berth/vms.bpf.h"
 
 struct pcpu {
 	u64 vnow;	  /* the CPU's virtual time: highest key it has started from a queue */
@@ -137,20 +124,9 @@ struct {
 	__type(value, struct llc);
 } llcs_by_llc SEC(".maps");
 
-struct guard {
-	struct bpf_timer timer;
-};
-
 enum { GUARD_PATIENCE, GUARD_PARKED, GUARDS };
 
-#define PARKED (1ULL << 32) /* queue of threads whose VMs have used up their caps */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GUARDS);
-	__type(key, u32);
-	__type(value, struct guard);
-} guards SEC(".maps");
+#include "berth/parking.bpf.h"
 
 struct berth_stats {
 	u64 idle;      /* woken onto an idle CPU */
@@ -164,19 +140,7 @@ struct berth_stats {
 };
 BERTH_STATS;
 
-static bool any_caps;	 /* some VM has had a cap */
-static u64 parked_until; /* when the parked are next looked at */
-static u64 vnow;	 /* highest of all CPUs'; racy, an older value is nearly as good */
-
-static __always_inline struct thread *thread_of(struct task_struct *p)
-{
-	return bpf_task_storage_get(&threads, p, 0, 0);
-}
-
-static __always_inline struct group *group_at(u32 slot)
-{
-	return bpf_map_lookup_elem(&groups_by_vm, &slot);
-}
+static u64 vnow; /* highest of all CPUs'; racy, an older value is nearly as good */
 
 static __always_inline struct pcpu *cpu_at(s32 cpu)
 {
@@ -188,12 +152,6 @@ static __always_inline struct pcpu *cpu_at(s32 cpu)
 static __always_inline u64 slice_ns(struct thread *t)
 {
 	return (t->urgent ? latency_slice_us : slice_us) * 1000;
-}
-
-/* Of its nice value: 100 for 0. */
-static __always_inline u32 weight_of(struct task_struct *p)
-{
-	return p->scx.weight ?: 1;
 }
 
 /* Run time as virtual time of the group. */
@@ -214,35 +172,6 @@ static __always_inline void started(struct pcpu *c, u64 key)
 	advance(c, key);
 	if (time_before(vnow, key))
 		vnow = key;
-}
-
-/* A VM's threads have run for ns. 0: they may go on; else: again from then on. */
-static __always_inline u64 capped_until(struct group *g, u64 ns)
-{
-	u64 now, until = 0;
-
-	if (!any_caps || !g->cap_mcpu)
-		return 0;
-	now = scx_bpf_now();
-	bpf_spin_lock(&g->lock);
-	if (!berth_pool_use(&g->pool, ns, now))
-		until = g->pool.refill_at;
-	bpf_spin_unlock(&g->lock);
-	return until;
-}
-
-/* Have the parked looked at when a period ends. */
-static __always_inline void look_at(u64 until)
-{
-	u64 now = scx_bpf_now();
-	u32 slot = GUARD_PARKED;
-	struct guard *guard = bpf_map_lookup_elem(&guards, &slot);
-
-	if (!guard ||
-	    (parked_until && time_after(parked_until, now) && !time_before(until, parked_until)))
-		return;
-	parked_until = until;
-	bpf_timer_start(&guard->timer, time_before(now, until) ? until - now : 1, 0);
 }
 
 /* Add what p has run since the last call to its own clock and its group's. */
@@ -347,7 +276,7 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct thread *t = thread_of(p);
-	struct group *g = group_at(t ? t->slot : HOST);
+	struct group *g = group_of(t);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = cpu_at(cpu);
 	u64 until;
@@ -456,7 +385,7 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		t = thread_of(prev);
-		g = group_at(t ? t->slot : HOST);
+		g = group_of(t);
 	}
 	if (!c)
 		return;
@@ -524,139 +453,21 @@ void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 		advance(c, vnow);
 }
 
-static __always_inline void set_weight(struct group *g, u32 weight)
-{
-	if (!weight || g->weight == weight)
-		return;
-	g->weight = weight;
-	g->inv_weight = (100ULL << FIXED_ONE) / weight;
-}
-
-static __always_inline void set_cap(struct group *g, u32 cap_mcpu)
-{
-	if (g->cap_mcpu == cap_mcpu)
-		return;
-	bpf_spin_lock(&g->lock);
-	berth_pool_set(&g->pool, BERTH_PERIOD_NS, cap_mcpu * (BERTH_PERIOD_NS / 1000));
-	bpf_spin_unlock(&g->lock);
-	g->cap_mcpu = cap_mcpu;
-	any_caps = true;
-}
-
-/* Read p's labels. */
-static __always_inline int label(struct task_struct *p, struct thread *t, u64 cgroup_id, bool fork)
-{
-	struct berth_identity *id = berth_identify(p, cgroup_id, fork);
-	struct group *g, *old;
-	u32 slot;
-
-	if (!id)
-		return -ENOMEM;
-	slot = id->vm.slot;
-	g = group_at(slot);
-	if (!g) {
-		scx_bpf_error("VM slot %u is beyond the size of groups_by_vm", slot);
-		return -E2BIG;
-	}
-	old = group_at(t->slot);
-	if (t->counted && old && old != g) {
-		__sync_fetch_and_sub(&old->load, t->counted);
-		__sync_fetch_and_add(&g->load, t->counted);
-	}
-	set_weight(g, slot == HOST ? host_weight : id->vm.weight);
-	set_cap(g, slot == HOST ? 0 : id->vm.cap_mcpu);
-	if (t->slot != slot)
-		t->vtime = g->vtime;
-	t->slot = slot;
-	t->generation = berth_generation;
-	t->urgent = slot == HOST || id->vm.class == BERTH_CLASS_LATENCY ||
-		    (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO)) ||
-		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD;
-	return 0;
-}
-
 void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 {
 	struct thread *t = thread_of(p);
-	struct group *g = group_at(t ? t->slot : HOST);
+	struct group *g = group_of(t);
 	struct pcpu *c = cpu_at(scx_bpf_task_cpu(p));
-	struct cgroup *cgrp;
 
 	if (!t || !g || !c)
 		return;
 	charge(p, t, g, c);
 	/* With some of its slice left only a higher class takes a thread's CPU. */
 	t->aside = runnable && p->scx.slice;
-	if (t->generation == berth_generation)
-		return;
-	cgrp = scx_bpf_task_cgroup(p);
-	if (!cgrp)
-		return;
-	label(p, t, cgrp->kn->id, false);
-	bpf_cgroup_release(cgrp);
+	relabel(p, t);
 }
 
-void BPF_STRUCT_OPS(vmfair_runnable, struct task_struct *p, u64 enq_flags)
-{
-	struct thread *t = thread_of(p);
-	struct group *g = group_at(t ? t->slot : HOST);
-
-	if (!t || !g || t->counted)
-		return;
-	t->counted = weight_of(p);
-	__sync_fetch_and_add(&g->load, t->counted);
-}
-
-void BPF_STRUCT_OPS(vmfair_quiescent, struct task_struct *p, u64 deq_flags)
-{
-	struct thread *t = thread_of(p);
-	struct group *g = group_at(t ? t->slot : HOST);
-
-	if (!t || !g || !t->counted)
-		return;
-	__sync_fetch_and_sub(&g->load, t->counted);
-	t->counted = 0;
-}
-
-s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init_task, struct task_struct *p,
-			     struct scx_init_task_args *args)
-{
-	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	return t ? label(p, t, args->cgroup->kn->id, args->fork) : -ENOMEM;
-}
-
-void BPF_STRUCT_OPS(vmfair_enable, struct task_struct *p)
-{
-	struct thread *t = thread_of(p);
-	struct group *g = group_at(t ? t->slot : HOST);
-
-	if (!t || !g)
-		return;
-	t->charged_ns = p->se.sum_exec_runtime;
-	t->vtime = g->vtime;
-}
-
-void BPF_STRUCT_OPS(vmfair_cgroup_move, struct task_struct *p, struct cgroup *from,
-		    struct cgroup *to)
-{
-	struct thread *t = thread_of(p);
-
-	if (t)
-		label(p, t, to->kn->id, false);
-}
-
-void BPF_STRUCT_OPS(vmfair_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
-{
-	u64 id = cgrp->kn->id;
-	struct berth_vm *vm = bpf_map_lookup_elem(&berth_vms, &id);
-	struct group *g = group_at(vm ? vm->slot : HOST);
-
-	if (!vm || !g)
-		return;
-	set_weight(g, weight);
-	vm->weight = weight; /* the next thread to be labelled brings it along */
-}
+BERTH_VM_CALLBACKS(vmfair)
 
 /* Present so that the kernel does not end the policy when CPUs come and go. */
 void BPF_STRUCT_OPS(vmfair_cpu_online, s32 cpu)
@@ -717,7 +528,7 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 	bpf_for_each(scx_dsq, p, PARKED, 0) {
 		cpu = scx_bpf_task_cpu(p);
 		t = thread_of(p);
-		g = group_at(t ? t->slot : HOST);
+		g = group_of(t);
 		c = cpu_at(cpu);
 		if (!t || !g || !c)
 			continue;
@@ -736,10 +547,32 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	bpf_rcu_read_unlock();
-	parked_until = next;
-	if (next)
-		bpf_timer_start(timer, time_before(now, next) ? next - now : 1, 0);
+	unparked(timer, now, next);
 	return 0;
+}
+
+/* What berth/vms.bpf.h asks for. The message below has the number of its line in it, and so has the
+ * hash of the object, by which recordings of real kernels are kept. */
+static __always_inline void no_group(u32 slot)
+{
+	scx_bpf_error("VM slot %u is beyond the size of groups_by_vm", slot);
+}
+
+static __always_inline void reweighted(struct group *g)
+{
+	g->inv_weight = (100ULL << FIXED_ONE) / g->weight;
+}
+
+static __always_inline void joined(struct thread *t, struct group *g)
+{
+	t->vtime = g->vtime;
+}
+
+static __always_inline void labelled(struct thread *t, struct berth_identity *id)
+{
+	t->urgent = t->slot == HOST || id->vm.class == BERTH_CLASS_LATENCY ||
+		    (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO)) ||
+		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD;
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
@@ -782,12 +615,7 @@ SCX_OPS_DEFINE(vmfair_ops,
 	.dispatch		= (void *)vmfair_dispatch,
 	.running		= (void *)vmfair_running,
 	.stopping		= (void *)vmfair_stopping,
-	.runnable		= (void *)vmfair_runnable,
-	.quiescent		= (void *)vmfair_quiescent,
-	.init_task		= (void *)vmfair_init_task,
-	.enable			= (void *)vmfair_enable,
-	.cgroup_move		= (void *)vmfair_cgroup_move,
-	.cgroup_set_weight	= (void *)vmfair_cgroup_set_weight,
+	BERTH_VM_OPS(vmfair),
 	.cpu_online		= (void *)vmfair_cpu_online,
 	.cpu_offline		= (void *)vmfair_cpu_offline,
 	.init			= (void *)vmfair_init,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every `policies/*.bpf.c` and `policies/study/*.bpf.c`: compiled to a BPF object, translated to C, compiled
-//! to native code, and listed in the generated `builtin.rs`.
+//! to native code, and listed in the generated `builtin.rs`. What serves one policy is in the folder of its name.
 use berth_policy::build_script;
 use berth_policy::cc::Compiler;
 use berth_policy::compile;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Compiles the trampoline through which translated policies are entered and left, and packs the headers
 //! policies are compiled against: sched_ext's and `vmlinux.h` from package scx_cargo, libbpf's from
-//! libbpf-sys (neither is compiled here), Berth's own from `policies/include`.
+//! libbpf-sys (neither is compiled here), Berth's own from `policies/include` and the folders of
+//! single policies.
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Read;
@@ -51,12 +52,28 @@ fn headers() -> Result<BTreeMap<String, Vec<u8>>> {
             files.insert(format!("libbpf/bpf/{name}"), std::fs::read(&path)?);
         }
     }
-    let own = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../policies/include");
-    println!("cargo::rerun-if-changed={}", own.display());
-    if own.is_dir() {
-        add_tree(&own, "berth", &mut files)?;
+    let policies = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../policies");
+    add_folder(&policies.join("include/berth"), "berth/berth", &mut files)?;
+    // What stands beside one policy (`policies/NAME/`), so that a copy of the policy finds it anywhere.
+    for place in [policies.clone(), policies.join("study")] {
+        for entry in std::fs::read_dir(&place)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|n| n.to_str());
+            match name {
+                Some(name) if path.is_dir() && !["include", "study"].contains(&name) => {
+                    add_folder(&path, &format!("berth/{name}"), &mut files)?;
+                }
+                _ => (),
+            }
+        }
     }
     Ok(files)
+}
+
+/// As [`add_tree`], for a folder of this repository.
+fn add_folder(from: &Path, to: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+    println!("cargo::rerun-if-changed={}", from.display());
+    add_tree(from, to, files)
 }
 
 /// The unpacked source of a dependency.

@@ -5,7 +5,7 @@ use crate::keeper::{KeepError, Keeper};
 use crate::obstacles;
 use crate::partial::Partial;
 use crate::register::Entry;
-use crate::rules::{self, Rules};
+use crate::rules::Rules;
 use crate::tripwire::{Stall, Tripwire};
 use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
@@ -457,13 +457,13 @@ impl Agent {
         };
         let vm = |e: &Entry| VmStatus {
             name: e.name.clone(),
-            class: rules::word(e.class).into(),
+            class: e.class.word().into(),
             class_from: class_from(e),
             known_after_ms: self.keeper.known_after(e.key).map(|d| d.as_millis() as u64),
             seems: self
                 .keeper
                 .guess(e.key)
-                .map(|g| (rules::word(g.class).into(), g.why.clone())),
+                .map(|g| (g.class.word().into(), g.why.clone())),
             weight: e.weight,
             cap: e.cap_milli.map(|c| f64::from(c) / 1000.0),
             vcpus: e.vcpus,

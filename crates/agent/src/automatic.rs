@@ -2,13 +2,13 @@
 //! The class of VMs of which the operator says nothing: by what they do ([`berth_host::class`]), with its hysteresis and
 //! its evidence. A VM counts as batch until it has been watched for [`SETTLED_S`]: no privilege by a first impression.
 use crate::register::VmKey;
-use berth_host::class::{Class, Rules, SETTLED_S, Verdict};
+use berth_host::class::{Rules, SETTLED_S, Verdict};
 use berth_host::classes::Classes;
 use berth_host::counters::Sampler;
 use berth_host::discover::Scanner;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
-use berth_scx::VmClass;
+use berth_identity::Class;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const COST: f64 = 0.01;
 /// What a VM seems to be for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guess {
-    pub class: VmClass,
+    pub class: Class,
     /// Of a mixed VM, the vCPUs with the short bursts.
     pub io_vcpus: BTreeSet<u32>,
     /// The evidence, for a reader.
@@ -91,11 +91,7 @@ impl Automatic {
                 _ => BTreeSet::new(),
             };
             let guess = Guess {
-                class: match verdict.class {
-                    Class::Latency => VmClass::Latency,
-                    Class::Batch => VmClass::Batch,
-                    Class::Mixed => VmClass::Mixed,
-                },
+                class: verdict.class,
                 io_vcpus,
                 why: words(&verdict),
             };

@@ -17,8 +17,9 @@
 //! class = "latency"
 //! ```
 use crate::door::Access;
-use crate::rules::{self, Rule, Rules};
+use crate::rules::{Rule, Rules};
 use crate::tripwire::LIMIT;
+use berth_identity::Class;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -405,7 +406,7 @@ impl Reader<'_> {
         };
         let class = self.string(table, "class")?;
         if let Some((word, at)) = &class
-            && rules::class(word).is_none()
+            && Class::of(word).is_none()
         {
             let what = "\"latency\", \"batch\", \"mixed\" or \"none\"";
             return Err(self.wrong(*at, Some("vm.class"), what));

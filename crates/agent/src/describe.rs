@@ -6,11 +6,11 @@ use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
 use berth_host::cgroup::{self, Share};
 use berth_host::dir::Dir;
-use berth_host::model::{Role as Found, Snapshot, Vm};
+use berth_host::model::{Snapshot, Vm};
 use berth_host::name;
 use berth_host::procfile;
 use berth_host::root::Root;
-use berth_scx::{Role, ThreadRecord, VmClass, VmId};
+use berth_identity::{Class, Role, ThreadRecord, VmId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -199,20 +199,17 @@ impl Describer {
 fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entry {
     let (named, told) = (rules.names(&vm.name), rules.class(&vm.name));
     let (class, io_vcpus) = match (named, told, guess) {
-        (true, Some(VmClass::Mixed), _) => {
-            let vcpus = vm.threads.iter().filter_map(|t| match t.role {
-                Found::Vcpu(index) => Some(index + 1),
-                _ => None,
-            });
+        (true, Some(Class::Mixed), _) => {
+            let vcpus = vm.threads.iter().filter_map(|t| Some(t.role.vcpu()? + 1));
             // Also those whose threads are not known yet.
             let vcpus = vcpus.max().unwrap_or(0).max(vm.vcpus);
             let last = vcpus.saturating_sub(rules.io_vcpus(&vm.name))..vcpus;
-            (VmClass::Mixed, last.collect())
+            (Class::Mixed, last.collect())
         }
         (true, Some(class), _) => (class, BTreeSet::new()),
         (true, None, Some(guess)) => (guess.class, guess.io_vcpus.clone()),
-        (true, None, None) => (VmClass::Batch, BTreeSet::new()),
-        (false, ..) => (VmClass::None, BTreeSet::new()),
+        (true, None, None) => (Class::Batch, BTreeSet::new()),
+        (false, ..) => (Class::None, BTreeSet::new()),
     };
     let threads = vm.threads.iter().map(|t| {
         let key = ThreadKey {
@@ -236,7 +233,7 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
 
 /// Whether a thread is known as its vCPU. Somebody who makes VMs for others holds them, too, for a moment.
 fn runs(vm: &Vm) -> bool {
-    vm.threads.iter().any(|t| matches!(t.role, Found::Vcpu(_)))
+    vm.threads.iter().any(|t| t.role.vcpu().is_some())
 }
 
 fn key(vm: &Vm) -> VmKey {
@@ -246,19 +243,9 @@ fn key(vm: &Vm) -> VmKey {
     }
 }
 
-fn record(role: Found, io_vcpus: &BTreeSet<u32>) -> ThreadRecord {
-    let (role, vcpu) = match role {
-        Found::Vcpu(index) => (Role::Vcpu, Some(index)),
-        Found::Vhost => (Role::Vhost, None),
-        Found::Iothread => (Role::Iothread, None),
-        Found::Emulator => (Role::Emulator, None),
-        Found::Other => (Role::Other, None),
-    };
-    ThreadRecord {
-        role,
-        vcpu,
-        io: vcpu.is_some_and(|index| io_vcpus.contains(&index)),
-    }
+fn record(role: Role, io_vcpus: &BTreeSet<u32>) -> ThreadRecord {
+    let io = role.vcpu().is_some_and(|index| io_vcpus.contains(&index));
+    ThreadRecord { role, io }
 }
 
 /// The cgroup of the whole VM, from that of its main thread.
@@ -388,23 +375,23 @@ mod tests {
         };
         assert_eq!(
             (vm.class, vm.weight, vm.cap_milli),
-            (VmClass::Mixed, 250, Some(1500))
+            (Class::Mixed, 250, Some(1500))
         );
         assert_eq!(vm.vcpus, 2);
         assert!(matches!(vm.id, VmId::Cgroup(_)));
         let of = |tid: i32| {
             let (_, r) = vm.threads.iter().find(|(k, _)| k.tid == tid).unwrap();
-            (r.role, r.vcpu, r.io)
+            (r.role, r.io)
         };
-        assert_eq!(of(6), (Role::Vcpu, Some(0), false));
-        assert_eq!(of(7), (Role::Vcpu, Some(1), true));
+        assert_eq!(of(6), (Role::Vcpu(0), false));
+        assert_eq!(of(7), (Role::Vcpu(1), true));
         assert_eq!(of(5).0, Role::Emulator);
         // Not among those named: no privilege.
         let others = Rules {
             only: vec!["db*".into()],
             ..rules
         };
-        assert_eq!(host(&text, &others).entries[0].class, VmClass::None);
+        assert_eq!(host(&text, &others).entries[0].class, Class::None);
     }
 
     #[test]

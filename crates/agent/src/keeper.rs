@@ -103,7 +103,11 @@ impl Keeper {
         let slots = |key| self.register.slot(key).is_some();
         let mut known = BTreeMap::new();
         for entry in &self.description.entries {
-            let vcpus = entry.threads.values().filter(|t| t.vcpu.is_some()).count();
+            let vcpus = entry
+                .threads
+                .values()
+                .filter(|t| t.role.vcpu().is_some())
+                .count();
             let whole = entry.vcpus > 0 && vcpus >= entry.vcpus as usize && slots(entry.key);
             match self.known.get(&entry.key) {
                 Some(after) => {

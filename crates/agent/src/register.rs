@@ -3,13 +3,10 @@
 //!
 //! The one place that fills a policy's identity maps: the agent gives it what discovery found, the lab's threads what
 //! the scenario says.
-use berth_scx::{Loaded, ScxError, ThreadRecord, VmClass, VmId, VmRecord};
+use berth_identity::record::{MAX_THREADS, MAX_VMS};
+use berth_identity::{Class, ThreadRecord, VmId, VmRecord};
+use berth_scx::{Loaded, ScxError};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// VMs that a policy can know at once: `max_entries` of `berth_vms`.
-pub const MAX_VMS: usize = 4096;
-/// Threads that a policy can know at once: `max_entries` of `berth_threads`.
-pub const MAX_THREADS: usize = 65_536;
 
 /// Tells a VM from all others, before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +32,7 @@ pub struct Entry {
     pub name: String,
     /// What the policy knows it by.
     pub id: VmId,
-    pub class: VmClass,
+    pub class: Class,
     /// 1..=10000, of the whole VM, as `cpu.weight`.
     pub weight: u32,
     /// Thousandths of a CPU.
@@ -283,7 +280,7 @@ impl Register {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_scx::Role;
+    use berth_identity::Role;
 
     /// A policy's maps, as its programs see them.
     #[derive(Default)]
@@ -323,8 +320,7 @@ mod tests {
                 start: *start,
             };
             let record = ThreadRecord {
-                role: Role::Vcpu,
-                vcpu: Some(0),
+                role: Role::Vcpu(0),
                 io: false,
             };
             (key, record)
@@ -333,7 +329,7 @@ mod tests {
             key: VmKey { pid, start: 1 },
             name: format!("vm-{pid}"),
             id: VmId::Cgroup(cgroup),
-            class: VmClass::Batch,
+            class: Class::Batch,
             weight: 100,
             cap_milli: None,
             node: None,

@@ -1,27 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the operator says of VMs, by name: which of them, of which class.
-use berth_scx::VmClass;
-
-/// A class by name, as in a configuration.
-pub fn class(word: &str) -> Option<VmClass> {
-    match word {
-        "latency" => Some(VmClass::Latency),
-        "batch" => Some(VmClass::Batch),
-        "mixed" => Some(VmClass::Mixed),
-        "none" => Some(VmClass::None),
-        _ => None,
-    }
-}
-
-/// Its name in a configuration.
-pub fn word(class: VmClass) -> &'static str {
-    match class {
-        VmClass::Latency => "latency",
-        VmClass::Batch => "batch",
-        VmClass::Mixed => "mixed",
-        VmClass::None => "none",
-    }
-}
+use berth_identity::Class;
 
 /// Whether a name fits a pattern, in which `*` stands for any text.
 pub fn fits(pattern: &str, name: &str) -> bool {
@@ -78,8 +57,8 @@ impl Rules {
     }
 
     /// Its class, if the operator says so.
-    pub fn class(&self, vm: &str) -> Option<VmClass> {
-        class(self.rule(vm)?.class.as_deref()?)
+    pub fn class(&self, vm: &str) -> Option<Class> {
+        Class::of(self.rule(vm)?.class.as_deref()?)
     }
 
     /// How many of its vCPUs, the last ones, serve I/O.
@@ -124,8 +103,8 @@ mod tests {
             only: vec!["web*".into()],
             vms: vec![rule("web-9", "batch"), rule("web*", "latency")],
         };
-        assert_eq!(rules.class("web-9"), Some(VmClass::Batch));
-        assert_eq!(rules.class("web-1"), Some(VmClass::Latency));
+        assert_eq!(rules.class("web-9"), Some(Class::Batch));
+        assert_eq!(rules.class("web-1"), Some(Class::Latency));
         assert_eq!(rules.class("db"), None);
         assert!(rules.names("web-1") && !rules.names("db"));
     }

@@ -218,14 +218,13 @@ impl Tripwire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_scx::{Role, ThreadRecord, VmClass, VmId};
+    use berth_identity::{Class, Role, ThreadRecord, VmId};
 
     const STEP: Duration = Duration::from_millis(100);
 
     fn vm(pid: i32, weight: u32, cap_milli: Option<u32>, threads: i32) -> Entry {
         let record = ThreadRecord {
-            role: Role::Vcpu,
-            vcpu: Some(0),
+            role: Role::Vcpu(0),
             io: false,
         };
         let key = |i: i32| ThreadKey {
@@ -236,7 +235,7 @@ mod tests {
             key: VmKey { pid, start: 1 },
             name: format!("vm-{pid}"),
             id: VmId::Cgroup(pid.unsigned_abs().into()),
-            class: VmClass::Batch,
+            class: Class::Batch,
             weight,
             cap_milli,
             node: None,

@@ -16,7 +16,8 @@ use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
 use berth_host::discover::Scanner;
 use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::root::Root;
-use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmId, VmRecord};
+use berth_identity::{Class, ThreadRecord, VmId, VmRecord};
+use berth_scx::ScxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -148,13 +149,8 @@ fn entry(vm: &Vm) -> Entry {
             tid: t.id.tid,
             start: t.id.start,
         };
-        let (role, vcpu) = match t.role {
-            Found::Vcpu(index) => (Role::Vcpu, Some(index)),
-            _ => (Role::Emulator, None),
-        };
         let record = ThreadRecord {
-            role,
-            vcpu,
+            role: t.role,
             io: false,
         };
         (key, record)
@@ -169,7 +165,7 @@ fn entry(vm: &Vm) -> Entry {
             pid: vm.pid.unsigned_abs(),
             start: vm.start,
         },
-        class: VmClass::Batch,
+        class: Class::Batch,
         weight: 100,
         cap_milli: None,
         node: None,

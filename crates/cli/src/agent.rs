@@ -261,7 +261,7 @@ fn parameters(set: &[String]) -> Result<BTreeMap<String, String>, Failure> {
 
 fn rule(text: &str) -> Result<Rule, Failure> {
     match text.split_once('=') {
-        Some((name, class)) if !name.is_empty() && berth_agent::rules::class(class).is_some() => {
+        Some((name, class)) if !name.is_empty() && berth_identity::Class::of(class).is_some() => {
             Ok(Rule {
                 name: name.into(),
                 class: Some(class.into()),

@@ -10,7 +10,7 @@ use berth_results::findings;
 use berth_results::schema::{Place, RunRecord};
 use berth_results::warmup;
 use berth_scenario::diag::nearest;
-use berth_scenario::model::{self, Arm, Class, Scenario};
+use berth_scenario::model::{self, Arm, Scenario};
 use berth_scenario::section::Fact;
 use berth_scenario::support::{self, Place as Where};
 use berth_scenario::{Edit, Loaded, edit, place_of, read, shipped, show};
@@ -393,12 +393,6 @@ impl Variant {
 }
 
 fn setup(scenario: &Scenario, seeds: &[u64]) -> Setup {
-    let class = |class: Class| match class {
-        Class::Latency => "latency",
-        Class::Batch => "batch",
-        Class::Mixed => "mixed",
-        Class::None => "none",
-    };
     let groups = scenario.vms.iter().filter(|vm| vm.count > 0);
     Setup {
         name: scenario.name.clone(),
@@ -407,7 +401,7 @@ fn setup(scenario: &Scenario, seeds: &[u64]) -> Setup {
         groups: groups
             .map(|vm| Group {
                 name: vm.name.clone(),
-                class: class(vm.class).into(),
+                class: vm.class.word().into(),
                 vms: vm.count,
                 vcpus: vm.vcpus,
             })

@@ -1,44 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is known of the virtual machines of a host.
+pub use berth_identity::Role;
 use serde::Serialize;
-
-/// What a thread does for its VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Runs the guest: the virtual CPU of this index.
-    Vcpu(u32),
-    /// Moves packets or blocks for a virtio device in the kernel.
-    Vhost,
-    /// Moves blocks or packets for a device in the VMM.
-    Iothread,
-    /// The VMM's own: main loop, devices without a thread of their own, control.
-    Emulator,
-    /// Neither guest nor device: helpers that the kernel added.
-    Other,
-}
-
-impl Role {
-    /// The word of tables, without an index.
-    pub fn word(self) -> &'static str {
-        match self {
-            Role::Vcpu(_) => "vcpu",
-            Role::Vhost => "vhost",
-            Role::Iothread => "iothread",
-            Role::Emulator => "emulator",
-            Role::Other => "other",
-        }
-    }
-}
-
-impl std::fmt::Display for Role {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Role::Vcpu(index) => write!(f, "vcpu{index}"),
-            role => f.write_str(role.word()),
-        }
-    }
-}
 
 /// Why a thread is believed to have its role, the strongest first. What comes after [`Evidence::Parent`] is a hint: the
 /// owner of the process chooses it.

@@ -6,13 +6,14 @@ use crate::observe::{self, Observer};
 use crate::strip;
 use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
-use berth_agent::rules::{self, Rule, Rules};
+use berth_agent::rules::{Rule, Rules};
 use berth_host::root::Root;
+use berth_identity::{ThreadRecord, VmId};
 use berth_loadgen::{NO_STAYS, Options, Vcpus};
 use berth_scenario::dist::lead_ns;
-use berth_scenario::model::{Class, Scenario};
-use berth_scenario::placement::{self, HostThread, Role as PlacementRole};
-use berth_scx::{Loaded, Role, ThreadRecord, VmClass, VmId};
+use berth_scenario::model::Scenario;
+use berth_scenario::placement::{self, HostThread};
+use berth_scx::Loaded;
 use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -135,7 +136,7 @@ fn discover(
         let spec = &scenario.vms[vm.group];
         Rule {
             name: vm.name.clone(),
-            class: Some(rules::word(class(spec.class)).to_string()),
+            class: Some(spec.class.word().to_string()),
             io_vcpus: spec.reserved_vcpus,
         }
     };
@@ -152,7 +153,7 @@ fn discover(
         let entries = &keeper.description().entries;
         let entry = entries.iter().find(|e| e.name == vm.name);
         let found = entry.and_then(|e| e.threads.iter().find(|(key, _)| key.tid == *tid));
-        if found.is_none_or(|(_, record)| record.vcpu != thread.vcpu) {
+        if found.is_none_or(|(_, record)| record.role.vcpu() != thread.role.vcpu()) {
             let why = keeper
                 .description()
                 .left_out
@@ -191,7 +192,7 @@ fn stand_ins(
                 },
                 name: instance.name.clone(),
                 id: VmId::Cgroup(std::fs::metadata(cgroups.join(&thread.cgroup))?.ino()),
-                class: class(vm.class),
+                class: vm.class,
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),
                 node: None,
@@ -200,12 +201,8 @@ fn stand_ins(
             }),
         };
         let record = ThreadRecord {
-            role: match thread.role {
-                PlacementRole::Vcpu => Role::Vcpu,
-                PlacementRole::Other => Role::Other,
-            },
-            vcpu: thread.vcpu,
-            io: thread.vcpu.is_some_and(|v| vm.is_reserved(v)),
+            role: thread.role,
+            io: thread.role.vcpu().is_some_and(|v| vm.is_reserved(v)),
         };
         let key = ThreadKey {
             tid: *tid,
@@ -218,13 +215,4 @@ fn stand_ins(
         .update(policy, &entries)
         .map_err(io::Error::other)?;
     Ok(())
-}
-
-fn class(class: Class) -> VmClass {
-    match class {
-        Class::Latency => VmClass::Latency,
-        Class::Batch => VmClass::Batch,
-        Class::Mixed => VmClass::Mixed,
-        Class::None => VmClass::None,
-    }
 }

@@ -272,7 +272,7 @@ impl Shared {
             guest_work: OnceLock::new(),
             last_counters: Mutex::new(None),
         });
-        if let (Some(machine), Some(vcpu)) = (self.machine(&slot.thread), slot.thread.vcpu) {
+        if let (Some(machine), Some(vcpu)) = (self.machine(&slot.thread), slot.thread.role.vcpu()) {
             // A new slot has none yet.
             let _ = slot.guest_work.set(machine.work(vcpu));
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! BTF, the type information in a BPF object (and in a kernel): reading `.BTF` and `.BTF.ext`.
+use crate::elf::Elf;
 use crate::error::{LoadError, Result};
 
 pub type TypeId = u32;
@@ -119,7 +120,22 @@ fn part(data: &[u8], header: u32, offset: u32, len: u32) -> Result<&[u8]> {
 }
 
 impl Btf {
-    /// Parse a `.BTF` section (little-endian).
+    /// The types of an object file.
+    ///
+    /// # Errors
+    /// No ELF object for BPF, or without readable type information.
+    pub fn of_object(object: &[u8]) -> Result<Btf> {
+        let elf = Elf::parse(object)?;
+        let (_, section) = elf
+            .section(".BTF")
+            .ok_or_else(|| LoadError::Broken("no type information (.BTF)".into()))?;
+        Btf::parse(&section.data)
+    }
+
+    /// The types of a `.BTF` section (little-endian).
+    ///
+    /// # Errors
+    /// It ends too early, or holds what cannot be.
     pub fn parse(data: &[u8]) -> Result<Btf> {
         let mut r = Reader { data, at: 0 };
         if r.u16()? != MAGIC {

@@ -15,7 +15,7 @@
 pub mod abi;
 pub mod arena;
 pub mod blocks;
-mod btf;
+pub mod btf;
 pub mod build_script;
 pub mod cache;
 pub mod callback;

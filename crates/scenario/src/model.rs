@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario after reading: every default filled in, every quantity an integer in its base unit.
 //! Times are nanoseconds, sizes bytes, caps milli-CPUs, probabilities parts per million.
+pub use berth_identity::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -211,17 +212,6 @@ pub struct Hotplug {
     pub at_ns: Nanos,
     pub cpu: u32,
     pub online: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    Latency,
-    #[default]
-    Batch,
-    Mixed,
-    /// Nothing is said: policies decide.
-    None,
 }
 
 /// `[vm.NAME]`: `count` equal VMs, named NAME if one, else NAME-1, NAME-2, ...

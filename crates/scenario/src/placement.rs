@@ -17,13 +17,7 @@
 //!
 //! Host tasks (`host.tasks`) have `threads` threads of their own (default 1), outside any VM.
 use crate::model::{Class, Scenario, Step, Task, Vm};
-
-/// What a thread is for the host, as in the identity record that policies read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    Vcpu,
-    Other,
-}
+use berth_identity::Role;
 
 /// One VM of a group (`web-2` of `[vm.web]`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +48,6 @@ pub struct HostThread {
     pub name: String,
     /// `None` for host tasks.
     pub vm: Option<VmInstance>,
-    /// Index of the vCPU in its VM.
-    pub vcpu: Option<u32>,
     pub role: Role,
     pub work: Work,
     /// Host CPUs it may use; empty = all.
@@ -280,7 +272,6 @@ pub fn threads_where(
                     all.push(HostThread {
                         name: format!("{name}/{i}"),
                         vm: Some(instance.clone()),
-                        vcpu: None,
                         role: Role::Other,
                         work,
                         affinity: affinity_inside(vm, task),
@@ -306,8 +297,7 @@ pub fn threads_where(
             all.push(HostThread {
                 name: format!("{}/{vcpu}", instance.name),
                 vm: Some(instance.clone()),
-                vcpu: Some(vcpu),
-                role: Role::Vcpu,
+                role: Role::Vcpu(vcpu),
                 affinity: own_or(&task.affinity, &vm.affinity),
                 nice: (vm.nice + task.nice).clamp(-20, 19),
                 work,
@@ -328,7 +318,6 @@ pub fn threads_where(
             all.push(HostThread {
                 name: format!("{name}/{i}"),
                 vm: None,
-                vcpu: None,
                 role: Role::Other,
                 work,
                 affinity: task.affinity.clone(),
@@ -352,7 +341,7 @@ pub fn forked(
 ) -> Result<HostThread, PlacementError> {
     let child = find(scenario, &format!("`fork` in {}", parent.name), task)?;
     // Inside a guest, the VM's own nice and affinity are not the task's.
-    let folded = parent.vm.as_ref().filter(|_| parent.role == Role::Vcpu);
+    let folded = parent.vm.as_ref().filter(|_| parent.role.vcpu().is_some());
     let vm = folded.map(|v| &scenario.vms[v.group]);
     let affinity = match (&parent.vm, vm) {
         (Some(inside), None) => affinity_inside(&scenario.vms[inside.group], child),
@@ -747,8 +736,8 @@ mod tests {
         );
         let child = forked(&s, &all[0], "beat").unwrap();
         assert_eq!(
-            (child.name.as_str(), child.vcpu, child.nice),
-            ("v/0+beat", Some(0), 5)
+            (child.name.as_str(), child.role, child.nice),
+            ("v/0+beat", Role::Vcpu(0), 5)
         );
         assert_eq!(child.affinity, [1]);
         assert!(forked(&s, &all[0], "none").is_err());

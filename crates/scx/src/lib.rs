@@ -40,7 +40,6 @@ mod watch;
 
 pub use error::ScxError;
 pub use exit::ExitRecord;
-pub use identity::{Role, ThreadRecord, VmClass, VmId, VmRecord};
 pub use load::{LoadOptions, Loaded, Prepared};
 pub use shared::Shared;
 pub use sysfs::{State, Status, events, status, supported};

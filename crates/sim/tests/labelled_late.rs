@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! On a host a vCPU's thread is born as any thread and told of later, when it has run: `credit` and `flms` place it first then.
 //! `flms` moves nobody between CPUs that are equally busy, so that weights hold only where each CPU has its part of every VM.
-use berth_scenario::model::Class;
+use berth_identity::{Class, Role, ThreadRecord};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
-use berth_sim::workload::api::{Action, Role};
+use berth_sim::workload::api::Action;
 use berth_sim::{Machine, MachineSpec};
 use std::collections::BTreeMap;
 use support::{Cast, Peek};
@@ -20,7 +20,6 @@ const MS: u64 = 1_000_000;
 const CPUS: u32 = 4;
 /// Number and weight of each VM's vCPUs, and the CPU on which they are born.
 const VMS: [(u32, u32, u32); 3] = [(8, 100, 0), (4, 200, 2), (4, 400, 3)];
-const VCPU: u32 = 1;
 
 fn machine(name: &str) -> Machine<Cast> {
     let vms: Vec<VmSpec> = (0..)
@@ -60,12 +59,14 @@ fn announce(m: &Machine<Cast>) {
         let Some(script) = m.workload.ids.iter().position(|id| id == task) else {
             continue;
         };
-        let vcpu = m.workload.scripts[script].spec.vcpu;
-        let record: Vec<u8> = [1, VCPU, vcpu, 0]
-            .iter()
-            .flat_map(|w| w.to_ne_bytes())
-            .collect();
-        threads.update(&tid.to_ne_bytes(), &record, 0).unwrap();
+        let mut vcpus = VMS.iter().flat_map(|(vcpus, ..)| 0..*vcpus);
+        let record = ThreadRecord {
+            role: Role::Vcpu(vcpus.nth(script).unwrap()),
+            io: false,
+        };
+        threads
+            .update(&tid.to_ne_bytes(), &record.bytes(), 0)
+            .unwrap();
     }
     peek.set_var("berth_generation", peek.var("berth_generation") + 1);
 }

@@ -51,11 +51,10 @@ impl Restless {
             token,
             name: format!("t{token}"),
             vm: (token % 3).checked_sub(1),
-            vcpu: token / 3,
             role: if token.is_multiple_of(3) {
                 Role::Other
             } else {
-                Role::Vcpu
+                Role::Vcpu(token / 3)
             },
             nice: (token % 7) as i32 - 3,
             ..TaskSpec::default()

@@ -15,38 +15,10 @@
 //! device), and a server so busy that its requests queue up: it does not sleep between them, and from outside is a hog.
 pub mod vcpu;
 
+pub use berth_identity::Class;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vcpu::Vcpu;
-
-/// What a VM is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Short bursts that somebody waits for.
-    Latency,
-    /// CPU time in long bursts: how much gets done counts.
-    Batch,
-    /// Both, on vCPUs of their own or on the same ones.
-    Mixed,
-}
-
-impl Class {
-    /// As in scenario files.
-    pub fn word(self) -> &'static str {
-        match self {
-            Class::Latency => "latency",
-            Class::Batch => "batch",
-            Class::Mixed => "mixed",
-        }
-    }
-}
-
-impl std::fmt::Display for Class {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
-    }
-}
 
 /// Where the lines are. The defaults are the best of a grid over generated loads (`tests/classes.rs`), none of which a
 /// test of the result uses.

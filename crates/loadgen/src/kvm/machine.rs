@@ -96,7 +96,7 @@ impl Machine {
         };
         let mut programs = Programs::new(scenario, &instance, &memory, ticks);
         for (ordinal, p) in placed {
-            let number = p.thread.vcpu.unwrap_or(0);
+            let number = p.thread.role.vcpu().unwrap_or(0);
             let page = layout::VCPUS + u64::from(number) * layout::PAGE;
             let stream = |i: usize| match p.tasks.len() {
                 1 => *ordinal,
@@ -136,7 +136,7 @@ impl Machine {
         }
         let numbers: Vec<u32> = placed
             .iter()
-            .map(|(_, p)| p.thread.vcpu.unwrap_or(0))
+            .map(|(_, p)| p.thread.role.vcpu().unwrap_or(0))
             .collect();
         let mut interrupts = BTreeMap::new();
         for number in &numbers {

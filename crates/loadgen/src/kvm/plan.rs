@@ -4,8 +4,9 @@
 //! A VM whose tasks fold onto its vCPU threads ([`berth_scenario::placement`]) has the same threads as without KVM, each
 //! vCPU with one task. Any other VM has its tasks' threads dealt to its vCPUs in turn, in the order of its list; the
 //! guest's scheduler then shares each vCPU among them.
+use berth_identity::Role;
 use berth_scenario::model::{Scenario, Step};
-use berth_scenario::placement::{self, HostThread, PlacementError, Role, Work};
+use berth_scenario::placement::{self, HostThread, PlacementError, Work};
 
 /// One host thread; of a vCPU, with the tasks that its guest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn plan(scenario: &Scenario) -> Result<Vec<Placed>, PlacementError> {
         let vcpu = next % spec.vcpus.max(1);
         next += 1;
         let here = all.iter_mut().find(|p| {
-            p.thread.vcpu == Some(vcpu)
+            p.thread.role == Role::Vcpu(vcpu)
                 && p.thread.vm.as_ref().map(|v| v.ordinal) == Some(instance.ordinal)
         });
         if let Some(placed) = here {
@@ -59,8 +60,7 @@ pub fn plan(scenario: &Scenario) -> Result<Vec<Placed>, PlacementError> {
             tasks: vec![thread.work.clone()],
             thread: HostThread {
                 name: format!("{}/{vcpu}", instance.name),
-                vcpu: Some(vcpu),
-                role: Role::Vcpu,
+                role: Role::Vcpu(vcpu),
                 // The tasks' own are the guest's business.
                 affinity: spec.affinity.clone(),
                 nice: spec.nice,
@@ -79,7 +79,8 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
         };
         if placed
             .thread
-            .vcpu
+            .role
+            .vcpu()
             .is_some_and(|v| v >= super::layout::MAX_VCPUS)
         {
             return Some(format!(

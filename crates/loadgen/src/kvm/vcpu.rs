@@ -26,7 +26,7 @@ pub struct Vcpu {
 
 impl Vcpu {
     pub fn new(shared: Arc<Shared>, machine: Arc<Machine>, slot: Arc<Slot>) -> Vcpu {
-        let number = slot.thread.vcpu.unwrap_or(0);
+        let number = slot.thread.role.vcpu().unwrap_or(0);
         Vcpu {
             shared,
             machine,
@@ -38,7 +38,7 @@ impl Vcpu {
 
     /// Runs the guest until the run or the VM ends; call when the start time is known.
     pub fn run(mut self) -> Result<Latencies, LoadError> {
-        let number = self.slot.thread.vcpu.unwrap_or(0);
+        let number = self.slot.thread.role.vcpu().unwrap_or(0);
         let done = match self.machine.take(number) {
             Some(mut cpu) if self.begin()? => self.guest(&mut cpu),
             _ => Ok(()),

@@ -150,18 +150,17 @@ fn class(section: &Section<'_>) -> Result<Class> {
     let Some((word, at)) = section.string("class")? else {
         return Ok(Class::Batch);
     };
+    if let Some(class) = Class::of(&word) {
+        return Ok(class);
+    }
     match word.as_str() {
-        "latency" => Ok(Class::Latency),
-        "batch" => Ok(Class::Batch),
-        "mixed" => Ok(Class::Mixed),
-        "none" => Ok(Class::None),
         "auto" => Err(
             Error::at(&at, "`auto` needs something to watch: only a host has it")
                 .label("write latency, batch, mixed or none"),
         ),
         _ => Err(
             Error::at(&at, format!("there is no class `{}`", word.escape_debug()))
-                .nearest(&word, ["latency", "batch", "mixed", "none"])
+                .nearest(&word, Class::ALL.map(Class::word))
                 .note("A class is latency, batch, mixed or none"),
         ),
     }

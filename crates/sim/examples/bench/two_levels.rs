@@ -181,8 +181,7 @@ pub fn run(case: &Case) -> Fallible<Ran> {
         let threads = (0..VCPUS)
             .map(|vcpu| TaskSpec {
                 vm: Some(vm),
-                vcpu,
-                role: Role::Vcpu,
+                role: Role::Vcpu(vcpu),
                 ..TaskSpec::default()
             })
             .collect();

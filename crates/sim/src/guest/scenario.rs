@@ -47,8 +47,7 @@ fn thread(
     TaskSpec {
         name: format!("{}/{vcpu}", instance.name),
         vm: Some(instance.ordinal),
-        vcpu,
-        role: Role::Vcpu,
+        role: Role::Vcpu(vcpu),
         io: vm.is_reserved(vcpu),
         nice: vm.nice,
         affinity: m.kernel().mask(&vm.affinity),

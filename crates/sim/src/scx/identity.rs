@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What Berth's loader tells a policy: who belongs to which VM, and the machine's shape. A policy takes part
-//! by having the maps and variables of `policies/include/berth/`; others are left alone. Layouts are those
-//! of `identity.bpf.h` and `topology.bpf.h`, version 1.
+//! by having the maps and variables of `policies/include/berth/`; others are left alone.
 use super::kernel::Handle;
 use crate::machine::Topology;
-use crate::workload::api::{Role, TaskId, TaskSpec};
+use crate::workload::api::{TaskId, TaskSpec};
+use berth_identity::{Class, ThreadRecord, VmId, VmRecord, record};
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;
-use berth_scenario::model::Class;
-
-const VERSION: u32 = 1;
 
 /// A VM as a policy is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,55 +106,37 @@ pub fn fill(
                 .map_err(|e| format!("berth_topology_by_cpu refuses CPU {cpu} (error {e})"))?;
         }
     }
-    if let Some(map) = instance.map("berth_vms") {
+    if let Some(map) = instance.map(record::VMS) {
         for (i, vm) in vms.iter().enumerate() {
-            let record = bytes(&[
-                VERSION,
-                i as u32 + 1,
-                1,
-                class_number(vm.class),
-                vm.weight,
-                vm.cap_milli.unwrap_or(0) as u32,
-                if topo.nr_nodes() == 1 { 0 } else { u32::MAX },
-                vm.vcpus,
-            ]);
-            map.update(&cgroup_id(i as u32).to_ne_bytes(), &record, 0)
+            let record = VmRecord {
+                slot: i as u32 + 1,
+                generation: 1,
+                class: vm.class,
+                weight: vm.weight,
+                cap_milli: vm.cap_milli.map(|c| c as u32),
+                node: (topo.nr_nodes() == 1).then_some(0),
+                vcpus: vm.vcpus,
+            };
+            let key = VmId::Cgroup(cgroup_id(i as u32)).key();
+            map.update(&key.to_ne_bytes(), &record.bytes(), 0)
                 .map_err(|e| format!("berth_vms refuses VM {} (error {e})", vm.name))?;
         }
     }
     Ok(())
 }
 
-fn class_number(class: Class) -> u32 {
-    match class {
-        Class::None => 0,
-        Class::Latency => 1,
-        Class::Batch => 2,
-        Class::Mixed => 3,
-    }
-}
-
 impl Handle {
     /// Tell the policy what a new thread is, before it meets it.
     pub fn identify(self, task: TaskId, spec: &TaskSpec) {
-        let Some(map) = self.policy.instance().and_then(|i| i.map("berth_threads")) else {
+        let Some(map) = self.policy.instance().and_then(|i| i.map(record::THREADS)) else {
             return;
         };
-        let role = match spec.role {
-            Role::Other => 0u32,
-            Role::Vcpu => 1,
-            Role::Vhost => 2,
-            Role::Iothread => 3,
-            Role::Emulator => 4,
-        };
-        let vcpu = if spec.role == Role::Vcpu {
-            spec.vcpu
-        } else {
-            u32::MAX
+        let record = ThreadRecord {
+            role: spec.role,
+            io: spec.io,
         };
         let pid = self.tasks.ts(task).pid as u32;
-        let record = bytes(&[VERSION, role, vcpu, spec.io as u32]);
-        if let Err(e) = map.update(&pid.to_ne_bytes(), &record, 0) {
+        if let Err(e) = map.update(&pid.to_ne_bytes(), &record.bytes(), 0) {
             self.scx_error(format!("berth_threads refuses thread {pid} (error {e})"));
         }
     }

@@ -15,6 +15,7 @@ pub use crate::machine::cgroup::Bandwidth;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
 use crate::scx::kick::Executed;
+pub use berth_identity::Role;
 use std::collections::BTreeMap;
 
 /// Nanoseconds since the machine started.
@@ -94,18 +95,6 @@ pub enum SchedClass {
     Stop,
 }
 
-/// Part of a thread in its VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Role {
-    Vcpu,
-    Vhost,
-    Iothread,
-    Emulator,
-    /// Not part of a VM, or unknown.
-    #[default]
-    Other,
-}
-
 /// A thread to be started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSpec {
@@ -115,8 +104,6 @@ pub struct TaskSpec {
     pub name: String,
     /// The VM whose cgroup and statistics it belongs to; none = a host thread.
     pub vm: Option<VmId>,
-    /// Index of the vCPU if `role` is `Vcpu`.
-    pub vcpu: u32,
     pub role: Role,
     /// It does I/O on behalf of latency-sensitive work (identity flag for policies).
     pub io: bool,
@@ -139,7 +126,6 @@ impl Default for TaskSpec {
             token: 0,
             name: String::from("task"),
             vm: None,
-            vcpu: 0,
             role: Role::Other,
             io: false,
             nice: 0,

@@ -118,7 +118,7 @@ impl ScenarioWorkload {
         let nr_cpus = scenario.host.nr_cpus();
         let has_work = |vm: u32, vcpu: u32| {
             let of = |t: &HostThread| t.vm.as_ref().is_some_and(|v| v.ordinal == vm);
-            threads.iter().any(|t| of(t) && t.vcpu == Some(vcpu))
+            threads.iter().any(|t| of(t) && t.role == Role::Vcpu(vcpu))
         };
         let (net, back_threads) = match Net::new(scenario, nr_cpus, has_work)? {
             Some((net, threads)) => (Some(net), threads),
@@ -236,13 +236,8 @@ impl ScenarioWorkload {
                     .collect::<Vec<_>>(),
             );
         }
-        let role = match spec.role {
-            placement::Role::Vcpu => Role::Vcpu,
-            placement::Role::Other => Role::Other,
-        };
         self.hosts.push(Host {
             spec,
-            role,
             program,
             serves,
             root,

@@ -66,7 +66,6 @@ pub(super) struct Served {
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     pub spec: HostThread,
-    pub role: Role,
     pub program: u32,
     pub serves: (u32, u16),
     /// The thread of the start it descends from.
@@ -157,9 +156,8 @@ impl ScenarioWorkload {
             token: slot,
             name: spec.name.clone(),
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
-            vcpu: spec.vcpu.unwrap_or(0),
-            role: self.hosts[host as usize].role,
-            io: vm.is_some_and(|vm| spec.vcpu.is_some_and(|v| vm.is_reserved(v))),
+            role: spec.role,
+            io: vm.is_some_and(|vm| spec.role.vcpu().is_some_and(|v| vm.is_reserved(v))),
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
             working_set: working_set(&self.scenario, &spec.work),
@@ -193,15 +191,14 @@ impl ScenarioWorkload {
         let instance = &vms[thread.vm as usize];
         let vm = &self.scenario.vms[instance.group];
         let (role, what) = match (thread.vcpu, self.scenario.net.path) {
-            (Some(vcpu), _) => (Role::Vcpu, vcpu.to_string()),
+            (Some(vcpu), _) => (Role::Vcpu(vcpu), vcpu.to_string()),
             (None, NetPath::Emulator) => (Role::Emulator, "emulator".to_string()),
             (None, _) => (Role::Vhost, "vhost".to_string()),
         };
         let spec = HostThread {
             name: format!("{}/{what}", instance.name),
             vm: Some(instance.clone()),
-            vcpu: thread.vcpu,
-            role: placement::Role::Other,
+            role,
             work: Work::Pools(Vec::new()),
             affinity: vm.affinity.clone(),
             nice: vm.nice,
@@ -213,7 +210,6 @@ impl ScenarioWorkload {
         let root = self.hosts.len() as u32;
         self.hosts.push(Host {
             spec,
-            role,
             program: 0,
             serves: (0, 0),
             root,

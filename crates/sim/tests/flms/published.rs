@@ -6,7 +6,7 @@ use crate::world::*;
 use berth_scenario::model::Class;
 use berth_sim::Machine;
 use berth_sim::machine::Shape;
-use berth_sim::workload::api::Action;
+use berth_sim::workload::api::{Action, Role};
 
 /// SPNum after a partition with estimates in this ratio.
 fn short_cpus(cpus: u32, rounding: &str, kinds: (u64, u64), estimates: (u64, u64)) -> u64 {
@@ -136,7 +136,7 @@ fn vcpus_stay_in_their_groups() {
         cast.vcpu(2, i, start, &naps(4 * MS, 3 * MS));
     }
     for s in &mut cast.scripts {
-        s.spec.io = s.spec.vm == Some(2) && s.spec.vcpu == 3;
+        s.spec.io = s.spec.vm == Some(2) && s.spec.role == Role::Vcpu(3);
     }
     let vms = [
         vm(0, Class::Latency, 100, 4),

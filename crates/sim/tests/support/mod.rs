@@ -36,8 +36,7 @@ impl Cast {
                 token: self.scripts.len() as u32,
                 name: format!("v{vm}.{vcpu}"),
                 vm: Some(vm),
-                vcpu,
-                role: Role::Vcpu,
+                role: Role::Vcpu(vcpu),
                 ..TaskSpec::default()
             },
             start_ns,

@@ -326,8 +326,7 @@ impl Stage {
             let thread = |v: u32| TaskSpec {
                 name: format!("vm{i}/{v}"),
                 vm: Some(i as u32),
-                vcpu: v,
-                role: Role::Vcpu,
+                role: Role::Vcpu(v),
                 nice: r.nice,
                 affinity: m.kernel().mask(r.pins.get(v as usize).map_or(&[], |p| p)),
                 ..TaskSpec::default()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* What groups.bpf.h keeps in each vCPU and each pCPU of credit.bpf.h. */
-#ifndef __BERTH_GROUPS_FIELDS_BPF_H
-#define __BERTH_GROUPS_FIELDS_BPF_H
+#ifndef __FLMS_GROUPS_FIELDS_BPF_H
+#define __FLMS_GROUPS_FIELDS_BPF_H
 
 /* counted: its weight in kind_weight[kind]; fits: its affinity leaves something of its group, as of
  * the groups of number fits_epoch. */

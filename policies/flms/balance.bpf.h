@@ -5,8 +5,8 @@
  * and the victim. What the thief already has counts as `pri`: IDLE if nothing, OVER if an exhausted
  * vCPU (D12).
  */
-#ifndef __BERTH_FLMS_BALANCE_BPF_H
-#define __BERTH_FLMS_BALANCE_BPF_H
+#ifndef __FLMS_BALANCE_BPF_H
+#define __FLMS_BALANCE_BPF_H
 
 /* D13: who is a possible victim in a step. `stealable`: only who has something to take; else the
  * search goes on. `literal`: the first, or the busiest, whatever it has; there the search ends. */

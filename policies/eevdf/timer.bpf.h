@@ -14,10 +14,10 @@
  * A thread's own slice is renewed where the kernel looks at its cgroup's queue: when it gets or
  * loses the CPU, when the timer ends, at ticks. In no cgroup it is the one that competes.
  */
-#ifndef __BERTH_EEVDF_TIMER_BPF_H
-#define __BERTH_EEVDF_TIMER_BPF_H
+#ifndef __EEVDF_TIMER_BPF_H
+#define __EEVDF_TIMER_BPF_H
 
-#include "berth/eevdf.bpf.h"
+#include "queue.bpf.h"
 
 #define TIMER_LEAST 10000 /* ns; the kernel sets no shorter ones */
 

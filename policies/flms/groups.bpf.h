@@ -11,8 +11,8 @@
  * and GROUP_PCPU in PCPU_MORE, and defines the parameters `rounding`, `start`, `hysteresis`. Which
  * pCPUs come first is in groups_order.bpf.h.
  */
-#ifndef __BERTH_GROUPS_BPF_H
-#define __BERTH_GROUPS_BPF_H
+#ifndef __FLMS_GROUPS_BPF_H
+#define __FLMS_GROUPS_BPF_H
 
 enum kind { ANY_KIND, IO_KIND, CPU_KIND };
 enum rounding { ROUND_NEAREST, ROUND_DOWN, ROUND_UP };

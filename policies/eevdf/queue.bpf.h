@@ -6,15 +6,15 @@
  * The includer has declared its parameters (base_slice_us, place_lag, delay_dequeue, delay_zero)
  * and its counters (`shadows`).
  */
-#ifndef __BERTH_EEVDF_BPF_H
-#define __BERTH_EEVDF_BPF_H
+#ifndef __EEVDF_QUEUE_BPF_H
+#define __EEVDF_QUEUE_BPF_H
 
 #include "berth/shares.bpf.h"
 
 /* Written before load by name: timer ticks per second (0: slices end exactly), and when one is. */
 const volatile u32 berth_hz = 250;
 const volatile u64 berth_tick_phase_ns;
-/* Likewise: slices end by a timer, too (eevdf_timer.bpf.h). */
+/* Likewise: slices end by a timer, too (timer.bpf.h). */
 const volatile bool berth_slice_timer;
 
 /* The kernel's run queues. */

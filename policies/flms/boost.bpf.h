@@ -3,8 +3,8 @@
  * FLMS, equations 5 to 8 of the paper: IO_Boost, by which the queues of SP are ordered, and the
  * loads of vCPUs and pCPUs, by which idle pCPUs choose. The parameters are those of flms.bpf.c.
  */
-#ifndef __BERTH_FLMS_BOOST_BPF_H
-#define __BERTH_FLMS_BOOST_BPF_H
+#ifndef __FLMS_BOOST_BPF_H
+#define __FLMS_BOOST_BPF_H
 
 enum io_boost_mode { BOTH_EQUATIONS, EQ7_ONLY, EQ5_ONLY, NO_BOOST };
 enum eq7_on { EVERY, CHANGE };

@@ -4,8 +4,8 @@
  * growth moves one boundary pCPU and siblings mostly stay together. `spread`: by thread, core,
  * package, so that SP has a part of each package first. On top of groups.bpf.h.
  */
-#ifndef __BERTH_GROUPS_ORDER_BPF_H
-#define __BERTH_GROUPS_ORDER_BPF_H
+#ifndef __FLMS_GROUPS_ORDER_BPF_H
+#define __FLMS_GROUPS_ORDER_BPF_H
 
 enum sp_order { PREFIX, SPREAD };
 

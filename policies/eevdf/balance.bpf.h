@@ -5,10 +5,10 @@
  *
  * The includer has declared balance_us and its counters (`pulled`, `balanced`).
  */
-#ifndef __BERTH_EEVDF_BALANCE_BPF_H
-#define __BERTH_EEVDF_BALANCE_BPF_H
+#ifndef __EEVDF_BALANCE_BPF_H
+#define __EEVDF_BALANCE_BPF_H
 
-#include "berth/eevdf.bpf.h"
+#include "queue.bpf.h"
 
 #define IMBALANCE 117 /* percent: smaller differences are left alone */
 #define MOVES	  32  /* threads taken over at once at most */

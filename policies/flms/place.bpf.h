@@ -4,8 +4,8 @@
  * which idle one is asked to come and take it. "Nearest" is the same core, then the same package,
  * then another one; of equals the lowest number.
  */
-#ifndef __BERTH_FLMS_PLACE_BPF_H
-#define __BERTH_FLMS_PLACE_BPF_H
+#ifndef __FLMS_PLACE_BPF_H
+#define __FLMS_PLACE_BPF_H
 
 enum wake_place { TICKLE, DIRECT };
 enum distance { SAME_CORE, SAME_PACKAGE, ELSEWHERE, DISTANCES };

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The records of `policies/include/berth/identity.bpf.h`, byte for byte, and the maps they go into. Any policy with
+//! these maps is told; others are left alone.
+use crate::{Class, Role};
+
+/// Version of both records.
+pub const VERSION: u32 = 1;
+/// Map of VMs: [`VmId::key`] to [`VmRecord::bytes`].
+pub const VMS: &str = "berth_vms";
+/// Map of threads: thread id (`u32`) to [`ThreadRecord::bytes`].
+pub const THREADS: &str = "berth_threads";
+/// Variable (`u32`) to add one to after any later change of either map.
+pub const GENERATION: &str = "berth_generation";
+/// VMs that a policy can know at once.
+pub const MAX_VMS: usize = 4096;
+/// Threads that a policy can know at once.
+pub const MAX_THREADS: usize = 65_536;
+
+/// Key of a process, not of a cgroup.
+const PROCESS: u64 = 1 << 63;
+/// One more than the highest number of a process.
+const PROCESS_NUMBERS: u64 = 1 << 22;
+/// `berth_thread.flags`: this vCPU serves I/O.
+const FLAG_IO: u32 = 1;
+/// In a record: no node, no vCPU.
+const NO_INDEX: u32 = u32::MAX;
+
+/// What a policy knows a VM by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VmId {
+    /// Its own cgroup: the inode of the folder.
+    Cgroup(u64),
+    /// Its process, if it has no cgroup of its own. `start` in clock ticks since boot: a number alone is used again.
+    Process { pid: u32, start: u64 },
+}
+
+impl VmId {
+    /// The key in the policy's map.
+    pub fn key(self) -> u64 {
+        match self {
+            VmId::Cgroup(id) => id,
+            VmId::Process { pid, start } => {
+                PROCESS | start.wrapping_mul(PROCESS_NUMBERS).wrapping_add(pid.into())
+            }
+        }
+    }
+}
+
+/// A VM, as `struct berth_vm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmRecord {
+    /// Dense number of the VM, 1 and up.
+    pub slot: u32,
+    /// Another one for each VM that gets the slot.
+    pub generation: u32,
+    pub class: Class,
+    /// 1..=10000, of the whole VM, as `cpu.weight`.
+    pub weight: u32,
+    /// Thousandths of a CPU the VM may use; `None`: no cap.
+    pub cap_milli: Option<u32>,
+    /// Memory node, if it has one.
+    pub node: Option<u32>,
+    pub vcpus: u32,
+}
+
+impl VmRecord {
+    pub const SIZE: usize = 32;
+
+    pub fn bytes(&self) -> [u8; Self::SIZE] {
+        bytes([
+            VERSION,
+            self.slot,
+            self.generation,
+            self.class.number(),
+            self.weight,
+            self.cap_milli.unwrap_or(0),
+            self.node.unwrap_or(NO_INDEX),
+            self.vcpus,
+        ])
+    }
+}
+
+/// A thread, as `struct berth_thread`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadRecord {
+    pub role: Role,
+    /// This vCPU serves I/O (mixed VMs).
+    pub io: bool,
+}
+
+impl ThreadRecord {
+    pub const SIZE: usize = 16;
+
+    pub fn bytes(&self) -> [u8; Self::SIZE] {
+        let flags = if self.io { FLAG_IO } else { 0 };
+        bytes([
+            VERSION,
+            self.role.number(),
+            self.role.vcpu().unwrap_or(NO_INDEX),
+            flags,
+        ])
+    }
+}
+
+/// Fields of 32 bits as the machine has them in memory.
+fn bytes<const FIELDS: usize, const SIZE: usize>(fields: [u32; FIELDS]) -> [u8; SIZE] {
+    const { assert!(FIELDS * size_of::<u32>() == SIZE) };
+    let mut out = [0; SIZE];
+    for (place, field) in out.chunks_exact_mut(size_of::<u32>()).zip(fields) {
+        place.copy_from_slice(&field.to_ne_bytes());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `berth_vm_of_process` of `identity.bpf.h`.
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let process = |pid, start| VmId::Process { pid, start }.key();
+        assert_eq!(process(7, 3), 0x8000_0000_00c0_0007);
+        assert_ne!(process(7, 3), process(7, 4));
+        assert_ne!(process(4_194_303, 3), process(0, 4));
+        assert_eq!(VmId::Cgroup(123).key(), 123);
+    }
+}

@@ -4,7 +4,7 @@
 //! of `identity.bpf.h` and `topology.bpf.h`, version 1.
 use super::kernel::Handle;
 use crate::machine::Topology;
-use crate::workload::api::{Role, TaskId, TaskSpec};
+use crate::words::{Role, TaskId, TaskSpec};
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;
 use berth_scenario::model::Class;

@@ -2,7 +2,7 @@
 //! The simulator: engine, hardware, sched_ext kernel model, workload, invariants.
 //!
 //! ```text
-//! words       what all rooms share: times, numbers, what a thread is (with `dense`, `reference`, `unlikely`: the ground)
+//! words       what all rooms share: times, numbers, what a thread is (the ground, with dense, reference, unlikely)
 //! engine      time and the event queue; knows nothing of CPUs
 //! machine     topology, CPUs, tasks, cgroups: data only
 //! scx         the kernel: passes through the scheduler, queues, idle masks, kicks, the policy's calls
@@ -16,7 +16,8 @@
 //! stats, trace, invariants, error
 //! ```
 //!
-//! Each room (a folder, or a file here) knows those before it and none after it: `tests/rooms.rs` reads it from the sources.
+//! Each room (a folder, or a file here) knows those before it and none after it: `tests/rooms.rs` reads it from the
+//! sources.
 pub mod dense;
 pub mod engine;
 pub mod error;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The rooms of the simulator (a folder of `src`, or a file directly in it) stand one on the other: no circle of `use` goes
-//! through two of them. Circles of files inside a room are few, and say here why they are there.
+//! The rooms of the simulator (a folder of `src`, or a file directly in it) stand one on the other: no circle of `use`
+//! goes through two of them. Circles of files inside a room are few, and say here why they are there.
 //!
-//! Read from the sources: `use` and paths from `crate`, `super` and `self`; names that a room's `mod.rs` hands on count for the
-//! file they come from. Unit tests are left out: they may use what lies above.
+//! Read from the sources: `use` and paths from `crate`, `super` and `self`; names that a room's `mod.rs` hands on count
+//! for the file they come from. Unit tests are left out: they may use what lies above.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const INSIDE: &[(&[&str], &str)] = &[
             "scx::ops",
             "scx::tick",
         ],
-        "a kernel is one object: these subjects keep a part of its state in a struct of their own, beside what they do with it",
+        "a kernel is one object: these subjects keep their part of its state beside what they do with it",
     ),
     (
         &[
@@ -229,7 +229,8 @@ impl Sources {
         graph
     }
 
-    /// Methods that a file gives to a type of another room are called without naming the file: an edge that nobody sees.
+    /// Methods that a file gives to a type of another room are called without naming the file: an edge that nobody
+    /// sees.
     fn hidden(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (module, text) in &self.text {

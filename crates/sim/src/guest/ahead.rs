@@ -159,8 +159,8 @@ impl WorldRef {
         host.ahead
     }
 
-    /// The front of a queue of the host has been taken: those behind it are next. Each is asked for one step deeper than
-    /// the one behind it, as they come nearer.
+    /// The front of a queue of the host has been taken: those behind it are next. Each is asked for one step deeper
+    /// than the one behind it, as they come nearer.
     #[inline]
     pub fn ask_next(self) {
         if let Some(q) = self.host().front_taken.take() {

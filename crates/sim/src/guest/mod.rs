@@ -9,8 +9,8 @@
 //! spin    the exit of a vCPU that spins for long (PLE)
 //! ```
 //!
-//! How a guest's CPU loses and gets its physical CPU is `scx/vcpu`; the loop over the events of all machines, and what one
-//! machine's events do to another, `sim/guests`; the guests of a scenario file, `run/guests`.
+//! How a guest's CPU loses and gets its physical CPU is `scx/vcpu`; the loop over the events of all machines, and what
+//! one machine's events do to another, `sim/guests`; the guests of a scenario file, `run/guests`.
 //!
 //! A vCPU is a host task that has work without end. While it has a physical CPU, the guest's CPU of its number
 //! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a processor does about a vCPU that spins for long: pause-loop exiting. The vCPU leaves the guest. Under KVM its thread yields to a vCPU of the same VM that is runnable
-//! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task): KVM asks the vCPUs in
-//! turn, beginning after the one last helped (`kvm_vcpu_on_spin`), and goes back into the guest if nobody can be helped.
-//! Under Xen the vCPU gives its CPU away (`host.ple_yield`). Each exit in a row doubles the window; it is what it was
-//! when the vCPU next gets a CPU (KVM's `ple_window_grow`).
+//! What a processor does about a vCPU that spins for long: pause-loop exiting. The vCPU leaves the guest. Under KVM its
+//! thread yields to a vCPU of the same VM that is runnable and has no physical CPU where the host's policy can do that
+//! (`ops.yield` with a second task): KVM asks the vCPUs in turn, beginning after the one last helped
+//! (`kvm_vcpu_on_spin`), and goes back into the guest if nobody can be helped. Under Xen the vCPU gives its CPU away
+//! (`host.ple_yield`). Each exit in a row doubles the window; it is what it was when the vCPU next gets a CPU (KVM's
+//! `ple_window_grow`).
 use super::world::WorldRef;
 use crate::machine::vcpu::VcpuState;
 use crate::scx::Handle;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A virtual CPU: its thread on the host, what became of its time, and what host and guest do to each other in an event,
-//! written down until it is over.
+//! A virtual CPU: its thread on the host, what became of its time, and what host and guest do to each other in an
+//! event, written down until it is over.
 use crate::words::{CpuId, MachineId, Nanos, TaskId};
 
 /// What a vCPU's thread is doing.
@@ -49,7 +49,8 @@ pub struct Switched {
 
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// It got a CPU, having waited since then; its work begins then ([`crate::engine::queue::NEVER`] = it is held back).
+    /// It got a CPU, having waited since then; its work begins then ([`crate::engine::queue::NEVER`] = it is held
+    /// back).
     In { queued_at: Nanos, start: Nanos },
     /// It lost its CPU.
     Out,

@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 pub struct Options {
     /// Interpret the policy, checking every access: slower; errors name function, file and line.
     pub checked: bool,
-    /// Slices end by a timer besides the ticks, as those of Linux's own scheduler do from 7.2 on ([`MachineSpec::slice_timer`]).
+    /// Slices end by a timer besides the ticks, as those of Linux's own scheduler do from 7.2 on
+    /// ([`MachineSpec::slice_timer`]).
     pub slice_timer: bool,
     /// A deliberately wrong kernel model (tests of tests).
     pub mutation: Option<Mutation>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tasks that spin until another one lets them go, and when the work of what runs ends. What a processor does about a vCPU that
-//! spins for long is [`crate::guest::spin`]'s.
+//! Tasks that spin until another one lets them go, and when the work of what runs ends. What a processor does about a
+//! vCPU that spins for long is [`crate::guest::spin`]'s.
 use super::kernel::{Handle, Kernel};
 use crate::engine::queue::NEVER;
 use crate::machine::task::SPINNING;

@@ -465,10 +465,8 @@ fn mailboxes(scenario: &Scenario) -> BTreeMap<Option<u32>, Mailbox> {
             .tasks
             .values()
             .flat_map(|t| &t.steps)
-            .filter_map(|s| match s {
-                Step::Fork(name) => scenario.tasks.get(name),
-                _ => None,
-            });
+            .filter_map(Step::starts)
+            .filter_map(|name| scenario.tasks.get(name));
         let mut queues: Vec<String> = tasks
             .chain(forks)
             .filter_map(placement::pool_queue)

@@ -10,6 +10,7 @@ use berth_scenario::chunks::{Pool, Share};
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::{Dist, Scenario, Step, Task};
 use berth_scenario::placement::{HostThread, Work};
+use berth_scenario::step::Named;
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::spin_loop;
 use std::io;
@@ -84,24 +85,24 @@ fn steps(task: &Task) -> impl Iterator<Item = &Step> {
 
 /// By VM ordinal; `None` is the host's.
 pub fn homes(scenario: &Scenario, vms: u32, seed: u64) -> BTreeMap<Option<u32>, Home> {
-    let mut pools: Vec<&String> = Vec::new();
+    let mut pools: Vec<&str> = Vec::new();
     let mut home = |number: u32| {
         let mut home = Home::default();
         for step in scenario.tasks.values().flat_map(steps) {
-            match step {
-                Step::Lock { name } => {
-                    home.locks.entry(name.clone()).or_default();
+            match step.named() {
+                Named::Locks { name, spins: false } => {
+                    home.locks.entry(name.to_string()).or_default();
                 }
-                Step::Spin { name } => {
-                    home.spins.entry(name.clone()).or_default();
+                Named::Locks { name, spins: true } => {
+                    home.spins.entry(name.to_string()).or_default();
                 }
-                Step::Barrier { name } => {
-                    home.barriers.entry(name.clone()).or_default();
+                Named::MeetsAt(name) => {
+                    home.barriers.entry(name.to_string()).or_default();
                 }
-                Step::Wait { name } | Step::Signal { name } | Step::Broadcast { name } => {
-                    home.conditions.entry(name.clone()).or_default();
+                Named::WaitsFor(name) | Named::Wakes(name) => {
+                    home.conditions.entry(name.to_string()).or_default();
                 }
-                Step::Chunks { name, .. } => {
+                Named::Shares(name) => {
                     // Numbers in the order of the tasks' names and steps, as in the simulator.
                     let pool = pools.iter().position(|p| *p == name).unwrap_or_else(|| {
                         pools.push(name);
@@ -112,10 +113,15 @@ pub fn homes(scenario: &Scenario, vms: u32, seed: u64) -> BTreeMap<Option<u32>, 
                         pool: pool as u32,
                     };
                     home.pools
-                        .entry(name.clone())
+                        .entry(name.to_string())
                         .or_insert_with(|| Mutex::new(Pool::new(Rng::new(seed, stream))));
                 }
-                _ => (),
+                Named::Nothing
+                | Named::Takes(_)
+                | Named::SendsTo(_)
+                | Named::Starts(_)
+                | Named::Unlocks(_)
+                | Named::Disk(_) => (),
             }
         }
         home

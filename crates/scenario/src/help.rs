@@ -5,7 +5,7 @@ use crate::keys::{Default, KINDS, Kind};
 use crate::metrics;
 use crate::phrase::{DISTRIBUTIONS, SENDS};
 use crate::read::MODELS;
-use crate::steps::STEPS;
+use crate::step::STEPS;
 use crate::support;
 
 const PHRASES: [&str; 7] = [

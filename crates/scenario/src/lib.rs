@@ -23,7 +23,7 @@ pub mod rtapp;
 pub mod section;
 pub mod shipped;
 pub mod show;
-pub mod steps;
+pub mod step;
 pub mod support;
 mod sync;
 pub mod tree;

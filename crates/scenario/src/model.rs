@@ -2,6 +2,7 @@
 //! A scenario after reading: every default filled in, every quantity an integer in its base unit.
 //! Times are nanoseconds, sizes bytes, caps milli-CPUs, probabilities parts per million.
 pub use berth_identity::Class;
+pub use crate::step::Step;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -362,110 +363,6 @@ pub struct Task {
     pub working_set: Option<u64>,
     /// The model it came from, for the printed scenario.
     pub model: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Step {
-    /// Burn CPU time.
-    Compute(Dist),
-    /// Burn CPU without end.
-    Busy,
-    /// Relative sleep, from when the step is reached.
-    Sleep(Dist),
-    /// Sleep until the next point of a grid of this period (absolute timer), with a random phase per thread.
-    Timer {
-        period_ns: Nanos,
-    },
-    /// Wait for a request of a client, or for a `Send` by another task, on this queue.
-    Receive(String),
-    /// Answer the request in hand: its response time ends here.
-    Reply,
-    /// Put a message into a task's queue, waking a waiter.
-    Send {
-        to: String,
-        bytes: u64,
-    },
-    Yield,
-    SetNice(i32),
-    /// Empty = all CPUs.
-    SetAffinity(Vec<u32>),
-    /// Start one more thread of the named task, in the same VM.
-    Fork(String),
-    Exit,
-    /// Take the VM's lock of this name; sleep while another holds it (futex). Released by `Unlock`.
-    Lock {
-        name: String,
-    },
-    /// The same, burning CPU while another holds it (spin lock; pause-loop exits apply). Released by `Unlock`.
-    Spin {
-        name: String,
-    },
-    Unlock {
-        name: String,
-    },
-    /// Sleep until every thread in the VM whose task has this barrier has come to it.
-    Barrier {
-        name: String,
-    },
-    /// Sleep until the next `Signal` or `Broadcast` of this name in the VM.
-    Wait {
-        name: String,
-    },
-    /// Wake the thread that has waited longest; without one, nothing (it is not kept).
-    Signal {
-        name: String,
-    },
-    /// Wake all that wait.
-    Broadcast {
-        name: String,
-    },
-    /// Work stealing: the threads in the VM that come to the pool `name` share `chunks` chunks of work, dealt evenly
-    /// among those with this step when the first of them comes; who has none left takes one from the thread that has
-    /// most, and goes on to the next step when there is none anywhere. A `Barrier` behind it ends the round.
-    Chunks {
-        name: String,
-        chunks: u32,
-        each: Dist,
-    },
-    /// Disk: `bytes` from, or to, the disk of this name.
-    Read {
-        name: String,
-        bytes: u64,
-    },
-    Write {
-        name: String,
-        bytes: u64,
-    },
-}
-
-impl Step {
-    /// The word that begins it in a file.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Step::Compute(_) => "compute",
-            Step::Busy => "busy",
-            Step::Sleep(_) => "sleep",
-            Step::Timer { .. } => "timer",
-            Step::Receive(_) => "receive",
-            Step::Reply => "reply",
-            Step::Send { .. } => "send",
-            Step::Yield => "yield",
-            Step::SetNice(_) => "nice",
-            Step::SetAffinity(_) => "affinity",
-            Step::Fork(_) => "fork",
-            Step::Exit => "exit",
-            Step::Lock { .. } => "lock",
-            Step::Spin { .. } => "spin",
-            Step::Unlock { .. } => "unlock",
-            Step::Barrier { .. } => "barrier",
-            Step::Wait { .. } => "wait",
-            Step::Signal { .. } => "signal",
-            Step::Broadcast { .. } => "broadcast",
-            Step::Chunks { .. } => "chunks",
-            Step::Read { .. } => "read",
-            Step::Write { .. } => "write",
-        }
-    }
 }
 
 /// A distribution of durations in nanoseconds, or of gaps between arrivals.

@@ -17,6 +17,7 @@
 //!
 //! Host tasks (`host.tasks`) have `threads` threads of their own (default 1), outside any VM.
 use crate::model::{Class, Scenario, Step, Task, Vm};
+use crate::step::Folds;
 use berth_identity::Role;
 
 /// One VM of a group (`web-2` of `[vm.web]`).
@@ -129,10 +130,7 @@ pub enum PlacementError {
 
 /// The queue a pool task serves; `None` for other tasks.
 pub fn pool_queue(task: &Task) -> Option<&str> {
-    match task.steps.first() {
-        Some(Step::Receive(queue)) => Some(queue),
-        _ => None,
-    }
+    task.steps.first().and_then(Step::takes)
 }
 
 /// All VM instances, in file order.
@@ -184,17 +182,17 @@ fn names(scenario: &Scenario) -> Result<(), PlacementError> {
     crate::sync::check(scenario).map_err(|(task, what)| PlacementError::Sync { task, what })?;
     for task in scenario.tasks.values() {
         for step in task.first.iter().chain(&task.steps) {
-            match step {
-                Step::Fork(name) => {
-                    find(scenario, &format!("`fork` in task.{}", task.name), name)?;
-                }
-                Step::Send { to, .. } if queue_of(scenario, to).is_none() => {
-                    return Err(PlacementError::NobodyReceives {
-                        from: task.name.clone(),
-                        to: to.clone(),
-                    });
-                }
-                _ => (),
+            if let Some(name) = step.starts() {
+                find(scenario, &format!("`fork` in task.{}", task.name), name)?;
+            }
+            if let Some(to) = step
+                .sends_to()
+                .filter(|to| queue_of(scenario, to).is_none())
+            {
+                return Err(PlacementError::NobodyReceives {
+                    from: task.name.clone(),
+                    to: to.to_string(),
+                });
             }
         }
     }
@@ -216,7 +214,7 @@ fn names(scenario: &Scenario) -> Result<(), PlacementError> {
 
 /// What no folded task may have: a second wait for messages, or steps before those of a pool.
 fn foldable(task: &Task) -> Result<(), PlacementError> {
-    let waits = task.steps.iter().filter(|s| matches!(s, Step::Receive(_)));
+    let waits = (task.steps.iter()).filter(|s| s.folds() == Folds::AtTheFront);
     let pool = pool_queue(task).is_some();
     if waits.count() > usize::from(pool) {
         return Err(PlacementError::ReceiveInside {
@@ -233,8 +231,7 @@ fn foldable(task: &Task) -> Result<(), PlacementError> {
 
 /// The task waits for messages on this queue, at whichever of its steps.
 pub fn receives(task: &Task, queue: &str) -> bool {
-    let on = |step: &Step| matches!(step, Step::Receive(name) if name == queue);
-    task.steps.iter().any(on)
+    task.steps.iter().any(|step| step.takes() == Some(queue))
 }
 
 /// The host threads of a scenario, all VMs folded: VMs in file order, vCPUs ascending, then the host's own tasks.
@@ -363,19 +360,11 @@ pub fn forked(
 /// The queue that `send TO` and a client named `TO` mean: of the task of that name, else the queue
 /// itself. `None` if no task receives on it.
 pub fn queue_of<'a>(scenario: &'a Scenario, to: &str) -> Option<&'a str> {
-    let first = |task: &'a Task| {
-        task.steps.iter().find_map(|step| match step {
-            Step::Receive(queue) => Some(queue.as_str()),
-            _ => None,
-        })
-    };
+    let first = |task: &'a Task| task.steps.iter().find_map(Step::takes);
     let named = scenario.tasks.get(to).and_then(first);
     named.or_else(|| {
         let mut steps = scenario.tasks.values().flat_map(|task| &task.steps);
-        steps.find_map(|step| match step {
-            Step::Receive(queue) if queue == to => Some(queue.as_str()),
-            _ => None,
-        })
+        steps.find_map(|step| step.takes().filter(|queue| *queue == to))
     })
 }
 
@@ -427,7 +416,7 @@ fn own_or(own: &[u32], other: &[u32]) -> Vec<u32> {
 
 /// CPUs of its guest that a task may use; empty = all.
 fn affinity_inside(vm: &Vm, task: &Task) -> Vec<u32> {
-    let waits = task.steps.iter().any(|s| matches!(s, Step::Receive(_)));
+    let waits = task.steps.iter().any(|s| s.takes().is_some());
     match vm.class {
         Class::Mixed if !task.affinity.is_empty() => task.affinity.clone(),
         Class::Mixed if waits => (vm.compute_vcpus()..vm.vcpus).collect(),
@@ -473,19 +462,7 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
                 vcpus,
             });
         }
-        let sleeps = |step: &Step| {
-            matches!(
-                step,
-                Step::Sleep(_)
-                    | Step::Timer { .. }
-                    | Step::Lock { .. }
-                    | Step::Barrier { .. }
-                    | Step::Wait { .. }
-                    | Step::Read { .. }
-                    | Step::Write { .. }
-            )
-        };
-        let sleeps = pool.steps.iter().any(sleeps);
+        let sleeps = pool.steps.iter().any(|s| s.folds() == Folds::Asleep);
         if sleeps && threads as usize > free.len() {
             let (vm, free) = (vm.name.clone(), free.len() as u32);
             return Err(PlacementError::SleepingPool {

@@ -5,7 +5,7 @@
 //! feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
 //! `berth scenario help places` prints it.
 use crate::diag::{At, Error, Result};
-use crate::model::{Guest, Hz, NetPath, Scenario, Step, VmRole};
+use crate::model::{Guest, Hz, NetPath, Scenario, VmRole};
 use crate::placement::{self, PlacementError};
 use crate::read::PATHS;
 
@@ -328,16 +328,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         for (key, step) in
             (task.first.iter().map(|s| ("first", s))).chain(task.steps.iter().map(|s| (key, s)))
         {
-            let feature = match step {
-                Step::Lock { .. } => Feature::Locks,
-                Step::Spin { .. } => Feature::Spinning,
-                Step::Barrier { .. } => Feature::Barriers,
-                Step::Wait { .. } | Step::Signal { .. } | Step::Broadcast { .. } => Feature::Events,
-                Step::Chunks { .. } => Feature::Stealing,
-                Step::Read { .. } | Step::Write { .. } => Feature::Disks,
-                _ => continue,
-            };
-            add(feature, at(key));
+            if let Some(feature) = step.needs() {
+                add(feature, at(key));
+            }
         }
     }
     all

@@ -2,6 +2,7 @@
 //! What can be said about locks, barriers and conditions before anything runs. A task's steps have no branches,
 //! so this finds every lock that is not given back; deadlocks between tasks are found when they happen.
 use crate::model::{Scenario, Step, Task};
+use crate::step::Named;
 use std::collections::BTreeMap;
 
 /// A task, and what is wrong with it: one sentence.
@@ -18,10 +19,8 @@ pub fn check(scenario: &Scenario) -> Result<(), Wrong> {
         locks(task).map_err(own)?;
         reachable(task).map_err(own)?;
         for step in task.first.iter().chain(&task.steps) {
-            let (name, spins) = match step {
-                Step::Lock { name } => (name, false),
-                Step::Spin { name } => (name, true),
-                _ => continue,
+            let Named::Locks { name, spins } = step.named() else {
+                continue;
             };
             let (other, kind) = *kinds.entry(name).or_insert((&task.name, spins));
             if kind != spins {
@@ -51,16 +50,23 @@ fn locks(task: &Task) -> Result<(), String> {
         if i == task.first.len() + 1 {
             at_loop = held.clone();
         }
-        match step {
-            Step::Lock { name } | Step::Spin { name } => {
-                if held.iter().any(|(h, _)| h == name) {
+        if let Some((name, at)) = held.first().filter(|_| step.is_last()) {
+            return Err(format!(
+                "{me} takes lock `{name}` (step {at}) and never gives it back: step {i} is `{}`; put `unlock \
+                         {name}` before that",
+                step.word()
+            ));
+        }
+        match step.named() {
+            Named::Locks { name, .. } => {
+                if held.iter().any(|(h, _)| *h == name) {
                     return Err(format!(
                         "{me} takes lock `{name}` (step {i}) while it holds it already: it would wait for itself"
                     ));
                 }
                 held.push((name, i));
             }
-            Step::Unlock { name } => match held.iter().position(|(h, _)| h == name) {
+            Named::Unlocks(name) => match held.iter().position(|(h, _)| *h == name) {
                 Some(at) => {
                     held.remove(at);
                 }
@@ -70,16 +76,15 @@ fn locks(task: &Task) -> Result<(), String> {
                     ));
                 }
             },
-            Step::Busy | Step::Exit => {
-                if let Some((name, at)) = held.first() {
-                    return Err(format!(
-                        "{me} takes lock `{name}` (step {at}) and never gives it back: step {i} is `{}`; put `unlock \
-                         {name}` before that",
-                        step.word()
-                    ));
-                }
-            }
-            _ => (),
+            Named::Nothing
+            | Named::Takes(_)
+            | Named::SendsTo(_)
+            | Named::Starts(_)
+            | Named::MeetsAt(_)
+            | Named::WaitsFor(_)
+            | Named::Wakes(_)
+            | Named::Shares(_)
+            | Named::Disk(_) => (),
         }
     }
     let names = |l: &[(&str, usize)]| {
@@ -88,7 +93,7 @@ fn locks(task: &Task) -> Result<(), String> {
         names
     };
     let given_back = |name: &str| {
-        let unlocks = |s: &Step| matches!(s, Step::Unlock { name: n } if n == name);
+        let unlocks = |s: &Step| s.named() == Named::Unlocks(name);
         task.steps.iter().any(unlocks)
     };
     if let Some((name, at)) = held.iter().find(|(n, _)| !given_back(n)) {
@@ -115,11 +120,11 @@ fn locks(task: &Task) -> Result<(), String> {
 /// No barrier behind a step that never ends.
 fn reachable(task: &Task) -> Result<(), String> {
     let all = || task.first.iter().chain(&task.steps);
-    let Some(end) = all().position(|s| matches!(s, Step::Busy | Step::Exit)) else {
+    let Some(end) = all().position(Step::is_last) else {
         return Ok(());
     };
     for step in all().skip(end) {
-        if let Step::Barrier { name } = step {
+        if let Named::MeetsAt(name) = step.named() {
             return Err(format!(
                 "nobody can reach barrier `{name}` of task.{}: it is behind `{}`, after which no step follows",
                 task.name,
@@ -133,7 +138,7 @@ fn reachable(task: &Task) -> Result<(), String> {
 /// Who waits for a condition is signalled by somebody of the same place.
 fn signalled(scenario: &Scenario, tasks: &[String], place: &str) -> Result<(), Wrong> {
     let mut here: Vec<&Task> = Vec::new();
-    let mut open: Vec<&String> = tasks.iter().collect();
+    let mut open: Vec<&str> = tasks.iter().map(String::as_str).collect();
     while let Some(name) = open.pop() {
         let Some(task) = scenario.tasks.get(name) else {
             continue;
@@ -146,10 +151,7 @@ fn signalled(scenario: &Scenario, tasks: &[String], place: &str) -> Result<(), W
             task.first
                 .iter()
                 .chain(&task.steps)
-                .filter_map(|s| match s {
-                    Step::Fork(child) => Some(child),
-                    _ => None,
-                }),
+                .filter_map(Step::starts),
         );
     }
     let steps = || {
@@ -157,8 +159,10 @@ fn signalled(scenario: &Scenario, tasks: &[String], place: &str) -> Result<(), W
             .flat_map(|t| t.first.iter().chain(&t.steps).map(move |s| (t, s)))
     };
     for (task, step) in steps() {
-        let Step::Wait { name } = step else { continue };
-        let wakes = |s: &Step| matches!(s, Step::Signal { name: n } | Step::Broadcast { name: n } if n == name);
+        let Named::WaitsFor(name) = step.named() else {
+            continue;
+        };
+        let wakes = |s: &Step| s.named() == Named::Wakes(name);
         if !steps().any(|(_, s)| wakes(s)) {
             let what = format!(
                 "task.{} waits for `{name}`, which no task of {place} signals: add `signal {name}` to one",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why a simulation did not reach its end. One sentence each.
-use crate::workload::api::Nanos;
+use crate::words::Nanos;
 use berth_policy::abi::{Trap, TrapKind};
 use berth_policy::error::LoadError;
 use berth_scenario::placement::PlacementError;

@@ -6,7 +6,7 @@ use crate::error::SimError;
 use crate::machine::task::{Life, NONE, OpsState};
 use crate::scx::Handle;
 use crate::scx::consts::TASK_QUEUED;
-use crate::workload::api::SchedClass;
+use crate::words::SchedClass;
 
 /// Check the machine as a whole; `started` is when the statistics began.
 ///

@@ -2,18 +2,23 @@
 //! The simulator: engine, hardware, sched_ext kernel model, workload, invariants.
 //!
 //! ```text
+//! words       what all rooms share: times, numbers, what a thread is (the ground, with dense, reference, unlikely)
 //! engine      time and the event queue; knows nothing of CPUs
 //! machine     topology, CPUs, tasks, cgroups: data only
 //! scx         the kernel: passes through the scheduler, queues, idle masks, kicks, the policy's calls
-//! workload    what tasks do
 //! guest       machines inside VMs: their CPUs are threads of the host; the one clock
-//! sim         a machine with its workload: the loop over events
+//! workload    what tasks do
+//! sim         a machine with its workload: the loop over events, of one machine and of many
 //! run         one simulation: scenario, policy and seed in, record out
 //! replicate   many runs at once
 //! oracle      truths computed without the simulator, to hold it against
 //! witness     what real guests note of themselves, noted of a simulated one
 //! stats, trace, invariants, error
 //! ```
+//!
+//! Each room (a folder, or a file here) knows those before it and none after it: `tests/rooms.rs` reads it from the
+//! sources.
+pub mod dense;
 pub mod engine;
 pub mod error;
 pub mod guest;
@@ -32,6 +37,7 @@ mod testing;
 pub mod trace;
 mod unlikely;
 pub mod witness;
+pub mod words;
 pub mod workload;
 
 pub use error::SimError;

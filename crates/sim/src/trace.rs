@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What happened: the events that enter the trace hash, and can be recorded.
 use crate::machine::task::Life;
-use crate::workload::api::{CpuId, MachineId, Nanos, TaskId};
+use crate::words::{CpuId, MachineId, Nanos, TaskId};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

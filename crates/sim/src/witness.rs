@@ -6,7 +6,7 @@
 //! Requests that find others unanswered are taken as answered when the task next sleeps.
 use crate::machine::task::Life;
 use crate::trace::{Event, Kind, SharedSink, Sink};
-use crate::workload::api::Nanos;
+use crate::words::Nanos;
 use berth_results::guest::{Answer, Seen};
 use berth_results::schema::RunRecord;
 use berth_scenario::dist::Arrivals;

@@ -4,6 +4,7 @@
 use berth_policy::abi::Op;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::Scenario;
+use berth_scenario::step::Kind;
 use berth_sim::SimError;
 use berth_sim::oracle::{random, same_bytes};
 use berth_sim::run::{Options, run_one};
@@ -74,6 +75,22 @@ proptest! {
         let scenario = random::scenario("any", &mut random::from_list(&choices));
         let wrong = wrong(&scenario, seed);
         prop_assert!(wrong.is_none(), "{}\n{choices:?}\n{scenario:#?}", wrong.unwrap_or_default());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn invariants_hold_with_every_kind_of_step(
+        choices in proptest::collection::vec(any::<u32>(), 0..120),
+        seed in 0u64..1000,
+    ) {
+        for kind in Kind::ALL {
+            let Some(scenario) = random::scenario_with(kind, "any", &mut random::from_list(&choices)) else { continue };
+            let wrong = wrong(&scenario, seed);
+            prop_assert!(wrong.is_none(), "{kind:?}: {}\n{choices:?}\n{scenario:#?}", wrong.unwrap_or_default());
+        }
     }
 }
 

@@ -103,7 +103,25 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
                             "the step `chunks` of task.{name}, which shares a vCPU with other tasks"
                         ));
                     }
-                    _ => (),
+                    Step::Compute(_)
+                    | Step::Busy
+                    | Step::Sleep(_)
+                    | Step::Timer { .. }
+                    | Step::Receive(_)
+                    | Step::Reply
+                    | Step::Send { .. }
+                    | Step::Yield
+                    | Step::SetNice(_)
+                    | Step::SetAffinity(_)
+                    | Step::Exit
+                    | Step::Lock { .. }
+                    | Step::Spin { .. }
+                    | Step::Unlock { .. }
+                    | Step::Barrier { .. }
+                    | Step::Wait { .. }
+                    | Step::Signal { .. }
+                    | Step::Broadcast { .. }
+                    | Step::Chunks { .. } => (),
                 }
             }
         }

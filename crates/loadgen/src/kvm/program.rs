@@ -8,6 +8,7 @@ use super::plan::names;
 use berth_scenario::dist::Rng;
 use berth_scenario::model::{Dist, Scenario, Step};
 use berth_scenario::placement::{self, VmInstance, Work};
+use berth_scenario::step::Named;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Values drawn beforehand for each step; then they come again.
@@ -158,8 +159,8 @@ impl<'a> Programs<'a> {
             .iter()
             .filter_map(|name| self.scenario.tasks.get(name))
             .flat_map(|task| task.first.iter().chain(&task.steps))
-            .filter_map(|step| match step {
-                Step::Barrier { name } => self.barriers.get(name).copied(),
+            .filter_map(|step| match step.named() {
+                Named::MeetsAt(name) => self.barriers.get(name).copied(),
                 _ => None,
             })
             .collect();

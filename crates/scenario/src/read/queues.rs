@@ -20,27 +20,22 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
     let tasks: BTreeSet<&str> = scenario.tasks.keys().map(String::as_str).collect();
     let mut sent: BTreeSet<&str> = BTreeSet::new();
     for task in scenario.tasks.values() {
-        sent.extend(task.steps.iter().filter_map(|s| match s {
-            Step::Send { to, .. } => Some(queue_of(scenario, to).unwrap_or(to)),
-            _ => None,
-        }));
+        let to = task.steps.iter().filter_map(Step::sends_to);
+        sent.extend(to.map(|to| queue_of(scenario, to).unwrap_or(to)));
     }
     let mut queues: BTreeSet<&str> = scenario.clients.iter().map(|c| c.name.as_str()).collect();
     queues.extend(&sent);
     for task in scenario.tasks.values() {
         for (i, step) in task.steps.iter().enumerate() {
-            match step {
-                Step::Receive(name) if !queues.contains(name.as_str()) => {
-                    return Err(wrong(&task.name, i, format!("nobody sends to `{name}`: there is no such client, and no `send {name}`"))
-                        .nearest(name, queues.iter().copied()));
-                }
-                Step::Fork(name) if !tasks.contains(name.as_str()) => {
-                    return Err(
-                        wrong(&task.name, i, format!("there is no task `{name}` to fork"))
-                            .nearest(name, tasks.iter().copied()),
-                    );
-                }
-                _ => {}
+            if let Some(name) = step.takes().filter(|name| !queues.contains(name)) {
+                let what = format!(
+                    "nobody sends to `{name}`: there is no such client, and no `send {name}`"
+                );
+                return Err(wrong(&task.name, i, what).nearest(name, queues.iter().copied()));
+            }
+            if let Some(name) = step.starts().filter(|name| !tasks.contains(name)) {
+                let what = format!("there is no task `{name}` to fork");
+                return Err(wrong(&task.name, i, what).nearest(name, tasks.iter().copied()));
             }
         }
     }
@@ -90,7 +85,7 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
     }
     for task in scenario.tasks.values() {
         for (i, step) in task.steps.iter().enumerate() {
-            if let Step::Send { to, .. } = step
+            if let Some(to) = step.sends_to()
                 && !everywhere.contains(queue_of(scenario, to).unwrap_or(to))
             {
                 return Err(wrong(
@@ -138,10 +133,7 @@ fn with_forks<'a>(scenario: &'a Scenario, named: &'a [String]) -> BTreeSet<&'a s
             continue;
         }
         if let Some(task) = scenario.tasks.get(name) {
-            open.extend(task.steps.iter().filter_map(|s| match s {
-                Step::Fork(child) => Some(child.as_str()),
-                _ => None,
-            }));
+            open.extend(task.steps.iter().filter_map(Step::starts));
         }
     }
     all
@@ -152,10 +144,5 @@ fn receives<'a>(scenario: &'a Scenario, tasks: &BTreeSet<&'a str>) -> BTreeSet<&
         .iter()
         .filter_map(|t| scenario.tasks.get(*t))
         .flat_map(|t| &t.steps);
-    steps
-        .filter_map(|s| match s {
-            Step::Receive(name) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect()
+    steps.filter_map(Step::takes).collect()
 }

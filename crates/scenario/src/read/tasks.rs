@@ -6,7 +6,7 @@ use crate::diag::{At, Error, Result};
 use crate::edit::names;
 use crate::keys;
 use crate::model::{Client, Dist, Sends, Step, Task, Vm};
-use crate::phrase::{Asked, Phrase, never_positive};
+use crate::phrase::{Asked, Phrase};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::Node;
@@ -102,10 +102,7 @@ fn first(context: &Context<'_>, section: &Section<'_>, nr_cpus: u32) -> Result<V
             folder: context.folder,
         }
         .step(nr_cpus)?;
-        if matches!(
-            step,
-            Step::Busy | Step::Exit | Step::Receive(_) | Step::Reply
-        ) {
+        if !step.may_be_first() {
             return Err(Error::at(
                 &at,
                 format!("`{}` belongs in the loop, not before it", step.word()),
@@ -150,7 +147,7 @@ fn steps(
             folder: context.folder,
         }
         .step(nr_cpus)?;
-        received |= matches!(step, Step::Receive(_));
+        received |= step.takes().is_some();
         if step == Step::Reply && !received {
             return Err(Error::at(
                 at,
@@ -158,26 +155,13 @@ fn steps(
             )
             .label("put a `receive` before it"));
         }
-        if matches!(steps.last(), Some(Step::Busy | Step::Exit)) {
+        if steps.last().is_some_and(Step::is_last) {
             return Err(Error::at(at, "this step is never reached")
                 .label("the step before it does not end"));
         }
         steps.push(step);
     }
-    // A thread that never lets time pass would stop the clock.
-    let passes = |step: &Step| match step {
-        Step::Compute(dist) | Step::Sleep(dist) => !never_positive(dist),
-        Step::Busy
-        | Step::Timer { .. }
-        | Step::Receive(_)
-        | Step::Exit
-        | Step::Chunks { .. }
-        | Step::Wait { .. }
-        | Step::Read { .. }
-        | Step::Write { .. } => true,
-        _ => false,
-    };
-    if !steps.iter().any(passes) {
+    if !steps.iter().any(Step::passes_time) {
         return Err(Error::at(
             at,
             format!(

@@ -8,8 +8,8 @@
 //!
 //! Four nodes with one parent are a group, which is half a cache line; the parent holds the smallest of their keys.
 //! Group 0 is below the root; the groups below the nodes of group g are 4 g + 1 to 4 g + 4.
-use crate::machine::Dense;
-use crate::workload::api::Nanos;
+use crate::dense::Dense;
+use crate::words::Nanos;
 
 /// Number of a slot.
 pub type Slot = u32;

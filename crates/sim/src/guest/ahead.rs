@@ -10,7 +10,7 @@ use crate::machine::task::MARK_VCPU;
 use crate::scx::Handle;
 use crate::scx::dsq::DsqIx;
 use crate::scx::kernel::{Kernel, Source};
-use crate::workload::api::{CpuId, HOST, MachineId, Nanos, TaskId};
+use crate::words::{CpuId, HOST, MachineId, Nanos, TaskId};
 use berth_policy::instance::Instance;
 
 /// Worlds of fewer machines fit into the caches.
@@ -149,19 +149,6 @@ impl Handle {
         let hot = self.tasks.hot.get(task as usize)?;
         (hot.mark & MARK_VCPU != 0).then_some(hot.token)
     }
-
-    /// The front of this queue has been taken: those behind it are next. Each is asked for one step deeper than the one
-    /// behind it, as they come nearer.
-    #[inline(never)]
-    pub fn ask_next(self, q: DsqIx) {
-        let Some(w) = self.world else { return };
-        let queue = self.dsqs.get(q).ordered();
-        for (depth, step) in [(6, 0), (5, 1), (4, 2), (3, 3), (2, 4), (1, 5)] {
-            if let Some(task) = queue.near_front(depth) {
-                w.ask_thread(task, step);
-            }
-        }
-    }
 }
 
 impl WorldRef {
@@ -170,6 +157,26 @@ impl WorldRef {
         let mut host = self.host();
         host.ahead = self.machines.len() > MANY;
         host.ahead
+    }
+
+    /// The front of a queue of the host has been taken: those behind it are next. Each is asked for one step deeper
+    /// than the one behind it, as they come nearer.
+    #[inline]
+    pub fn ask_next(self) {
+        if let Some(q) = self.host().front_taken.take() {
+            self.ask_behind(q);
+        }
+    }
+
+    #[inline(never)]
+    fn ask_behind(self, q: DsqIx) {
+        let host = self.host();
+        let queue = host.dsqs.get(q).ordered();
+        for (depth, step) in [(5, 0), (4, 1), (3, 2), (2, 3), (1, 4), (0, 5)] {
+            if let Some(task) = queue.near_front(depth) {
+                self.ask_thread(task, step);
+            }
+        }
     }
 
     /// What the switch to this thread of the host will need, one step.

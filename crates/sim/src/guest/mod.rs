@@ -2,30 +2,30 @@
 //! Two levels: a virtual machine is one more machine of the same model, whose CPUs are threads of the host.
 //!
 //! ```text
-//! world   all machines and the one clock; the vCPUs and what became of their time
-//! cpu     a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
-//! step    the loop over the events of all machines, and what one machine's events do to another
-//! scenario  the guests of a scenario file
+//! world   all machines and the one clock; what became of the time of the vCPUs
+//! power   a VM is switched on and off
 //! ahead   memory of what happens next is asked for early
 //! pages   memory of many guests is put into huge pages
-//! spin    spinning tasks, and the exit of a vCPU that spins for long (PLE)
+//! spin    the exit of a vCPU that spins for long (PLE)
 //! ```
+//!
+//! How a guest's CPU loses and gets its physical CPU is `scx/vcpu`; the loop over the events of all machines, and what
+//! one machine's events do to another, `sim/guests`; the guests of a scenario file, `run/guests`.
 //!
 //! A vCPU is a host task that has work without end. While it has a physical CPU, the guest's CPU of its number
 //! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with
 //! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
 pub mod ahead;
-pub mod cpu;
 mod pages;
-pub mod scenario;
+pub mod power;
 pub mod spin;
-pub mod step;
 pub mod world;
 
-pub use world::{Vcpu, VcpuState, World, WorldRef};
+pub use crate::machine::vcpu::{Vcpu, VcpuState};
+pub use world::{World, WorldRef};
 
 use crate::scx::kernel::MachineSpec;
-use crate::workload::api::{MachineId, Nanos, TaskSpec, VmId};
+use crate::words::{MachineId, Nanos, TaskSpec, VmId};
 
 /// Number of the machine inside a VM.
 pub fn machine_of(vm: VmId) -> MachineId {

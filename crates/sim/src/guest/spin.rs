@@ -1,65 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tasks that spin until another one lets them go, and what a processor does about a vCPU that spins for long:
-//! pause-loop exiting. The vCPU leaves the guest. Under KVM its thread yields to a vCPU of the same VM that is runnable
-//! and has no physical CPU where the host's policy can do that (`ops.yield` with a second task): KVM asks the vCPUs in
-//! turn, beginning after the one last helped (`kvm_vcpu_on_spin`), and goes back into the guest if nobody can be helped.
-//! Under Xen the vCPU gives its CPU away (`host.ple_yield`). Each exit in a row doubles the window; it is what it was
-//! when the vCPU next gets a CPU (KVM's `ple_window_grow`).
-use super::world::{VcpuState, WorldRef};
-use crate::engine::queue::NEVER;
-use crate::machine::task::SPINNING;
+//! What a processor does about a vCPU that spins for long: pause-loop exiting. The vCPU leaves the guest. Under KVM its
+//! thread yields to a vCPU of the same VM that is runnable and has no physical CPU where the host's policy can do that
+//! (`ops.yield` with a second task): KVM asks the vCPUs in turn, beginning after the one last helped
+//! (`kvm_vcpu_on_spin`), and goes back into the guest if nobody can be helped. Under Xen the vCPU gives its CPU away
+//! (`host.ple_yield`). Each exit in a row doubles the window; it is what it was when the vCPU next gets a CPU (KVM's
+//! `ple_window_grow`).
+use super::world::WorldRef;
+use crate::machine::vcpu::VcpuState;
 use crate::scx::Handle;
-use crate::scx::kernel::Kernel;
 use crate::scx::pass::Why;
-use crate::workload::api::{CpuId, Nanos, TaskId};
+use crate::words::CpuId;
 use berth_policy::abi::Op;
 use berth_scenario::model::PleYield;
-
-impl Handle {
-    /// The task need not spin any longer. `false`: it did not spin.
-    pub fn release(mut self, task: TaskId) -> bool {
-        let Some(hot) = self.tasks.hot.get(task as usize) else {
-            return false;
-        };
-        if hot.remaining != SPINNING {
-            return false;
-        }
-        let cpu = hot.cpu;
-        let on_cpu = self.cpus[cpu as usize].curr == task;
-        if on_cpu {
-            self.sync_work(cpu);
-        }
-        self.tasks.hot[task as usize].remaining = 0;
-        let now = self.now;
-        let c = &mut self.cpus[cpu as usize];
-        if on_cpu && !c.paused && c.run_end != NEVER {
-            c.run_end = c.work_start.max(now);
-            self.arm(cpu);
-        }
-        true
-    }
-}
-
-impl Kernel {
-    /// When the work that the task on a CPU still has ends, if it begins then.
-    #[inline]
-    pub fn work_end(&self, cpu: CpuId, task: TaskId, start: Nanos) -> Nanos {
-        let hot = &self.tasks.hot[task as usize];
-        debug_assert_eq!(hot.cpu, cpu);
-        let remaining = hot.remaining;
-        let c = &self.cpus[cpu as usize];
-        if remaining < SPINNING {
-            if c.pace.uneven {
-                return start + c.pace.span(remaining);
-            }
-            start + remaining
-        } else if remaining == SPINNING && self.ple_window != 0 {
-            start + (self.ple_window << c.spun)
-        } else {
-            NEVER - 1
-        }
-    }
-}
 
 impl WorldRef {
     /// The vCPU has spun for a window.

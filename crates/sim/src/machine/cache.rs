@@ -10,7 +10,7 @@
 //! it counts as large as the cache. A running task's part is safe from those who run beside it on the same last-level
 //! cache until it leaves. Memory does not move: a task that changed nodes is local from then on.
 use crate::machine::Topology;
-use crate::workload::api::{CpuId, Nanos};
+use crate::words::{CpuId, Nanos};
 use berth_scenario::model::Cache;
 
 const NOWHERE: u32 = u32::MAX;

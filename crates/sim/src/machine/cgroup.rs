@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cgroup tree as libvirt makes it: root, `machine.slice`, one group per VM. Each has the objects a
 //! policy can reach (cgroup, task group, css set), at addresses that never change.
-use crate::workload::api::VmId;
+use crate::words::{TaskId, VmId};
 use berth_policy::kview::{Cgroup, CssSet, KernfsNode, MmStruct, SignalStruct, TaskGroup};
 
 /// Index of the root.
@@ -58,6 +58,23 @@ impl Default for Bandwidth {
             burst_us: 0,
         }
     }
+}
+
+/// Why a cgroup stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CgroupError {
+    #[error("VM number {0} does not exist on this machine: give one of the VMs it was made with")]
+    NoSuchVm(VmId),
+    #[error("weight {0}: a cgroup's weight is 1 to 10000")]
+    Weight(u32),
+    #[error(
+        "VM number {0} is marked idle (cpu.idle): its weight cannot be set; clear the mark first"
+    )]
+    Idle(VmId),
+    #[error("{0:?}: period 1 ms to 1 s, quota at least 1 ms, burst not above the quota")]
+    Bandwidth(Bandwidth),
+    #[error("the policy refuses to let task {task} move (cgroup_prep_move returned {errno})")]
+    Refused { task: TaskId, errno: i32 },
 }
 
 #[derive(Debug)]

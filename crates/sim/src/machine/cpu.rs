@@ -3,7 +3,7 @@
 use super::pace::Pace;
 use super::task::NONE;
 use crate::engine::queue::{NEVER, Slot};
-use crate::workload::api::{Nanos, TaskId};
+use crate::words::{Nanos, TaskId};
 use berth_policy::kview::Rq;
 
 /// Ends of a list linked through the tasks.

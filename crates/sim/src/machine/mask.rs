@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! CPU masks of a machine: as many words as it has CPUs, interned where tasks share them.
+pub use crate::words::MaskId;
 use berth_policy::kview::Cpumask;
-
-/// An interned CPU mask of one machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MaskId(pub u32);
-
-impl MaskId {
-    /// Every CPU of the machine.
-    pub const ALL: MaskId = MaskId(0);
-}
 
 /// A set of CPUs. Policies may hold pointers to its words, so one that they can reach is not moved any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 pub mod cache;
 pub mod cgroup;
 pub mod cpu;
-pub mod dense;
 pub mod mask;
 pub mod pace;
 pub mod task;
 pub mod topology;
+pub mod vcpu;
 
+pub use crate::dense::Dense;
 pub use cpu::Cpu;
-pub use dense::Dense;
 pub use mask::{CpuMask, MaskId, MaskTable};
 pub use task::{TaskHot, TaskTable};
 pub use topology::{Distance, Shape, Topology};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How fast a CPU works off what its task asked for: its speed, what an SMT sibling takes, and half speed while
 //! the caches are being warmed. Exact: parts of a nanosecond of work are carried along, none is lost or made.
-use crate::workload::api::Nanos;
+use crate::words::Nanos;
 
 /// Full speed in parts per million.
 pub const FULL: u32 = 1_000_000;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks: what a policy sees of them (`task_struct`, at an address that never changes) and what only the
 //! simulator knows (dense and small, so that the hot part stays in cache).
-use super::dense::Dense;
 use super::mask::MaskId;
-use crate::workload::api::{Nanos, SchedClass, TaskId};
+use crate::dense::Dense;
+use crate::words::{Nanos, SchedClass, TaskId};
 use berth_policy::kview::{self, TaskRest, TaskStruct};
 use berth_policy::needs::Needs;
 use std::alloc::Layout;
 
 /// "No task", "no queue" in 32-bit links.
 pub const NONE: u32 = u32::MAX;
+/// No dispatch queue (`SCX_DSQ_INVALID`).
+pub const NO_DSQ: u64 = 1 << 63;
 /// Demand without end.
 pub const ENDLESS: Nanos = u64::MAX;
 /// Demand until released: the task spins.
@@ -77,7 +79,7 @@ pub struct TaskHot {
     pub ops_state: OpsState,
     /// Number of the enqueue that gave it to the policy.
     pub qseq: u64,
-    /// Direct dispatch asked for: queue id and flags; `DSQ_INVALID` = none.
+    /// Direct dispatch asked for: queue id and flags; [`NO_DSQ`] = none.
     pub ddsp_dsq: u64,
     pub ddsp_flags: u64,
     /// CPU whose run queue it belongs to, and the CPU it last ran on (`NONE` = never ran).
@@ -347,7 +349,7 @@ fn blank() -> TaskHot {
         class: SchedClass::Ext,
         ops_state: OpsState::None,
         qseq: 0,
-        ddsp_dsq: crate::scx::consts::DSQ_INVALID,
+        ddsp_dsq: NO_DSQ,
         ddsp_flags: 0,
         cpu: 0,
         last_cpu: NONE,

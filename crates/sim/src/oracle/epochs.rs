@@ -8,7 +8,8 @@
 //! known without any simulation: a sum over all combinations of demands.
 use super::share::{Claim, max_min};
 use crate::machine::task::nice_to_weight;
-use crate::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
+use crate::words::{Nanos, TaskId, TaskSpec, Who};
+use crate::workload::api::{Action, Ctx, Workload};
 use berth_scenario::dist::{Rng, Stream};
 use std::collections::BTreeMap;
 

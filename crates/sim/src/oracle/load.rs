@@ -3,7 +3,8 @@
 //!
 //! They bypass scenario, pools and clients on purpose: here the scheduler alone decides who waits.
 use super::reference::Request;
-use crate::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
+use crate::words::{Nanos, TaskId, TaskSpec, Who};
+use crate::workload::api::{Action, Ctx, Workload};
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Dist;
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@
 //! scenarios and failures shrink by themselves; other users supply a random stream. Every scenario made here is
 //! valid: the generator's business is variety, not errors.
 use berth_scenario::model::*;
+use berth_scenario::step::Kind;
 use std::collections::BTreeMap;
 
 /// Choices from a list, then zeros.
@@ -121,6 +122,113 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
         }
     }
     host
+}
+
+/// A random scenario with one more VM, whose threads (a vCPU each) take steps of this kind, and those that go with it.
+/// `None`: no place can do them yet.
+pub fn scenario_with(
+    kind: Kind,
+    policy: &str,
+    choose: &mut dyn FnMut(u32) -> u32,
+) -> Option<Scenario> {
+    let mut all = scenario(policy, choose);
+    let work = Step::Compute(duration(choose));
+    let pause = Step::Sleep(slow(duration(choose)));
+    let name = || String::from("own");
+    let twice = |steps: Vec<Step>| vec![steps.clone(), steps];
+    let child = Task {
+        name: "own_child".into(),
+        threads: Some(1),
+        steps: vec![work.clone(), Step::Exit],
+        ..Task::default()
+    };
+    let loops = match kind {
+        Kind::Compute => vec![vec![work]],
+        Kind::Busy => vec![vec![Step::Busy]],
+        Kind::Sleep => vec![vec![work, pause]],
+        Kind::Timer => vec![vec![
+            Step::Timer {
+                period_ns: 100_000 * u64::from(1 + choose(100)),
+            },
+            work,
+        ]],
+        Kind::Send | Kind::Receive | Kind::Reply => {
+            let send = Step::Send {
+                to: name(),
+                bytes: u64::from(choose(10_000)),
+            };
+            let receive = vec![Step::Receive(name()), work.clone(), Step::Reply];
+            vec![vec![work, pause, send], receive]
+        }
+        Kind::Yield => twice(vec![work, Step::Yield]),
+        Kind::SetNice => vec![vec![work, Step::SetNice(choose(40) as i32 - 20), pause]],
+        Kind::SetAffinity => {
+            let cpu = choose(all.host.nr_cpus());
+            vec![vec![
+                Step::SetAffinity(vec![cpu]),
+                work.clone(),
+                Step::SetAffinity(vec![]),
+                work,
+            ]]
+        }
+        Kind::Fork => {
+            all.tasks.insert(child.name.clone(), child.clone());
+            vec![vec![work, Step::Fork(child.name), pause]]
+        }
+        Kind::Exit => vec![vec![work, pause, Step::Exit]],
+        Kind::Lock => twice(vec![
+            Step::Lock { name: name() },
+            work,
+            Step::Unlock { name: name() },
+            pause,
+        ]),
+        Kind::Spin | Kind::Unlock => twice(vec![
+            Step::Spin { name: name() },
+            work,
+            Step::Unlock { name: name() },
+            pause,
+        ]),
+        Kind::Barrier => twice(vec![work, Step::Barrier { name: name() }]),
+        Kind::Wait | Kind::Signal => {
+            let wait = vec![Step::Wait { name: name() }, work.clone()];
+            vec![wait, vec![work, pause, Step::Signal { name: name() }]]
+        }
+        Kind::Broadcast => {
+            let wait = vec![Step::Wait { name: name() }, work.clone()];
+            vec![
+                wait.clone(),
+                wait,
+                vec![work, pause, Step::Broadcast { name: name() }],
+            ]
+        }
+        Kind::Chunks => {
+            let each = duration(choose);
+            let chunks = Step::Chunks {
+                name: name(),
+                chunks: 1 + choose(20),
+                each,
+            };
+            twice(vec![work, chunks, Step::Barrier { name: name() }])
+        }
+        Kind::Read | Kind::Write => return None,
+    };
+    let mut vm = Vm {
+        name: "own".into(),
+        vcpus: loops.len() as u32,
+        ..Vm::default()
+    };
+    for (i, steps) in loops.into_iter().enumerate() {
+        let task = Task {
+            name: format!("own{i}"),
+            threads: Some(1),
+            steps,
+            ..Task::default()
+        };
+        vm.tasks.push(task.name.clone());
+        all.tasks.insert(task.name.clone(), task);
+    }
+    all.vms.push(vm);
+    Some(all)
 }
 
 struct Maker {
@@ -363,6 +471,30 @@ mod tests {
             "stop_ns: Some",
         ] {
             assert!(text.contains(word), "no {word}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_step_that_a_place_can_do_is_drawn() {
+        for kind in Kind::ALL {
+            let disk = matches!(kind, Kind::Read | Kind::Write);
+            let s = scenario_with(kind, "gfifo", &mut from_seed(1));
+            let drawn = s.is_some_and(|s| {
+                assert!(
+                    placement::threads(&s).is_ok(),
+                    "{kind:?}: {:?}",
+                    placement::threads(&s)
+                );
+                let mut steps = s
+                    .vms
+                    .last()
+                    .unwrap()
+                    .tasks
+                    .iter()
+                    .flat_map(|t| &s.tasks[t].steps);
+                steps.any(|step| step.kind() == kind)
+            });
+            assert_eq!(drawn, !disk, "{kind:?}");
         }
     }
 

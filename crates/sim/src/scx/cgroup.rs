@@ -4,9 +4,10 @@
 use super::consts::*;
 use super::kernel::Handle;
 use super::mutation::Mutation;
+use crate::machine::cgroup::CgroupError;
 use crate::machine::cgroup::{Bandwidth, MACHINE, ROOT};
 use crate::machine::task::Life;
-use crate::workload::api::{CgroupError, SchedClass, TaskId, VmId};
+use crate::words::{SchedClass, TaskId, VmId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxCgroupInitArgs;
 

@@ -7,7 +7,7 @@ use super::pass::Why;
 use crate::engine::queue::NEVER;
 use crate::machine::MaskId;
 use crate::machine::task::{Life, nice_to_load, nice_to_weight};
-use crate::workload::api::{SchedClass, TaskId};
+use crate::words::{SchedClass, TaskId};
 use berth_policy::abi::Op;
 
 /// What `begin` found out, for `end`.

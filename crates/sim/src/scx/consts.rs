@@ -2,7 +2,7 @@
 //! Constants of the sched_ext interface (Linux 7.1 and newer values).
 
 pub const DSQ_FLAG_BUILTIN: u64 = 1 << 63;
-pub const DSQ_INVALID: u64 = DSQ_FLAG_BUILTIN;
+pub use crate::machine::task::NO_DSQ as DSQ_INVALID;
 pub const DSQ_GLOBAL: u64 = DSQ_FLAG_BUILTIN | 1;
 pub const DSQ_LOCAL: u64 = DSQ_FLAG_BUILTIN | 2;
 pub const DSQ_BYPASS: u64 = DSQ_FLAG_BUILTIN | 3;

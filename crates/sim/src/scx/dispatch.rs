@@ -7,7 +7,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::task::{NONE, OpsState, comm};
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, TaskId};
+use crate::words::{CpuId, TaskId};
 
 /// One insert waiting for the end of ops.dispatch.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::task::{NONE, OpsState, Waits};
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, SchedClass, TaskId};
+use crate::words::{CpuId, SchedClass, TaskId};
 use berth_policy::abi::Op;
 
 impl Handle {
@@ -411,10 +411,10 @@ impl Handle {
 
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn take_first(self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
+    fn take_first(mut self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
         let mut at = self.dsqs.first(q);
         if self.ahead && at.is_some() {
-            self.ask_next(q);
+            self.front_taken = Some(q);
         }
         while let Some(task) = at {
             if unlikely(self.exit.claimed()) && self.dsqs.get(q).id != DSQ_BYPASS {

@@ -3,12 +3,12 @@
 //! A machine without any of this ([`berth_scenario::model::HostCost`]) has no [`Hardware`], and pays one test a switch.
 use super::kernel::{Handle, MachineSpec};
 use crate::engine::queue::NEVER;
-use crate::guest::world::What;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
 use crate::machine::pace::FULL;
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
-use crate::workload::api::{CpuId, Nanos, TaskId};
+use crate::machine::vcpu::What;
+use crate::words::{CpuId, Nanos, TaskId};
 
 /// Hardware that is not simply fast.
 pub struct Hardware {

@@ -3,7 +3,7 @@
 //! real-time classes run to completion, first come first served; the fair class takes turns.
 use super::kernel::{CpuRef, Handle};
 use crate::machine::task::{Life, NONE};
-use crate::workload::api::{CpuId, SchedClass, TaskId};
+use crate::words::{CpuId, SchedClass, TaskId};
 
 fn index(class: SchedClass) -> usize {
     class as usize - 1

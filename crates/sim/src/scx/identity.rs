@@ -3,7 +3,7 @@
 //! by having the maps and variables of `policies/include/berth/`; others are left alone.
 use super::kernel::Handle;
 use crate::machine::Topology;
-use crate::workload::api::{TaskId, TaskSpec};
+use crate::words::{TaskId, TaskSpec};
 use berth_identity::{Class, ThreadRecord, VmId, VmRecord, record};
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;

@@ -5,7 +5,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::mask::next_in_all;
 use crate::machine::{CpuMask, Topology};
-use crate::workload::api::CpuId;
+use crate::words::CpuId;
 use berth_policy::abi::Op;
 
 /// Idle CPUs, and CPUs of wholly idle cores.

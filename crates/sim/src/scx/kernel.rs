@@ -4,7 +4,7 @@
 //! Nobody holds a Rust reference to [`Kernel`]: methods are on [`Handle`], see [`Ref`].
 use super::consts::*;
 use super::dispatch::Dispatch;
-use super::dsq::DsqTable;
+use super::dsq::{DsqIx, DsqTable};
 use super::idle::IdleMasks;
 use super::kick::{Executed, Kicks};
 use super::lifecycle::Exit;
@@ -14,16 +14,16 @@ use super::tick::Grid;
 use crate::engine::hash::TraceHash;
 use crate::engine::queue::{EventQueue, NEVER, Slot};
 use crate::error::SimError;
-use crate::guest::world::{Call, Switched, WorldRef};
 use crate::machine::cgroup::{CgroupTable, ROOT};
 use crate::machine::task::{NONE, set_comm};
 use crate::machine::topology::Shape;
+use crate::machine::vcpu::{Call, Switched};
 use crate::machine::{Cpu, CpuMask, Dense, MaskId, MaskTable, TaskTable, Topology};
 use crate::reference::Ref;
 use crate::stats::Stats;
 use crate::stats::recent::Recent;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
+use crate::words::{CpuId, HOST, MachineId, Nanos, SchedClass, TaskId, Who};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
 use berth_policy::needs::Needs;
 use berth_scenario::model::{HostCost, Hz, PleYield};
@@ -131,8 +131,8 @@ pub struct Kernel {
     pub calls: Vec<Call>,
     /// What the present event did to threads of vCPUs (of the host).
     pub switched: Vec<Switched>,
-    /// All machines of the run.
-    pub world: Option<WorldRef>,
+    /// If [`Kernel::ahead`]: the queue whose front was taken last, until its memory has been asked for.
+    pub front_taken: Option<DsqIx>,
     /// A guest's: index of its first vCPU, see [`crate::guest::World`].
     pub first_vcpu: u32,
     /// A guest's: vCPUs whose threads are runnable and have no physical CPU.
@@ -287,7 +287,7 @@ impl Kernel {
         let cgroups = CgroupTable::new();
         let mut kernel = Box::new(Kernel {
             id: HOST,
-            world: None,
+            front_taken: None,
             switched: Vec::new(),
             calls: Vec::new(),
             first_vcpu: 0,
@@ -426,17 +426,8 @@ impl Kernel {
     #[cold]
     pub fn fail(&mut self, e: SimError) {
         self.attention = true;
-        self.stop_world();
         if self.failed.is_none() {
             self.failed = Some(e);
-        }
-    }
-
-    /// No machine goes on.
-    #[cold]
-    pub fn stop_world(&mut self) {
-        if let Some(world) = &mut self.world {
-            world.stop = true;
         }
     }
 

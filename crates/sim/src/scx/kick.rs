@@ -9,7 +9,7 @@ use crate::engine::queue::NEVER;
 use crate::machine::CpuMask;
 use crate::machine::cpu::Rare;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, Nanos, SchedClass};
+use crate::words::{CpuId, Nanos, SchedClass};
 
 /// Kicks and deferred interrupts of the executing CPU; carried out before its event ends.
 #[derive(Debug)]

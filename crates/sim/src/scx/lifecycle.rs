@@ -6,7 +6,7 @@ use super::mutation::Mutation;
 use crate::error::SimError;
 use crate::machine::task::Life;
 use crate::trace::Kind;
-use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
+use crate::words::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxExitInfo;
 use berth_scenario::model::Hz;
@@ -255,7 +255,6 @@ impl Handle {
             return;
         }
         self.exit.done = true;
-        self.stop_world();
         let exit_first = self.wrong(Mutation::ExitFirst);
         if exit_first {
             self.call_exit(&claim);

@@ -3,7 +3,7 @@
 use super::kernel::Handle;
 use crate::machine::task::Waits;
 use crate::stats::recent::{Strip, Worst};
-use crate::workload::api::TaskId;
+use crate::words::TaskId;
 
 impl Handle {
     /// A wait has just ended: is it the longest of its VM, are strips due?

@@ -16,6 +16,8 @@
 //! higher     the classes above sched_ext
 //! dsq, ordered        the queues themselves
 //! cgroup     what a policy hears of cgroups
+//! vcpu       a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
+//! spin       spinning tasks
 //! lifecycle  enable, bypass, watchdog, exit
 //! kfunc      the functions a policy may call
 //! mutation   deliberately wrong variants, which the conformance tests must reject
@@ -53,8 +55,10 @@ pub mod ops;
 pub mod ordered;
 pub mod pass;
 pub mod select_cpu;
+pub mod spin;
 pub mod tick;
 pub mod timer;
+pub mod vcpu;
 pub mod wake;
 
 pub use kernel::{Handle, Kernel};

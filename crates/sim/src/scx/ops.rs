@@ -4,7 +4,7 @@ use super::consts::*;
 use super::kernel::Handle;
 use super::lifecycle::ExitKind;
 use crate::error::SimError;
-use crate::workload::api::{CpuId, Nanos, TaskId};
+use crate::words::{CpuId, Nanos, TaskId};
 use berth_policy::abi::{Op, Trap};
 use berth_policy::instance::Instance;
 use berth_policy::interp;

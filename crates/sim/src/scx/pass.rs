@@ -7,12 +7,12 @@ use super::kernel::{CpuRef, Handle, Kernel};
 use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
-use crate::guest::world::{Switched, What};
 use crate::machine::Distance;
 use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING, Waits};
+use crate::machine::vcpu::{Switched, What};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId};
+use crate::words::{CpuId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxCpuReleaseArgs;
 

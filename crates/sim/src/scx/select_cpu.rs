@@ -6,7 +6,7 @@ use super::kernel::Handle;
 use super::mutation::Mutation;
 use crate::machine::MaskId;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, TaskId};
+use crate::words::{CpuId, TaskId};
 use berth_policy::abi::Op;
 
 /// Is the CPU in a mask of these words?

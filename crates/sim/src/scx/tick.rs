@@ -8,7 +8,7 @@ use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::machine::task::NONE;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, Nanos, SchedClass};
+use crate::words::{CpuId, Nanos, SchedClass};
 use berth_policy::abi::Op;
 use berth_scenario::model::Hz;
 

@@ -5,7 +5,7 @@ use super::consts::*;
 use super::kernel::{Handle, Source};
 use crate::engine::queue::{NEVER, Slot};
 use crate::machine::task::NONE;
-use crate::workload::api::{CpuId, Nanos};
+use crate::words::{CpuId, Nanos};
 use berth_policy::abi::Op;
 use berth_policy::ir::MapId;
 use std::collections::BTreeMap;

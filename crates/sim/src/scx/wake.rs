@@ -11,7 +11,7 @@ use crate::machine::task::{
 };
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
+use crate::words::{CpuId, Nanos, SchedClass, TaskId, TaskSpec};
 use berth_policy::abi::Op;
 use berth_policy::kview::{ScxExitTaskArgs, ScxInitTaskArgs};
 

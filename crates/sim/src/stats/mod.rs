@@ -4,7 +4,7 @@
 pub mod recent;
 
 use crate::machine::{Dense, Distance};
-use crate::workload::api::{Nanos, VmId};
+use crate::words::{Nanos, VmId};
 use berth_results::blame::Blame;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;

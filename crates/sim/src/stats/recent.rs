@@ -2,7 +2,7 @@
 //! The last moments of a machine, always there to look back at: a ring of switches, and the worst wait of each group
 //! with what ran around it.
 use crate::trace::{Event, Kind};
-use crate::workload::api::{CpuId, Nanos, TaskId};
+use crate::words::{CpuId, Nanos, TaskId};
 use berth_results::detail::{STRIP_AFTER_NS, STRIP_BEFORE_NS, strip_cpus};
 use std::collections::BTreeMap;
 

@@ -10,39 +10,17 @@
 //! Rules: no allocation, hashing or formatting in `next` and `event` (they are the event path); the same
 //! calls in the same order for the same seed; a task returns [`Action::Block`] only if nothing is there for
 //! it, checked in the same call of `next` (there are no lost wake-ups because nothing runs in between).
-use crate::machine::MaskId;
-pub use crate::machine::cgroup::Bandwidth;
+use crate::guest::{WorldRef, machine_of};
+pub use crate::machine::cgroup::{Bandwidth, CgroupError};
+use crate::machine::task::Life;
+use crate::machine::vcpu::Call;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
 use crate::scx::kick::Executed;
-pub use berth_identity::Role;
+pub use crate::words::{
+    CpuId, HOST, MachineId, MaskId, Nanos, Role, SchedClass, TaskId, TaskSpec, VmId, Who,
+};
 use std::collections::BTreeMap;
-
-/// Nanoseconds since the machine started.
-pub type Nanos = u64;
-/// Dense number of a task in its machine; reused after the task has exited.
-pub type TaskId = u32;
-/// Number of a CPU, from 0.
-pub type CpuId = u32;
-/// Number of a VM: VM groups in the scenario's order, `count` consecutive numbers each.
-pub type VmId = u32;
-
-/// Number of a machine of the run: 0 is the host, 1 + n the machine inside VM n (if it has the guest level).
-pub type MachineId = u32;
-/// The host.
-pub const HOST: MachineId = 0;
-
-/// The task an action is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
-    pub task: TaskId,
-    /// The workload's own number of it, from [`TaskSpec::token`].
-    pub token: u32,
-    /// Machine it is a task of.
-    pub machine: MachineId,
-    /// CPU of that machine it runs on now.
-    pub cpu: CpuId,
-}
 
 /// What the running task does next. Zero-length actions are legal; more than [`MAX_INSTANT_ACTIONS`] in a row
 /// without time passing stop the run (a workload that never computes nor sleeps).
@@ -80,64 +58,6 @@ pub enum Action {
 /// Limit of actions in a row that take no time.
 pub const MAX_INSTANT_ACTIONS: u32 = 1_000_000;
 
-/// Class of a task, from the lowest. All but `Ext` are *higher classes* for sched_ext.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-#[repr(u8)]
-pub enum SchedClass {
-    /// SCHED_EXT: scheduled by the policy.
-    #[default]
-    Ext,
-    /// The kernel's own fair class, reduced to round robin (enough to be "another class").
-    Fair,
-    /// First in, first out.
-    Rt,
-    /// The stopper thread.
-    Stop,
-}
-
-/// A thread to be started.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TaskSpec {
-    /// The workload's own number for it; comes back in every [`Who`].
-    pub token: u32,
-    /// `comm`, cut to 15 bytes.
-    pub name: String,
-    /// The VM whose cgroup and statistics it belongs to; none = a host thread.
-    pub vm: Option<VmId>,
-    pub role: Role,
-    /// It does I/O on behalf of latency-sensitive work (identity flag for policies).
-    pub io: bool,
-    /// -20..=19.
-    pub nice: i32,
-    /// Slice it asks for with `sched_setattr`, ns; 0 = the policy's default.
-    pub slice_ns: Nanos,
-    /// CPUs it may use; [`MaskId::ALL`] = every CPU.
-    pub affinity: MaskId,
-    pub class: SchedClass,
-    /// Bound kernel thread (PF_KTHREAD) instead of a user thread.
-    pub kthread: bool,
-    /// Bytes it works on over and over; none: the host's default.
-    pub working_set: Option<u64>,
-}
-
-impl Default for TaskSpec {
-    fn default() -> Self {
-        TaskSpec {
-            token: 0,
-            name: String::from("task"),
-            vm: None,
-            role: Role::Other,
-            io: false,
-            nice: 0,
-            slice_ns: 0,
-            affinity: MaskId::ALL,
-            class: SchedClass::Ext,
-            kthread: false,
-            working_set: None,
-        }
-    }
-}
-
 /// The work of one run.
 pub trait Workload {
     /// Called once at time 0, after the policy is in charge and all CPUs idle: create tasks, arm events.
@@ -174,27 +94,12 @@ pub trait Workload {
     }
 }
 
-/// Why a cgroup stays as it was.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CgroupError {
-    #[error("VM number {0} does not exist on this machine: give one of the VMs it was made with")]
-    NoSuchVm(VmId),
-    #[error("weight {0}: a cgroup's weight is 1 to 10000")]
-    Weight(u32),
-    #[error(
-        "VM number {0} is marked idle (cpu.idle): its weight cannot be set; clear the mark first"
-    )]
-    Idle(VmId),
-    #[error("{0:?}: period 1 ms to 1 s, quota at least 1 ms, burst not above the quota")]
-    Bandwidth(Bandwidth),
-    #[error("the policy refuses to let task {task} move (cgroup_prep_move returned {errno})")]
-    Refused { task: TaskId, errno: i32 },
-}
-
 /// The machine as the workload may use it.
 pub struct Ctx {
     pub(crate) k: Handle,
     pub(crate) cpu: CpuId,
+    /// All machines of the run.
+    pub(crate) world: WorldRef,
 }
 
 impl Ctx {
@@ -279,13 +184,13 @@ impl Ctx {
 
     /// The machine inside a VM; `None`: the VM has no guest level, its threads are tasks of the host.
     pub fn guest(&self, vm: VmId) -> Option<MachineId> {
-        let id = crate::guest::machine_of(vm);
-        self.k.world.and_then(|w| w.guest(id)).map(|_| id)
+        let id = machine_of(vm);
+        self.world.guest(id).map(|_| id)
     }
 
     /// Number of CPUs of a machine of the run; 0: there is no such machine.
     pub fn nr_cpus_of(&self, machine: MachineId) -> u32 {
-        let k = self.k.world.and_then(|w| w.guest(machine));
+        let k = self.world.guest(machine);
         k.map_or(0, |k| k.topo.nr_cpus())
     }
 
@@ -297,53 +202,43 @@ impl Ctx {
         if machine == self.k.id {
             return self.wake(task);
         }
-        let Some(world) = self.k.world else {
-            return false;
-        };
-        let Some(k) = world.guest(machine) else {
+        let Some(k) = self.world.guest(machine) else {
             return false;
         };
         if k.tasks
             .hot
             .get(task as usize)
-            .is_none_or(|t| t.life != crate::machine::task::Life::Asleep)
+            .is_none_or(|t| t.life != Life::Asleep)
         {
             return false;
         }
         if machine == HOST {
-            self.k.calls.push(crate::guest::world::Call::WakeHost(task));
+            self.k.calls.push(Call::WakeHost(task));
         } else {
             k.arm_sleep(task, self.k.now);
-            world.touch(k);
+            self.world.touch(k);
         }
         true
     }
 
     /// As [`Ctx::at_on`], on a CPU of any machine: how a device's interrupt reaches a vCPU.
     pub fn at_in(&mut self, machine: MachineId, cpu: CpuId, at: Nanos, token: u64) {
-        let Some(world) = self.k.world else {
-            return self.at_on(cpu, at, token);
-        };
-        if let Some(k) = world.guest(machine) {
+        if let Some(k) = self.world.guest(machine) {
             k.arm_token(cpu, at.max(self.k.now), token);
-            world.touch(k);
+            self.world.touch(k);
         }
     }
 
     /// Switch a VM with the guest level on: the threads of its vCPUs start. Only on the host. Its tasks are
     /// started from inside: with [`Ctx::at_in`] on a CPU of its machine, and [`Ctx::spawn`] in that event.
     pub fn start_vm(&mut self, vm: VmId) {
-        if let Some(world) = self.k.world {
-            world.start_vm(vm);
-        }
+        self.world.start_vm(vm);
     }
 
     /// Switch a VM with the guest level off: its vCPUs' threads are killed, its tasks never run again (the
     /// workload is not told of each). Only on the host.
     pub fn stop_vm(&mut self, vm: VmId) {
-        if let Some(world) = self.k.world {
-            world.stop_vm(vm);
-        }
+        self.world.stop_vm(vm);
     }
 
     /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces

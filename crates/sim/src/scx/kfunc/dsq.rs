@@ -7,7 +7,7 @@ use crate::scx::dsq::Cursor;
 use crate::scx::kernel::Handle;
 use crate::scx::mutation::{MUTATIONS, Mutation};
 use crate::unlikely::unlikely;
-use crate::workload::api::TaskId;
+use crate::words::TaskId;
 use berth_policy::kview::ScxBpfDsqInsertVtimeArgs;
 
 impl Handle {

@@ -10,7 +10,7 @@ mod state;
 
 use super::kernel::Handle;
 use super::mutation::Mutation;
-use crate::workload::api::TaskId;
+use crate::words::TaskId;
 use berth_policy::abi::{Inst, KernelFn, Op};
 use berth_policy::error::LoadError;
 use berth_policy::instance::KernelVtable;

@@ -6,7 +6,7 @@ use crate::machine::cgroup::ROOT;
 use crate::machine::task::Life;
 use crate::scx::consts::*;
 use crate::scx::kernel::Handle;
-use crate::workload::api::{SchedClass, TaskId};
+use crate::words::{SchedClass, TaskId};
 
 impl Handle {
     /// The task an interrupt or callback found on the executing CPU.

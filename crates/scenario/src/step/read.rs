@@ -1,76 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The steps of a task's loop, as words.
+//! From words to a step.
+use super::{Kind, STEPS, Step};
 use crate::diag::Result;
-use crate::model::{Nanos, Step};
+use crate::model::Nanos;
 use crate::phrase::{Phrase, never_positive, one_of, word};
 use crate::quantity;
 use crate::section::cpu_list;
-
-/// Steps of a task's loop.
-pub const STEPS: [(&str, &str, &str); 22] = [
-    ("compute", "compute exp(300us)", "burn CPU time"),
-    ("busy", "busy", "burn CPU time without end"),
-    ("sleep", "sleep 5ms", "wait that long"),
-    (
-        "timer",
-        "timer every 5ms",
-        "wait for the next point of a grid, with a random phase per thread",
-    ),
-    (
-        "receive",
-        "receive NAME",
-        "wait for a request of client NAME, or for a `send NAME`",
-    ),
-    ("reply", "reply", "answer the request in hand"),
-    (
-        "send",
-        "send NAME 1KiB",
-        "put a message into the queue of task NAME, or into queue NAME",
-    ),
-    ("yield", "yield", "let others run"),
-    ("nice", "nice 5", "change one's nice value"),
-    (
-        "affinity",
-        "affinity 0-3,8",
-        "change one's CPUs; `affinity all` for all",
-    ),
-    ("fork", "fork NAME", "start one more thread of task NAME"),
-    ("exit", "exit", "end"),
-    (
-        "lock",
-        "lock NAME",
-        "take the VM's lock NAME, asleep while another thread has it",
-    ),
-    (
-        "spin",
-        "spin NAME",
-        "take the VM's lock NAME, burning CPU time while another thread has it",
-    ),
-    ("unlock", "unlock NAME", "give it back"),
-    (
-        "barrier",
-        "barrier NAME",
-        "wait until all threads of the VM that have this step are here",
-    ),
-    (
-        "wait",
-        "wait NAME",
-        "sleep until the next `signal NAME` or `broadcast NAME` in the VM",
-    ),
-    (
-        "signal",
-        "signal NAME",
-        "wake the thread that waits longest; without one, nothing",
-    ),
-    ("broadcast", "broadcast NAME", "wake all that wait"),
-    (
-        "chunks",
-        "chunks NAME 64 exp(1ms)",
-        "take chunks of work from a pool that all threads share, and from each other",
-    ),
-    ("read", "read NAME 4KiB", "from the disk NAME"),
-    ("write", "write NAME 4KiB", "to the disk NAME"),
-];
 
 /// The most chunks of a pool.
 const MOST_CHUNKS: u32 = 1_000_000;
@@ -136,11 +71,20 @@ impl Phrase<'_> {
                 .error(part, format!("`{name}` takes one name"))
                 .label(format!("write for instance `{name} users`")))
         };
-        match name {
-            "compute" => Ok(Step::Compute(self.dist(rest)?)),
-            "sleep" => Ok(Step::Sleep(self.dist(rest)?)),
-            "busy" => bare(Step::Busy),
-            "timer" => match word(rest, "every") {
+        let Some(kind) = Kind::of(name) else {
+            return Err(self
+                .error(
+                    if name.is_empty() { self.whole } else { name },
+                    format!("there is no step `{name}`"),
+                )
+                .nearest(name, STEPS.iter().map(|s| s.0))
+                .note(one_of(&STEPS)));
+        };
+        match kind {
+            Kind::Compute => Ok(Step::Compute(self.dist(rest)?)),
+            Kind::Sleep => Ok(Step::Sleep(self.dist(rest)?)),
+            Kind::Busy => bare(Step::Busy),
+            Kind::Timer => match word(rest, "every") {
                 Some(period) => Ok(Step::Timer {
                     period_ns: self.positive(period)? as Nanos,
                 }),
@@ -148,9 +92,9 @@ impl Phrase<'_> {
                     .error(text, "`timer` takes `every` and a period")
                     .label("timer every 5ms")),
             },
-            "receive" => Ok(Step::Receive(queue()?)),
-            "reply" => bare(Step::Reply),
-            "send" => match rest.split_once(char::is_whitespace) {
+            Kind::Receive => Ok(Step::Receive(queue()?)),
+            Kind::Reply => bare(Step::Reply),
+            Kind::Send => match rest.split_once(char::is_whitespace) {
                 Some((to, size)) if crate::tree::is_name(to) => Ok(Step::Send {
                     to: to.to_string(),
                     bytes: self.quantity(size.trim(), quantity::bytes)?,
@@ -159,12 +103,12 @@ impl Phrase<'_> {
                     .error(text, "`send` takes a name and a size")
                     .label("send backend 1KiB")),
             },
-            "yield" => bare(Step::Yield),
-            "nice" => match rest.parse::<i32>() {
+            Kind::Yield => bare(Step::Yield),
+            Kind::SetNice => match rest.parse::<i32>() {
                 Ok(nice) if (-20..=19).contains(&nice) => Ok(Step::SetNice(nice)),
                 _ => Err(self.error(text, "`nice` takes a number from -20 to 19")),
             },
-            "affinity" => {
+            Kind::SetAffinity => {
                 let list = rest
                     .strip_prefix('[')
                     .and_then(|r| r.strip_suffix(']'))
@@ -174,20 +118,20 @@ impl Phrase<'_> {
                         .unwrap_or_default(),
                 ))
             }
-            "fork" => Ok(Step::Fork(queue()?)),
-            "lock" => Ok(Step::Lock { name: queue()? }),
-            "spin" => Ok(Step::Spin { name: queue()? }),
-            "unlock" => Ok(Step::Unlock { name: queue()? }),
-            "barrier" => Ok(Step::Barrier { name: queue()? }),
-            "wait" => Ok(Step::Wait { name: queue()? }),
-            "signal" => Ok(Step::Signal { name: queue()? }),
-            "broadcast" => Ok(Step::Broadcast { name: queue()? }),
-            "chunks" => self.chunks(rest),
-            "read" | "write" => match rest.split_once(char::is_whitespace) {
+            Kind::Fork => Ok(Step::Fork(queue()?)),
+            Kind::Lock => Ok(Step::Lock { name: queue()? }),
+            Kind::Spin => Ok(Step::Spin { name: queue()? }),
+            Kind::Unlock => Ok(Step::Unlock { name: queue()? }),
+            Kind::Barrier => Ok(Step::Barrier { name: queue()? }),
+            Kind::Wait => Ok(Step::Wait { name: queue()? }),
+            Kind::Signal => Ok(Step::Signal { name: queue()? }),
+            Kind::Broadcast => Ok(Step::Broadcast { name: queue()? }),
+            Kind::Chunks => self.chunks(rest),
+            Kind::Read | Kind::Write => match rest.split_once(char::is_whitespace) {
                 Some((disk, size)) if crate::tree::is_name(disk) => {
                     let bytes = self.quantity(size.trim(), quantity::bytes)?;
                     let disk = disk.to_string();
-                    Ok(if name == "read" {
+                    Ok(if kind == Kind::Read {
                         Step::Read { name: disk, bytes }
                     } else {
                         Step::Write { name: disk, bytes }
@@ -197,14 +141,7 @@ impl Phrase<'_> {
                     .error(text, format!("`{name}` takes a disk and a size"))
                     .label(format!("{name} disk 4KiB"))),
             },
-            "exit" => bare(Step::Exit),
-            _ => Err(self
-                .error(
-                    if name.is_empty() { self.whole } else { name },
-                    format!("there is no step `{name}`"),
-                )
-                .nearest(name, STEPS.iter().map(|s| s.0))
-                .note(one_of(&STEPS))),
+            Kind::Exit => bare(Step::Exit),
         }
     }
 }

@@ -5,22 +5,22 @@
 //! written down meanwhile: the host's switches of vCPU threads (`switched`), a guest's kicks of CPUs that have no
 //! physical CPU (`calls`), a guest's CPU that has nothing to do. All of it is carried out at the same instant,
 //! after the event, until nothing is left.
-use super::world::{Call, Switched, VcpuState, What, WorldRef};
-use super::{GuestSpec, machine_of};
+use super::{EVENTS_AT_ONCE, Machine};
 use crate::engine::hash::TraceHash;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
-use crate::machine::task::{ENDLESS, Life, MARK_VCPU};
+use crate::guest::world::GuestInfo;
+use crate::guest::{GuestSpec, WorldRef, machine_of};
+use crate::machine::task::{ENDLESS, Life};
+use crate::machine::vcpu::{Call, Switched, Vcpu, VcpuState, What};
 use crate::scx::Handle;
 use crate::scx::kernel::Kernel;
 use crate::scx::ops::Policy;
 use crate::scx::pass::Why;
-use crate::sim::{EVENTS_AT_ONCE, Machine};
 use crate::stats::Stats;
-use crate::workload::api::{CpuId, HOST, Nanos, TaskId, VmId, Workload};
+use crate::words::{CpuId, HOST, Nanos, TaskId, VmId};
+use crate::workload::api::Workload;
 use std::ptr::NonNull;
-
-use super::world::{GuestInfo, Vcpu};
 
 impl<W: Workload> Machine<W> {
     /// Give a VM (by its number) a guest level. Before the start; the workload switches it on with
@@ -30,7 +30,6 @@ impl<W: Workload> Machine<W> {
         let id = machine_of(vm);
         let mut kernel = Kernel::new(&spec.machine);
         kernel.id = id;
-        kernel.world = Some(w);
         kernel.stats = Stats::small();
         kernel.ple_window = spec.ple_window_ns;
         kernel.entry_ns = spec.entry_ns;
@@ -130,6 +129,9 @@ impl<W: Workload> Machine<W> {
                 self.after_guest(k);
             }
             self.settle_switches();
+            if far {
+                w.ask_next();
+            }
             w.touch(k);
         }
         w.events += u64::from(EVENTS_AT_ONCE);
@@ -408,62 +410,5 @@ impl<W: Workload> Machine<W> {
             None => k.pause(now, cpu),
         }
         w.touch(k);
-    }
-}
-
-impl WorldRef {
-    /// Switch a VM on: the threads of its vCPUs are started, as the VM's manager would.
-    pub fn start_vm(mut self, vm: VmId) {
-        let host = self.host();
-        let Some(mut k) = self.guest(machine_of(vm)) else {
-            return;
-        };
-        k.off = false;
-        k.waiting = 0;
-        k.now = host.now;
-        // What its policy's timers and its watchdog have missed is due now.
-        for slot in 0..k.sources.len() as u32 {
-            if k.queue.time(slot) < host.now {
-                k.queue.set(slot, host.now);
-            }
-        }
-        let Some(info) = &mut self.guests[vm as usize] else {
-            return;
-        };
-        let first = info.first;
-        let threads = std::mem::take(&mut info.threads);
-        for (i, mut spec) in threads.into_iter().enumerate() {
-            let index = first + i as u32;
-            spec.token = index;
-            let task = host.create_task(&spec);
-            let mut h = host;
-            let hot = &mut h.tasks.hot[task as usize];
-            hot.mark |= MARK_VCPU;
-            hot.remaining = ENDLESS;
-            let v = &mut self.vcpus[index as usize];
-            v.task = task;
-            v.state = VcpuState::Halted;
-            v.since = host.now;
-            v.born = host.now;
-            host.start_task(task);
-        }
-        self.touch(k);
-    }
-
-    /// Switch a VM off: the threads of its vCPUs are killed, and nothing happens in it any more.
-    pub fn stop_vm(self, vm: VmId) {
-        let host = self.host();
-        let Some(mut k) = self.guest(machine_of(vm)) else {
-            return;
-        };
-        k.off = true;
-        for cpu in 0..k.cpus.len() as u32 {
-            k.pause(host.now, cpu);
-            let v = &self.vcpus[(k.first_vcpu + cpu) as usize];
-            if v.state != VcpuState::Off {
-                host.kill_task(v.task, host.exec);
-            }
-        }
-        self.touch(k);
     }
 }

@@ -4,13 +4,12 @@
 //! Work, slices and the time tasks had go on only while it has one: the guest's task clock leaves stolen time
 //! out, as Linux does where the host reports steal time; `now` and timers follow the one clock. An interrupt for
 //! a CPU that has no physical CPU waits, in the order of falling due, and is taken when it resumes.
-use super::world::Call;
+use super::kernel::{Handle, Source};
 use crate::engine::queue::{NEVER, Slot};
 use crate::machine::task::{MARK_LATE, NONE};
-use crate::scx::Handle;
-use crate::scx::kernel::Source;
+use crate::machine::vcpu::Call;
 use crate::unlikely::unlikely;
-use crate::workload::api::{CpuId, Nanos};
+use crate::words::{CpuId, Nanos};
 
 impl Handle {
     /// The vCPU has no physical CPU from now on.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The guests of a scenario: their machines and schedulers, and what is told of them at the end.
-use super::{GuestSpec, WorldRef};
+use super::load::load_guest_policy;
+use super::options::Options;
+use super::window::settle;
 use crate::error::SimError;
+use crate::guest::{GuestSpec, WorldRef, machine_of};
 use crate::machine::Shape;
-use crate::run::{Options, load_guest_policy, settle};
 use crate::scx::kernel::MachineSpec;
 use crate::sim::Machine;
-use crate::workload::api::{Nanos, Role, TaskSpec, VmId};
+use crate::words::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
 use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
@@ -134,7 +136,7 @@ pub struct Before {
 }
 
 fn switches(w: WorldRef, vm: VmId) -> u64 {
-    let k = w.guest(super::machine_of(vm));
+    let k = w.guest(machine_of(vm));
     k.map_or(0, |k| k.cpus.iter().map(|c| c.switches).sum())
 }
 
@@ -184,7 +186,7 @@ impl Before {
         let (mut run, mut steal, mut halt, mut n) = (0, 0, 0, 0u64);
         let (mut work, mut passes, mut migrations) = (0, 0, 0);
         for vm in vms {
-            let Some(k) = w.guest(super::machine_of(*vm)) else {
+            let Some(k) = w.guest(machine_of(*vm)) else {
                 continue;
             };
             for v in k.first_vcpu..k.first_vcpu + k.cpus.len() as u32 {

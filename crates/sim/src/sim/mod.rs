@@ -3,12 +3,16 @@
 //!
 //! One event is handled at a time, on the CPU it happens on: a tick, the end of a computation, a timer, an
 //! arrival, a reschedule request. Whatever it causes on other CPUs is put into their slot of the queue.
+//! `guests`: the same over the events of all machines.
+mod guests;
+
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
-use crate::guest::world::{Call, World, WorldRef};
+use crate::guest::{World, WorldRef};
 use crate::invariants;
 use crate::machine::cgroup::PERIOD_US;
 use crate::machine::task::{ENDLESS, MARK_LATE, MARK_VCPU, SPINNING, comm};
+use crate::machine::vcpu::Call;
 use crate::scx::identity::VmSpec;
 use crate::scx::kernel::{Handle, Kernel, MachineSpec, Source};
 use crate::scx::lifecycle::ExitKind;
@@ -17,7 +21,8 @@ use crate::scx::pass::Why;
 use crate::stats::Stats;
 use crate::trace;
 use crate::unlikely::unlikely;
-use crate::workload::api::{Action, CpuId, Ctx, MAX_INSTANT_ACTIONS, Nanos, TaskId, Who, Workload};
+use crate::words::{CpuId, Nanos, TaskId, Who};
+use crate::workload::api::{Action, Ctx, MAX_INSTANT_ACTIONS, Workload};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,8 +74,6 @@ impl<W: Workload> Machine<W> {
         let world = NonNull::from(Box::leak(Box::new(world)));
         // SAFETY: owned by the machine, freed in `drop`; reached through copies only.
         let world = unsafe { WorldRef::new(world) };
-        let mut k = kernel;
-        k.world = Some(world);
         Machine {
             kernel,
             world,
@@ -81,6 +84,16 @@ impl<W: Workload> Machine<W> {
     /// The machine's state, to look at and (in tests) to act on between events.
     pub fn kernel(&self) -> Handle {
         self.kernel
+    }
+
+    /// What the workload may do to a machine, on one of its CPUs.
+    #[inline(always)]
+    fn ctx(&self, k: Handle, cpu: CpuId) -> Ctx {
+        Ctx {
+            k,
+            cpu,
+            world: self.world,
+        }
     }
 
     /// End the run with [`SimError::Cancelled`] soon after this flag is set.
@@ -133,7 +146,8 @@ impl<W: Workload> Machine<W> {
         let k = self.kernel;
         let cpu = k.online.first().unwrap_or(0);
         k.begin(k.now, cpu);
-        self.workload.start(&mut Ctx { k, cpu });
+        let mut ctx = self.ctx(k, cpu);
+        self.workload.start(&mut ctx);
         self.finish(k, cpu);
         self.world.in_huge_pages();
     }
@@ -142,7 +156,8 @@ impl<W: Workload> Machine<W> {
     pub fn with<R>(&mut self, cpu: CpuId, f: impl FnOnce(&mut W, &mut Ctx) -> R) -> R {
         let k = self.kernel;
         k.begin(k.now, cpu);
-        let r = f(&mut self.workload, &mut Ctx { k, cpu });
+        let mut ctx = self.ctx(k, cpu);
+        let r = f(&mut self.workload, &mut ctx);
         self.finish(k, cpu);
         r
     }
@@ -249,7 +264,8 @@ impl<W: Workload> Machine<W> {
                 k.source(slot, Source::Free);
                 k.begin(at, cpu);
                 k.charge_exit(cpu);
-                self.workload.event(token, at, &mut Ctx { k, cpu });
+                let mut ctx = self.ctx(k, cpu);
+                self.workload.event(token, at, &mut ctx);
                 self.finish(k, cpu);
             }
             Source::Timer(index) => {
@@ -346,7 +362,10 @@ impl<W: Workload> Machine<W> {
         if k.failed.is_none() && k.exit.claimed() && !k.exit.done {
             k.disable_policy();
         }
-        k.failed.is_some() || k.exit.done
+        let over = k.failed.is_some() || k.exit.done;
+        // No machine goes on.
+        self.world.stop |= over;
+        over
     }
 
     /// The running task has done what it asked for.
@@ -373,7 +392,8 @@ impl<W: Workload> Machine<W> {
             cpu,
         };
         let now = k.now;
-        let action = self.workload.next(who, now, &mut Ctx { k, cpu });
+        let mut ctx = self.ctx(k, cpu);
+        let action = self.workload.next(who, now, &mut ctx);
         match action {
             Action::Compute { ns } => {
                 let hot = &mut k.tasks.hot[task as usize];
@@ -480,6 +500,7 @@ impl<W: Workload> Machine<W> {
         k.begin(k.now, 0);
         k.scx_exit(ExitKind::Unreg, 0, String::new());
         k.disable_policy();
+        self.world.stop = true;
         match k.failed.take() {
             Some(e) => Err(e),
             None => Ok(()),

@@ -1,252 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One simulation: a scenario under one policy with one seed, from boot to record.
+mod guests;
+mod load;
+mod options;
+mod window;
+
+pub use load::{load_guest_policy, load_policy};
+pub use options::{GuestPolicy, Options, kernel_scheduler, machine_spec, vm_specs};
+pub use window::settle;
+
 use crate::error::SimError;
-use crate::guest;
-use crate::machine::Shape;
-use crate::machine::task::Waits;
 use crate::record;
 use crate::scx::consts::EXIT_ERROR;
-use crate::scx::identity::{self, VmSpec};
-use crate::scx::kernel::{Handle, MachineSpec};
-use crate::scx::kfunc;
-use crate::scx::mutation::{MUTATIONS, Mutation};
-use crate::scx::ops::{Policy as Loaded, Port};
+use crate::scx::identity::VmSpec;
+use crate::scx::kernel::Handle;
+use crate::scx::mutation::MUTATIONS;
 use crate::sim::Machine;
-use crate::stats::bounds;
 use crate::stats::recent::Recent;
+use crate::stats::{Counters, bounds};
 use crate::trace;
-use crate::workload::api::{Nanos, VmId, Workload};
+use crate::words::Nanos;
+use crate::workload::api::Workload;
 use crate::workload::scenario::ScenarioWorkload;
-use berth_policy::instance::{Instance, InstanceConfig, Mode};
-use berth_policy::ir::{Operation, Program, Size, Src};
-use berth_policy::kview::{SchedExtEntity, TaskStruct};
-use berth_policy::needs::Needs;
+use berth_policy::instance::Instance;
 use berth_policy::policy::Policy;
-use berth_policy::profile::Kconfig;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::dist::{Rng, Stream, lead_ns, uptime_ns};
-use berth_scenario::model::{Host, Hz, PleYield, Scenario, VmRole};
-use berth_scenario::placement::instances;
+use berth_scenario::model::{PleYield, Scenario};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use std::mem::offset_of;
-use std::sync::atomic::AtomicBool;
-
-/// How to run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Interpret the policy, checking every access: slower; errors name function, file and line.
-    pub checked: bool,
-    /// Slices end by a timer besides the ticks, as those of Linux's own scheduler do from 7.2 on ([`MachineSpec::slice_timer`]).
-    pub slice_timer: bool,
-    /// A deliberately wrong kernel model (tests of tests).
-    pub mutation: Option<Mutation>,
-    /// Which scheduler of the object, if it has several.
-    pub ops_var: Option<String>,
-    /// Keep the trace ([`run_traced`]).
-    pub record: bool,
-    /// Told what happens. A run with one is not repeated in checked mode when the policy fails.
-    pub sink: Option<trace::SharedSink>,
-    /// By VM group: the scheduler inside. Without one, or for driver domains, a VM's tasks are folded onto its vCPU
-    /// threads (see [`berth_scenario::placement`]).
-    pub guests: Vec<Option<GuestPolicy>>,
-    /// Set from outside (Ctrl-C) to end a run early, with [`SimError::Cancelled`].
-    pub cancel: Option<&'static AtomicBool>,
-}
-
-/// The scheduler inside the VMs of a group.
-#[derive(Clone)]
-pub struct GuestPolicy {
-    pub policy: Policy,
-    pub params: BTreeMap<String, String>,
-}
-
-impl std::fmt::Debug for GuestPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "GuestPolicy({}, {:?})", self.policy.hash(), self.params)
-    }
-}
-
-impl Options {
-    /// The scheduler inside the VMs of this group, if they have one.
-    pub fn guest(&self, scenario: &Scenario, group: usize) -> Option<&GuestPolicy> {
-        let folded = scenario.vms[group].role == VmRole::Driver;
-        self.guests.get(group)?.as_ref().filter(|_| !folded)
-    }
-}
-
-/// Kernels from this line on end the slices of their own scheduler by a timer, not only at ticks (HRTICK);
-/// sched_ext policies are not concerned. The lab shows it: five hogs on one CPU are switched 1,413 times a second.
-const TIMER_SINCE: (u32, u32) = (7, 2);
-
-/// What the machine does for the kernel's own scheduler only, which a policy stands in for.
-pub fn kernel_scheduler(host: &mut Host, opts: &mut Options) {
-    host.cost.own_scheduler();
-    let mut line = host.kernel.split('.').map(|n| n.parse().unwrap_or(0));
-    let line = (line.next().unwrap_or(0), line.next().unwrap_or(0));
-    opts.slice_timer = line >= TIMER_SINCE;
-}
-
-/// The machine of a scenario's host.
-pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
-    let ticks = host.hz != Hz::Exact;
-    MachineSpec {
-        shape: Shape {
-            nodes: host.nodes,
-            packages: host.packages,
-            llcs: host.llcs,
-            cores: host.cores,
-            threads: host.threads,
-        },
-        hz: host.hz,
-        slice_timer: opts.slice_timer && ticks,
-        steal_accounting: true,
-        ple_yield: host.ple_yield.unwrap_or_default(),
-        cost: host.cost.clone(),
-        tick_phase_ns: match host.hz {
-            // A real machine's ticks know nothing of when the work begins.
-            Hz::Ticks(hz) => {
-                Rng::new(seed, Stream::Ticks).below(1_000_000_000 / u64::from(hz.max(1)))
-            }
-            Hz::Exact => 0,
-        },
-        // Nor does what the policy does by timers of its own.
-        lead_ns: if ticks { lead_ns(seed) } else { 0 },
-        uptime_ns: if ticks { uptime_ns(seed) } else { 0 },
-        tasks: 64,
-        needs: Needs::ALL,
-        seed,
-        mutation: opts.mutation,
-        hotplug: host.hotplug.clone(),
-    }
-}
-
-/// The VMs of a scenario, in the order of their numbers.
-pub fn vm_specs(scenario: &Scenario) -> Vec<VmSpec> {
-    let of = |v: berth_scenario::placement::VmInstance| {
-        let vm = &scenario.vms[v.group];
-        VmSpec {
-            name: v.name,
-            group: v.group as u32,
-            class: vm.class,
-            weight: vm.weight,
-            cap_milli: vm.cap_milli,
-            vcpus: vm.vcpus,
-        }
-    };
-    instances(scenario).into_iter().map(of).collect()
-}
-
-/// Does the policy store to `p->scx.slice` itself? Then ticks cannot be skipped: the store is noticed at the
-/// next tick. (An equal offset into something else costs time only.)
-fn writes_slices(program: &Program) -> bool {
-    let slice = offset_of!(TaskStruct, scx) + offset_of!(SchedExtEntity, slice);
-    let stores = |op: &Operation| {
-        matches!(op, Operation::Store { size: Size::B8, off, src, .. }
-            if *off as usize == slice && !matches!(src, Src::Imm(i) if *i < 0))
-    };
-    program
-        .funcs
-        .iter()
-        .any(|f| f.insns.iter().any(|i| stores(&i.op)))
-}
-
-/// Do the machine's tasks have what the policy can reach?
-fn reaches(k: Handle, policy: &Policy) -> Result<(), SimError> {
-    if k.tasks.needs().cover(policy.needs()) {
-        return Ok(());
-    }
-    let what = "the policy reaches more of the kernel's tasks than this machine has of them: \
-                give `MachineSpec::needs` what `Policy::needs` says";
-    Err(SimError::Setting(what.into()))
-}
-
-/// Make the policy's data for the host and let it take over.
-///
-/// # Errors
-/// A parameter, map or constant that does not fit.
-pub fn load_policy<W: Workload>(
-    machine: &mut Machine<W>,
-    policy: &Policy,
-    params: &BTreeMap<String, String>,
-    vms: &[VmSpec],
-    opts: &Options,
-) -> Result<(), SimError> {
-    let loaded = instance(machine.kernel(), policy, params, vms, opts)?;
-    machine.load(loaded);
-    Ok(())
-}
-
-/// As [`load_policy`], for the machine inside a VM (which has been given one).
-///
-/// # Errors
-/// As [`load_policy`].
-pub fn load_guest_policy<W: Workload>(
-    machine: &mut Machine<W>,
-    vm: VmId,
-    policy: &Policy,
-    params: &BTreeMap<String, String>,
-    opts: &Options,
-) -> Result<(), SimError> {
-    if let Some(k) = machine.guest(vm) {
-        let loaded = instance(k, policy, params, &[], opts)?;
-        machine.load_guest(vm, loaded);
-    }
-    Ok(())
-}
-
-/// A policy's data for one machine.
-fn instance(
-    mut k: Handle,
-    policy: &Policy,
-    params: &BTreeMap<String, String>,
-    vms: &[VmSpec],
-    opts: &Options,
-) -> Result<Loaded, SimError> {
-    reaches(k, policy)?;
-    policy.fits(k.topo.nr_cpus())?;
-    let mut config = InstanceConfig::new(k.topo.nr_cpus());
-    config.seed = k.seed;
-    config.params = params.clone();
-    config.mode = if opts.checked {
-        Mode::Checked
-    } else {
-        Mode::Native
-    };
-    let hz = match k.hz {
-        Hz::Ticks(hz) => hz,
-        Hz::Exact => 1000,
-    };
-    config
-        .kconfig
-        .insert("CONFIG_HZ".into(), Kconfig::Int(hz as i64));
-    let machine = identity::Facts {
-        vms: vms.len() as u32,
-        cgroups: k.cgroups.groups.len() as u32,
-        hz: match k.hz {
-            Hz::Ticks(hz) => hz,
-            Hz::Exact => 0,
-        },
-        slice_timer: k.slice_timer,
-        tick_phase_ns: k.tick_phase(),
-    };
-    identity::prepare(&mut config, policy, &k.topo, &machine);
-    let ops_var = opts.ops_var.as_deref();
-    let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
-    identity::fill(&instance, &k.topo, vms, |vm| k.cgroups.of_vm(vm) as u64 + 1)
-        .map_err(SimError::Setting)?;
-    let var = policy.ops_var(ops_var)?;
-    let ops: Vec<_> = var.ops.iter().map(|(op, _)| *op).collect();
-    k.real_ticks = ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());
-    Ok(Loaded::new(
-        Port::Instance(instance),
-        &var.name,
-        &ops,
-        var.flags,
-        var.timeout_ms,
-        var.dispatch_max_batch,
-    ))
-}
 
 /// Is there a line of the policy to blame?
 fn has_a_place(error: &SimError) -> bool {
@@ -330,9 +111,9 @@ fn attempt(
     if let Some(flag) = opts.cancel {
         m.cancel_by(flag);
     }
-    guest::scenario::add(&mut m, scenario, seed, opts);
+    guests::add(&mut m, scenario, seed, opts);
     load_policy(&mut m, policy, params, &vms, opts)?;
-    guest::scenario::load(&mut m, scenario, opts)?;
+    guests::load(&mut m, scenario, opts)?;
     let mut k = m.kernel();
     k.recent = Recent::new(k.topo.nr_cpus());
     if let Some(sink) = &opts.sink {
@@ -346,7 +127,7 @@ fn attempt(
     settle(k);
     k.stats.reset();
     k.recent.reset();
-    let guests_before = guest::scenario::Before::of(m.world());
+    let guests_before = guests::Before::of(m.world());
     let (begin, measure) = (scenario.run.warmup_ns, scenario.run.measure_ns);
     let end = begin + measure;
     let mut series = record::Series::default();
@@ -404,38 +185,6 @@ impl Totals {
                 .map(Instance::counters)
                 .unwrap_or_default(),
         }
-    }
-}
-
-/// Account what is running and waiting up to now, so that a window has sharp edges.
-pub fn settle(mut k: Handle) {
-    let now = k.now;
-    let kernel = &mut *k;
-    if let Some(blame) = &mut kernel.stats.blame {
-        blame.settle(now);
-    }
-    for hot in kernel.tasks.hot.iter().filter(|hot| hot.waits != Waits::No) {
-        kernel.stats.still_waits(hot.stats, hot.queued_at, now);
-    }
-    kernel.stats.settled_at = now;
-    for cpu in 0..k.cpus.len() as u32 {
-        if k.cpus[cpu as usize].is_idle() {
-            continue;
-        }
-        k.sync_work(cpu);
-        let now = k.now;
-        let c = &mut k.cpus[cpu as usize];
-        let span = now - c.since;
-        c.since = now;
-        if c.paused {
-            c.stolen_ns += span;
-            continue;
-        }
-        c.busy_ns += span;
-        let curr = c.curr as usize;
-        k.tasks.hot[curr].runtime += span;
-        let entry = k.tasks.hot[curr].stats;
-        k.stats.ran(entry, span);
     }
 }
 
@@ -509,7 +258,7 @@ fn machine_metrics(
     let own = k.stats.index(None);
     objects.push(("host".into(), vec![own], true));
     for (name, members, histograms) in objects {
-        let sum = |f: &dyn Fn(&crate::stats::Counters) -> u64| -> f64 {
+        let sum = |f: &dyn Fn(&Counters) -> u64| -> f64 {
             members
                 .iter()
                 .map(|v| f(&k.stats.vms[*v as usize]))
@@ -554,8 +303,11 @@ fn machine_metrics(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Shape;
+    use crate::scx::kernel::MachineSpec;
     use crate::testing::w8;
     use berth_policy::policy::LoadOptions;
+    use berth_scenario::model::Hz;
 
     fn w8_under(name: &str, opts: &Options, seconds: u64) -> (u64, f64, String) {
         let policy = berth_builtin::find(name)

@@ -11,12 +11,13 @@
 //!
 //! No harness: this program is also the processes.
 use berth_agent::arrivals::Arrivals;
-use berth_agent::partial::Partial;
+use berth_agent::backend::Trouble;
+use berth_agent::backend::scx::partial::Partial;
 use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
 use berth_host::discover::Scanner;
 use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::root::Root;
-use berth_scx::{Role, ScxError, ThreadRecord, VmClass, VmId, VmRecord};
+use berth_scx::{Role, ThreadRecord, VmClass, VmId, VmRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -124,23 +125,23 @@ struct Maps {
 }
 
 impl Sink for Maps {
-    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), Trouble> {
         self.vms.insert(id.key(), vm.clone());
         Ok(())
     }
-    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+    fn remove_vm(&mut self, id: VmId) -> Result<(), Trouble> {
         self.vms.remove(&id.key());
         Ok(())
     }
-    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
+    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), Trouble> {
         self.threads.insert(tid, thread.clone());
         Ok(())
     }
-    fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+    fn remove_thread(&mut self, tid: u32) -> Result<(), Trouble> {
         self.threads.remove(&tid);
         Ok(())
     }
-    fn identities_changed(&mut self) -> Result<(), ScxError> {
+    fn identities_changed(&mut self) -> Result<(), Trouble> {
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 use super::*;
-use crate::agent::Policy;
+use crate::backend::{Policy, Value};
 use crate::control::ask;
-use berth_scx::LoadOptions;
 use std::net::Shutdown;
 
 fn policy() -> Policy {
@@ -10,10 +9,8 @@ fn policy() -> Policy {
         name: "vmfair".into(),
         hash: "ab".into(),
         parameters: [("slice_us".to_string(), "2000".to_string())].into(),
-        options: LoadOptions {
-            variables: [("slice_us".to_string(), berth_scx::Value::Number(2000))].into(),
-            ..LoadOptions::default()
-        },
+        values: [("slice_us".to_string(), Value::Number(2000))].into(),
+        partial: false,
         object: Vec::new(),
     }
 }

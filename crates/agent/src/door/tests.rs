@@ -2,7 +2,9 @@
 use super::*;
 use crate::backend::{Policy, Value};
 use crate::control::ask;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 
 fn policy() -> Policy {
     Policy {
@@ -22,9 +24,14 @@ fn start() -> Request {
     }
 }
 
+/// What is tested is what is answered, not how soon.
+const HOUR: Duration = Duration::from_secs(3600);
+
 fn open(folder: &tempfile::TempDir, access: &Access) -> (Door, PathBuf) {
     let socket = folder.path().join("below/control.sock");
-    (Door::open(&socket, access).unwrap(), socket)
+    let mut door = Door::open(&socket, access).unwrap();
+    door.patience = HOUR;
+    (door, socket)
 }
 
 const ALL: Access = Access {
@@ -97,12 +104,40 @@ fn requests_arrive_whole_and_are_answered() {
 }
 
 #[test]
+fn of_many_that_start_at_once_one_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control.sock");
+    for _ in 0..50 {
+        // As a killed agent leaves it.
+        let _ = std::fs::remove_file(&socket);
+        drop(UnixListener::bind(&socket).unwrap());
+        let start = std::sync::Barrier::new(4);
+        let open = || {
+            start.wait();
+            Door::open(&socket, &Access::default())
+        };
+        let doors: Vec<_> = std::thread::scope(|s| {
+            let all: Vec<_> = (0..4).map(|_| s.spawn(open)).collect();
+            all.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let (open, refused): (Vec<_>, Vec<_>) = doors.into_iter().partition(Result::is_ok);
+        assert_eq!((open.len(), refused.len()), (1, 3));
+        for e in refused.into_iter().filter_map(Result::err) {
+            assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}");
+        }
+        // Nobody took its socket away.
+        UnixStream::connect(&socket).unwrap();
+    }
+}
+
+#[test]
 fn nonsense_is_refused_and_a_dead_agent_leaves_no_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     // As a killed agent leaves it.
     drop(UnixListener::bind(&socket).unwrap());
     let mut door = Door::open(&socket, &Access::default()).unwrap();
+    door.patience = HOUR;
     let long = format!("\"{}\"\n", "x".repeat(MAX_LINE));
     for text in [
         "",
@@ -235,13 +270,18 @@ fn an_object_is_a_file_that_nobody_waits_for() {
     let folder = tempfile::tempdir().unwrap();
     let (pipe, _writer) = std::io::pipe().unwrap();
     let refused = |file: Option<OwnedFd>| object(file).unwrap_err().to_string();
-    assert!(refused(Some(pipe.into())).contains("no regular file"));
+    assert!(refused(Some(pipe.into())).contains("not in memory"));
+    // What a server or another process answers for.
+    let elsewhere = File::open("/proc/self/status").unwrap();
+    assert!(refused(Some(elsewhere.into())).contains("not in memory"));
     assert!(refused(None).contains("did not come"));
-    let large = File::create_new(folder.path().join("large")).unwrap();
+    let in_memory = || File::from(memfd_create("x", MemfdFlags::CLOEXEC).unwrap());
+    let large = in_memory();
     large.set_len(MAX_OBJECT + 1).unwrap();
     assert!(refused(Some(large.into())).contains("at most"));
-    let path = folder.path().join("write-only");
-    std::fs::write(&path, "x").unwrap();
+    let small = in_memory();
+    small.set_len(1).unwrap();
+    let path = format!("/proc/self/fd/{}", small.as_raw_fd());
     let write_only = File::options().write(true).open(path).unwrap();
     refused(Some(write_only.into()));
 

@@ -284,6 +284,7 @@ mod tests {
     use crate::discover::Scanner;
     use crate::fixture::Fixture;
     use crate::time::Played;
+    use std::sync::Arc;
 
     const HOST: &str = "process 5 lkvm\nargs lkvm run --name v\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
                         thread 6 kvm-vcpu-0 run=4 sched=1000,0,1\n";

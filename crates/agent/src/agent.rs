@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent: one policy on one host, from loading it to the way back.
+use crate::backend::{self, Acting, Backend, End, Policy, Trouble};
 use crate::describe::Remark;
-use crate::keeper::{KeepError, Keeper};
-use crate::obstacles;
-use crate::partial::Partial;
+use crate::keeper::Keeper;
 use crate::register::Entry;
 use crate::rules::Rules;
 use crate::tripwire::{Stall, Tripwire};
 use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
-use berth_scx::{LoadOptions, Loaded, Prepared, ScxError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
-
-/// A policy to load, and how.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Policy {
-    /// As the operator calls it.
-    pub name: String,
-    /// The object's, for reports.
-    pub hash: String,
-    /// Parameters that were set, as written.
-    pub parameters: BTreeMap<String, String>,
-    pub options: LoadOptions,
-    /// The bytes of the `.bpf.o` file.
-    #[serde(skip)]
-    pub object: Vec<u8>,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -40,10 +23,10 @@ pub enum AgentError {
         policy: String,
         hash: String,
         kernel: String,
-        source: Box<ScxError>,
+        source: Trouble,
     },
-    #[error(transparent)]
-    Keep(#[from] KeepError),
+    #[error("what the policy does cannot be found out: {0}")]
+    Poll(Trouble),
     #[error("no policy is loaded")]
     Idle,
     #[error("/proc cannot be read: {0}")]
@@ -81,11 +64,10 @@ pub enum Event {
     LeftOut(Remark),
 }
 
-struct Acting {
-    loaded: Loaded,
+struct Running {
+    acting: Box<dyn Acting>,
     policy: Policy,
     wire: Tripwire,
-    partial: Option<Partial>,
     since: Instant,
 }
 
@@ -163,8 +145,9 @@ pub struct Status {
 /// Looks after one host.
 pub struct Agent {
     root: Root,
+    backend: Box<dyn Backend>,
     keeper: Keeper,
-    acting: Option<Acting>,
+    running: Option<Running>,
     stall_limit: Option<Duration>,
     trouble: Option<String>,
     /// What has been said of VMs.
@@ -175,13 +158,24 @@ pub struct Agent {
 impl Agent {
     /// `stall_limit`: how long a thread may be starved; none: for ever (the kernel's own watchdog remains).
     pub fn new(root: Root, rules: Rules, stall_limit: Option<Duration>) -> Agent {
+        Agent::by(backend::here(&root), root, rules, stall_limit)
+    }
+
+    /// The same, acting by another backend than that of this host.
+    pub fn by(
+        backend: Box<dyn Backend>,
+        root: Root,
+        rules: Rules,
+        stall_limit: Option<Duration>,
+    ) -> Agent {
         let mut keeper = Keeper::new(root.clone(), rules);
         keeper.watch_classes(root.clone());
         Agent {
             cpus: Machine::read(&root).cpus.len().max(1),
+            backend,
             keeper,
             root,
-            acting: None,
+            running: None,
             stall_limit,
             trouble: None,
             told: Vec::new(),
@@ -196,43 +190,31 @@ impl Agent {
     pub fn start(&mut self, policy: Policy) -> Result<Started, AgentError> {
         self.keeper.look()?;
         let ours = self.running();
-        let in_the_way = obstacles::obstacles(&self.root, self.keeper.snapshot(), ours);
+        let in_the_way = self.backend.obstacles(self.keeper.snapshot(), ours);
         if !in_the_way.is_empty() {
             return Err(AgentError::Refused(in_the_way.join("\n")));
         }
         if ours && self.change(&policy)? {
             return Ok(Started::Changed);
         }
-        let failed = |source: ScxError| AgentError::Policy {
-            policy: policy.name.clone(),
-            hash: policy.hash.clone(),
-            kernel: self
-                .root
-                .proc_text("sys/kernel/osrelease")
-                .unwrap_or_default(),
-            source: Box::new(source),
-        };
-        // The verifier judges it while the old one still runs.
-        let mut prepared = Prepared::new(&policy.object, &policy.options).map_err(failed)?;
+        // It is judged while the old one still acts.
+        let ready = self.backend.load(&policy);
+        let mut ready = ready.map_err(|e| self.failed(&policy, e))?;
         self.keeper.forget();
-        if prepared.policy().wants_identity() {
-            self.keeper.tell(prepared.policy()).map_err(failed)?;
+        if let Some(sink) = ready.sink() {
+            let told = self.keeper.tell(sink);
+            told.map_err(|e| self.failed(&policy, e))?;
         }
-        let before = self.acting.take();
+        let before = self.running.take();
         let switched = before.is_some();
         drop(before);
-        let loaded = prepared.start().map_err(failed)?;
+        let acting = ready.start().map_err(|e| self.failed(&policy, e))?;
         let limit = self.stall_limit.unwrap_or(Duration::MAX);
-        let partial = policy
-            .options
-            .partial
-            .then(|| Partial::new(self.root.clone()));
-        self.acting = Some(Acting {
-            loaded,
+        self.running = Some(Running {
+            acting,
             policy,
             wire: Tripwire::new(self.root.clone(), limit),
-            partial,
-            since: Instant::now(),
+            since: self.root.now(),
         });
         self.trouble = None;
         self.give();
@@ -243,48 +225,39 @@ impl Agent {
         })
     }
 
+    fn failed(&self, policy: &Policy, source: Trouble) -> AgentError {
+        let kernel = self.root.proc_text("sys/kernel/osrelease");
+        AgentError::Policy {
+            policy: policy.name.clone(),
+            hash: policy.hash.clone(),
+            kernel: kernel.unwrap_or_default(),
+            source,
+        }
+    }
+
     /// Sets what is different in the parameters of the policy that runs; false if it has to be loaded anew.
     fn change(&mut self, wanted: &Policy) -> Result<bool, AgentError> {
-        let Some(acting) = &mut self.acting else {
+        let Some(running) = &mut self.running else {
             return Ok(false);
         };
-        let (now, new) = (&acting.policy, wanted);
-        let rest = |p: &Policy| LoadOptions {
-            variables: BTreeMap::new(),
-            ..p.options.clone()
-        };
-        if now.hash != new.hash || rest(now) != rest(new) {
+        let now = &running.policy;
+        if now.hash != wanted.hash || now.partial != wanted.partial {
             return Ok(false);
         }
         // A parameter that is no longer set goes back to its default, which only loading gives.
-        if now
-            .options
-            .variables
-            .keys()
-            .any(|k| !new.options.variables.contains_key(k))
-        {
+        if now.values.keys().any(|k| !wanted.values.contains_key(k)) {
             return Ok(false);
         }
-        let different = new.options.variables.iter();
-        let different = different.filter(|(k, v)| now.options.variables.get(*k) != Some(v));
+        let different = wanted.values.iter();
+        let different = different.filter(|(k, v)| now.values.get(*k) != Some(v));
         for (name, value) in different {
-            match acting.loaded.set_variable(name, value) {
-                Ok(()) => {}
-                Err(ScxError::ReadOnly { .. }) => return Ok(false),
-                Err(source) => {
-                    return Err(AgentError::Policy {
-                        policy: new.name.clone(),
-                        hash: new.hash.clone(),
-                        kernel: self
-                            .root
-                            .proc_text("sys/kernel/osrelease")
-                            .unwrap_or_default(),
-                        source: Box::new(source),
-                    });
-                }
+            match running.acting.change(name, value) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(e) => return Err(self.failed(wanted, e)),
             }
         }
-        acting.policy = wanted.clone();
+        running.policy = wanted.clone();
         Ok(true)
     }
 
@@ -293,13 +266,10 @@ impl Agent {
     /// # Errors
     /// None is loaded.
     pub fn stop(&mut self) -> Result<String, AgentError> {
-        let acting = self.acting.take().ok_or(AgentError::Idle)?;
-        let name = acting.policy.name.clone();
-        drop(acting.partial);
-        // What its end says is of no use when it was asked for.
-        let _ = acting.loaded.unload();
+        let running = self.running.take().ok_or(AgentError::Idle)?;
+        running.acting.end();
         self.keeper.forget();
-        Ok(name)
+        Ok(running.policy.name)
     }
 
     /// Other rules from now on.
@@ -310,8 +280,8 @@ impl Agent {
     /// How long a thread may be starved from now on; none: for ever.
     pub fn set_stall_limit(&mut self, limit: Option<Duration>) {
         self.stall_limit = limit;
-        if let Some(acting) = &mut self.acting {
-            acting.wire = Tripwire::new(self.root.clone(), limit.unwrap_or(Duration::MAX));
+        if let Some(running) = &mut self.running {
+            running.wire = Tripwire::new(self.root.clone(), limit.unwrap_or(Duration::MAX));
         }
     }
 
@@ -340,23 +310,22 @@ impl Agent {
     }
 
     fn judge(&mut self) -> Result<Option<Event>, AgentError> {
-        let Some(acting) = &mut self.acting else {
+        let Some(running) = &mut self.running else {
             return Ok(None);
         };
-        let name = acting.policy.name.clone();
-        let status = acting.loaded.poll().map_err(KeepError::from)?;
-        if status.running() != Some(acting.loaded.name()) {
-            return Ok(Some(self.ended()));
+        let name = running.policy.name.clone();
+        if let Some(end) = running.acting.poll().map_err(AgentError::Poll)? {
+            return Ok(Some(self.ended(end)));
         }
-        if acting.loaded.wants_identity()
-            && let Err(e) = self.keeper.tell(&mut acting.loaded)
+        if let Some(sink) = running.acting.sink()
+            && let Err(e) = self.keeper.tell(sink)
         {
             return Ok(Some(self.give_up(format!(
                 "policy {name} was unloaded: it could not be told who its threads are: {e}"
             ))));
         }
         self.give();
-        if let Some(why) = obstacles::cookies(&self.root, self.keeper.snapshot()) {
+        if let Some(why) = self.backend.danger(self.keeper.snapshot()) {
             return Ok(Some(
                 self.give_up(format!("policy {name} was unloaded: {why}")),
             ));
@@ -370,36 +339,29 @@ impl Agent {
     }
 
     fn stalled(&mut self) -> io::Result<Option<Stall>> {
-        match (&mut self.acting, self.stall_limit) {
-            (Some(acting), Some(_)) => {
+        match (&mut self.running, self.stall_limit) {
+            (Some(running), Some(_)) => {
                 let named: Vec<_> = self.keeper.description().entries.clone();
                 let named: Vec<_> = named
                     .into_iter()
-                    .filter(|e| acting.partial.is_none() || self.keeper.rules().names(&e.name))
+                    .filter(|e| !running.policy.partial || self.keeper.rules().names(&e.name))
                     .collect();
-                acting.wire.watch(&named, self.cpus)
+                running.wire.watch(&named, self.cpus)
             }
             _ => Ok(None),
         }
     }
 
-    /// The kernel has ended the policy.
-    fn ended(&mut self) -> Event {
-        let Some(acting) = self.acting.take() else {
+    /// The policy acts no more.
+    fn ended(&mut self, end: End) -> Event {
+        let Some(running) = self.running.take() else {
             return Event::Ended("no policy was loaded".into());
         };
-        let record = acting.loaded.final_record();
-        let why = match &record {
-            Ok(r) if r.ended() => r.to_string(),
-            Ok(_) => "the kernel gave no reason".into(),
-            Err(e) => e.to_string(),
-        };
-        let policy = acting.policy.clone();
-        let restart = record.is_ok_and(|r| r.wants_restart());
-        drop((acting.partial, acting.loaded));
+        let policy = running.policy.clone();
+        drop(running);
         self.keeper.forget();
-        let said = format!("the kernel ended policy {}: {why}", policy.name);
-        if restart {
+        let said = format!("the kernel ended policy {}: {}", policy.name, end.why);
+        if end.again {
             self.cpus = Machine::read(&self.root).cpus.len().max(1);
             if self.start(policy).is_ok() {
                 return Event::Restarted(said);
@@ -416,19 +378,16 @@ impl Agent {
         Event::Ended(why)
     }
 
-    /// In partial mode: the named VMs' threads to the policy.
+    /// In partial mode: the named VMs to the policy.
     fn give(&mut self) {
-        let Some(Acting {
-            partial: Some(partial),
-            ..
-        }) = &mut self.acting
-        else {
-            return;
-        };
-        let rules = self.keeper.rules();
-        let entries = self.keeper.description().entries.iter();
-        let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
-        partial.give(&named);
+        if let Some(running) = &mut self.running
+            && running.policy.partial
+        {
+            let rules = self.keeper.rules();
+            let entries = self.keeper.description().entries.iter();
+            let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
+            running.acting.act_on(&named);
+        }
     }
 
     /// The VMs, as of the last look.
@@ -443,7 +402,7 @@ impl Agent {
 
     /// Whether a policy of ours is loaded.
     pub fn running(&self) -> bool {
-        self.acting.is_some()
+        self.running.is_some()
     }
 
     /// What it does now.
@@ -470,15 +429,14 @@ impl Agent {
             threads: e.threads.len(),
             named: rules.names(&e.name),
         };
-        let policy = self.acting.as_ref().map(|a| PolicyStatus {
+        let policy = self.running.as_ref().map(|a| PolicyStatus {
             name: a.policy.name.clone(),
             hash: a.policy.hash.clone(),
             parameters: a.policy.parameters.clone(),
-            partial: a.policy.options.partial,
-            seconds: a.since.elapsed().as_secs_f64(),
-            // Counters are an extra.
-            counters: a.loaded.policy_counters().unwrap_or_default(),
-            warnings: a.loaded.warnings().to_vec(),
+            partial: a.policy.partial,
+            seconds: (self.root.now() - a.since).as_secs_f64(),
+            counters: a.acting.counters(),
+            warnings: a.acting.warnings().to_vec(),
         });
         let found = self.keeper.description();
         let pairs = |of: &[Remark]| of.iter().map(|r| (r.vm.clone(), r.why.clone())).collect();

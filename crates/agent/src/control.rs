@@ -2,7 +2,8 @@
 //! How `berth start`, `stop` and `status` talk to the agent: a socket, one line of JSON each way; with a request to start
 //! comes the policy's object, as an open file. Who may connect may ask what it does; only root, or its own user, may change it.
 //! The agent's side of it is `door`.
-use crate::agent::{Policy, Started, Status};
+use crate::agent::{Started, Status};
+use crate::backend::Policy;
 use crate::rules::Rules;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent's process: looks after the host, answers requests, reads its configuration again when told to.
-use crate::agent::{Agent, AgentError, Event, Policy};
+use crate::agent::{Agent, AgentError, Event};
 use crate::arrivals::Arrivals;
+use crate::backend::Policy;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
 use crate::door::Door;

@@ -6,6 +6,7 @@
 //! first, so that nobody keeps root out.
 use crate::control::{Answer, Kind, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, fcntl_get_seals, flock};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketFlags, SocketType, bind, listen, recvmsg, socket_with,
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ impl Default for Access {
 pub struct Door {
     listener: UnixListener,
     socket: PathBuf,
+    /// Held as long as it is open; the kernel lets go of it if this process is killed.
+    _lock: File,
     /// The oldest first.
     clients: Vec<Client>,
     /// [`PATIENCE`]
@@ -81,12 +84,7 @@ impl Door {
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        if UnixStream::connect(socket).is_ok() {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another agent is running",
-            ));
-        }
+        let lock = lock(socket)?;
         match std::fs::remove_file(socket) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -97,6 +95,7 @@ impl Door {
         let door = Door {
             listener: UnixListener::from(listener),
             socket: socket.into(),
+            _lock: lock,
             clients: Vec::new(),
             patience: PATIENCE,
             closed_until: None,
@@ -225,6 +224,24 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// The right to listen there, which one agent has at a time: of several that start at once, too. Its file stays: who removed
+/// it could remove that of the next.
+fn lock(socket: &Path) -> io::Result<File> {
+    let mut beside = socket.as_os_str().to_owned();
+    beside.push(".lock");
+    let mut how = File::options();
+    how.create(true).truncate(false).write(true).mode(0o600);
+    let file = how.open(beside)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another agent is running",
+        )),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -383,10 +400,11 @@ impl Client {
 fn object(file: Option<OwnedFd>) -> io::Result<Vec<u8>> {
     let file =
         File::from(file.ok_or_else(|| io::Error::other("its object did not come beside it"))?);
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(io::Error::other("its object is no regular file"));
+    // Only files in memory have seals; on all others, even to ask for the size may take as long as their server likes.
+    if fcntl_get_seals(&file).is_err() {
+        return Err(io::Error::other("its object is not in memory"));
     }
+    let about = file.metadata()?;
     if about.size() > MAX_OBJECT {
         return Err(io::Error::other(format!(
             "its object has {} bytes, at most {MAX_OBJECT} are taken",

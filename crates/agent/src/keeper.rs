@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Keeps a policy's idea of VMs and threads right: looks at the host, describes what it finds, tells what is new.
 use crate::automatic::{Automatic, Guess};
+use crate::backend::Trouble;
 use crate::describe::{Describer, Description};
 use crate::register::{Changes, Register, Sink, VmKey};
 use crate::rules::Rules;
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
-use berth_scx::ScxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum KeepError {
     #[error("/proc cannot be read: {0}")]
     Look(#[from] io::Error),
     #[error("the policy cannot be told who its threads are: {0}")]
-    Tell(#[from] ScxError),
+    Tell(#[from] Trouble),
 }
 
 /// Looks, describes, tells.
@@ -80,7 +80,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The policy does not take it.
-    pub fn tell(&mut self, policy: &mut dyn Sink) -> Result<Changes, ScxError> {
+    pub fn tell(&mut self, policy: &mut dyn Sink) -> Result<Changes, Trouble> {
         let changes = self.register.update(policy, &self.description.entries)?;
         self.note_known();
         Ok(changes)

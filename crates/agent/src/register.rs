@@ -3,9 +3,9 @@
 //!
 //! The one place that fills a policy's identity maps: the agent gives it what discovery found, the lab's threads what
 //! the scenario says.
+use crate::backend::Trouble;
 use berth_identity::record::{MAX_THREADS, MAX_VMS};
 use berth_identity::{Class, ThreadRecord, VmId, VmRecord};
-use berth_scx::{Loaded, ScxError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tells a VM from all others, before and after it.
@@ -46,37 +46,19 @@ pub struct Entry {
 pub trait Sink {
     /// # Errors
     /// The policy does not take it.
-    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError>;
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), Trouble>;
     /// # Errors
     /// The policy does not take it.
-    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError>;
+    fn remove_vm(&mut self, id: VmId) -> Result<(), Trouble>;
     /// # Errors
     /// The policy does not take it.
-    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError>;
+    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), Trouble>;
     /// # Errors
     /// The policy does not take it.
-    fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError>;
+    fn remove_thread(&mut self, tid: u32) -> Result<(), Trouble>;
     /// # Errors
     /// The policy does not take it.
-    fn identities_changed(&mut self) -> Result<(), ScxError>;
-}
-
-impl Sink for Loaded {
-    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
-        Loaded::set_vm(self, id, vm)
-    }
-    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
-        Loaded::remove_vm(self, id)
-    }
-    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
-        Loaded::set_thread(self, tid, thread)
-    }
-    fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
-        Loaded::remove_thread(self, tid)
-    }
-    fn identities_changed(&mut self) -> Result<(), ScxError> {
-        Loaded::identities_changed(self)
-    }
+    fn identities_changed(&mut self) -> Result<(), Trouble>;
 }
 
 /// What an update changed.
@@ -142,11 +124,7 @@ impl Register {
     ///
     /// # Errors
     /// The policy does not take a record; what was told until then stays told.
-    pub fn update(
-        &mut self,
-        policy: &mut dyn Sink,
-        entries: &[Entry],
-    ) -> Result<Changes, ScxError> {
+    pub fn update(&mut self, policy: &mut dyn Sink, entries: &[Entry]) -> Result<Changes, Trouble> {
         let mut changes = Changes::default();
         self.forget(policy, entries, &mut changes)?;
         for entry in entries {
@@ -193,7 +171,7 @@ impl Register {
         policy: &mut dyn Sink,
         entries: &[Entry],
         changes: &mut Changes,
-    ) -> Result<(), ScxError> {
+    ) -> Result<(), Trouble> {
         let stays: BTreeMap<VmKey, VmId> = entries.iter().map(|e| (e.key, e.id)).collect();
         let gone: Vec<VmKey> = self
             .vms
@@ -238,7 +216,7 @@ impl Register {
         policy: &mut dyn Sink,
         entry: &Entry,
         changes: &mut Changes,
-    ) -> Result<bool, ScxError> {
+    ) -> Result<bool, Trouble> {
         let known = self.vms.get(&entry.key);
         let (slot, generation) = match known {
             Some(told) => (told.record.slot, told.record.generation),
@@ -291,23 +269,23 @@ mod tests {
     }
 
     impl Sink for Maps {
-        fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+        fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), Trouble> {
             self.vms.insert(id.key(), vm.clone());
             Ok(())
         }
-        fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+        fn remove_vm(&mut self, id: VmId) -> Result<(), Trouble> {
             self.vms.remove(&id.key());
             Ok(())
         }
-        fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
+        fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), Trouble> {
             self.threads.insert(tid, thread.clone());
             Ok(())
         }
-        fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+        fn remove_thread(&mut self, tid: u32) -> Result<(), Trouble> {
             self.threads.remove(&tid);
             Ok(())
         }
-        fn identities_changed(&mut self) -> Result<(), ScxError> {
+        fn identities_changed(&mut self) -> Result<(), Trouble> {
             self.changed += 1;
             Ok(())
         }

@@ -85,13 +85,13 @@ impl Tripwire {
     /// # Errors
     /// /proc cannot be read.
     pub fn watch(&mut self, vms: &[Entry], cpus: usize) -> io::Result<Option<Stall>> {
-        let now = Instant::now();
+        let now = self.root.now();
         if self.next.is_some_and(|at| now < at) {
             return Ok(None);
         }
         let looks = self.read(vms)?;
         let stall = self.judge(now, vms, cpus, &looks);
-        let took = now.elapsed();
+        let took = self.root.now() - now;
         self.next = Some(now + OFTEN.max(took.div_f64(COST)));
         Ok(stall)
     }

@@ -11,13 +11,13 @@
 //!
 //! No harness: this program is also the processes.
 use berth_agent::arrivals::Arrivals;
-use berth_agent::partial::Partial;
+use berth_agent::backend::Trouble;
+use berth_agent::backend::scx::partial::Partial;
 use berth_agent::register::{Entry, Register, Sink, ThreadKey, VmKey};
 use berth_host::discover::Scanner;
 use berth_host::model::{Role as Found, Snapshot, Vm};
 use berth_host::root::Root;
 use berth_identity::{Class, ThreadRecord, VmId, VmRecord};
-use berth_scx::ScxError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -46,6 +46,9 @@ const CLASS: i32 = libc::SCHED_BATCH;
 /// A stranger that is in this class is asked once more after so many looks: a number may change hands between the last look
 /// and the system call, and is given back then.
 const MEND: i32 = 3;
+/// One of so many processes lives for [`SEEN`] looks, however long these take; the others for less than 6 ms.
+const STAYS: usize = 8;
+const SEEN: i32 = 8;
 /// Room in the command line for a name.
 const ROOM: usize = 200;
 
@@ -122,23 +125,23 @@ struct Maps {
 }
 
 impl Sink for Maps {
-    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), ScxError> {
+    fn set_vm(&mut self, id: VmId, vm: &VmRecord) -> Result<(), Trouble> {
         self.vms.insert(id.key(), vm.clone());
         Ok(())
     }
-    fn remove_vm(&mut self, id: VmId) -> Result<(), ScxError> {
+    fn remove_vm(&mut self, id: VmId) -> Result<(), Trouble> {
         self.vms.remove(&id.key());
         Ok(())
     }
-    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
+    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), Trouble> {
         self.threads.insert(tid, thread.clone());
         Ok(())
     }
-    fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+    fn remove_thread(&mut self, tid: u32) -> Result<(), Trouble> {
         self.threads.remove(&tid);
         Ok(())
     }
-    fn identities_changed(&mut self) -> Result<(), ScxError> {
+    fn identities_changed(&mut self) -> Result<(), Trouble> {
         Ok(())
     }
 }
@@ -257,10 +260,8 @@ fn watch(private: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut made = making.spawn().map_err(said)?;
     let over = &truths[count];
-    let end = Instant::now() + Duration::from_secs(20);
     while over.vcpu.load(Ordering::SeqCst) == 0 {
-        if Instant::now() > end {
-            let _ = made.kill();
+        if made.try_wait().map_err(said)?.is_some() {
             return Err("the processes do not begin".into());
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -490,11 +491,16 @@ fn first_process(truths: &'static [Truth], line: &Line) -> io::Result<()> {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let lives = Duration::from_micros(random % 6000);
+        let lives = match number % STAYS {
+            1 => Lives::Looks(SEEN),
+            _ => Lives::For(Duration::from_micros(random % 6000)),
+        };
+        // SAFETY: asks for a number.
+        let parent = unsafe { libc::getpid() };
         // SAFETY: the copy has one thread, and ends in `be`.
         let pid = unsafe { libc::fork() };
         match pid {
-            0 => be(number, truths, line, lives),
+            0 => be(number, truths, line, lives, parent),
             1.. => {
                 alive.insert(pid, number);
                 numbers.insert(pid);
@@ -525,9 +531,26 @@ fn reap(alive: &mut BTreeMap<i32, usize>, truths: &[Truth]) -> io::Result<()> {
     Ok(())
 }
 
+/// How long a process is what it looks like.
+#[derive(Clone, Copy)]
+enum Lives {
+    For(Duration),
+    /// For so many looks of who watches.
+    Looks(i32),
+}
+
 /// The life of one process.
-fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Duration) -> ! {
+fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Lives, parent: i32) -> ! {
     let truth = &truths[number];
+    let looks = || truths[truths.len() - 1].touched.load(Ordering::SeqCst);
+    // Nobody looks any more once the parent has ended.
+    let until_looks = move |more: i32| {
+        let first = looks();
+        // SAFETY: asks for a number.
+        while looks() - first < more && unsafe { libc::getppid() } == parent {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     // SAFETY: asks for a number.
     truth.pid.store(unsafe { libc::getpid() }, Ordering::SeqCst);
     let vm = !number.is_multiple_of(STRANGER);
@@ -542,7 +565,10 @@ fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Duration) -> 
             .vcpu
             .store(unsafe { libc::gettid() }, Ordering::SeqCst);
         call_me(if vm { c"CPU 0/TCG" } else { c"worker" });
-        std::thread::sleep(lives);
+        match lives {
+            Lives::For(time) => std::thread::sleep(time),
+            Lives::Looks(more) => until_looks(more),
+        }
     });
     let _ = thread.join();
     // SAFETY: asks for a number.
@@ -550,11 +576,7 @@ fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Duration) -> 
     if in_class() {
         truth.touched.store(TOUCHED, Ordering::SeqCst);
         if !vm {
-            let looks = || truths[truths.len() - 1].touched.load(Ordering::SeqCst);
-            let (first, end) = (looks(), Instant::now() + Duration::from_secs(10));
-            while looks() - first < MEND && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until_looks(MEND);
             if in_class() {
                 truth.touched.store(STAYED, Ordering::SeqCst);
             }

@@ -2,7 +2,8 @@
 //! `berth start`, `stop`, `status`, `daemon`: acting on this host.
 use crate::exit::{Done, Failure};
 use crate::{output, policies};
-use berth_agent::agent::{Policy, Started, Status};
+use berth_agent::agent::{Started, Status};
+use berth_agent::backend::{self, Policy, Value};
 use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
@@ -295,22 +296,17 @@ pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
         set: BTreeMap::new(),
         scenario: None,
     };
-    let mut options = berth_scx::LoadOptions {
-        partial: choice.partial,
-        ..berth_scx::LoadOptions::default()
+    let value = |value| match value {
+        policies::Set::Number(n) => Value::Number(n.into()),
+        policies::Set::Text(text) => Value::Text(text),
     };
-    for (name, value) in policies::values(&arm, &object)? {
-        let value = match value {
-            policies::Set::Number(n) => berth_scx::Value::Number(n.into()),
-            policies::Set::Text(text) => berth_scx::Value::Text(text),
-        };
-        options.variables.insert(name, value);
-    }
+    let values = policies::values(&arm, &object)?.into_iter();
     Ok(Policy {
         name: choice.policy.clone(),
         hash: berth_policy::identity::hash(&object),
         parameters: choice.set.clone(),
-        options,
+        values: values.map(|(name, v)| (name, value(v))).collect(),
+        partial: choice.partial,
         object,
     })
 }
@@ -341,7 +337,8 @@ fn listening(socket: &Path) -> Result<bool, Failure> {
 /// Starts the process that holds the policy; what it says goes into a file beside the socket.
 fn hold(socket: &Path) -> Result<(), Failure> {
     // Said here, not in a log that nobody reads.
-    berth_scx::supported().map_err(|e| Failure::Input(e.to_string()))?;
+    let backend = backend::here(&Root::live());
+    backend.able().map_err(|e| Failure::Input(e.to_string()))?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let not_here = |e: io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -487,10 +484,7 @@ mod tests {
             partial: false,
         };
         let policy = resolve(&choice("vmfair", &["policy.slice_us=2000"])).unwrap();
-        assert_eq!(
-            policy.options.variables["slice_us"],
-            berth_scx::Value::Number(2000)
-        );
+        assert_eq!(policy.values["slice_us"], Value::Number(2000));
         let wrong = |c: Choice| match resolve(&c) {
             Err(Failure::Input(why)) => why,
             other => panic!("{:?}", other.map(|p| p.name)),

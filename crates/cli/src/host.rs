@@ -5,7 +5,7 @@ use crate::lab::no_params;
 use crate::options::RunOptions;
 use crate::plan::{Lengths, Plan, plan};
 use crate::{agent, interrupt, output, policies};
-use berth_agent::agent::Policy;
+use berth_agent::backend::{self, Policy};
 use berth_host::discover::Scanner;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
@@ -164,12 +164,13 @@ type Measured = (BTreeMap<String, f64>, Vec<String>);
 
 /// What keeps policies from being loaded on this machine.
 fn obstacle() -> Option<String> {
-    if let Err(e) = berth_scx::supported() {
+    let root = Root::live();
+    let backend = backend::here(&root);
+    if let Err(e) = backend.able() {
         return Some(e.to_string());
     }
-    let root = Root::live();
     let vms = Scanner::new(root.clone()).scan().unwrap_or_default();
-    let all = berth_agent::obstacles::obstacles(&root, &vms, false);
+    let all = backend.obstacles(&vms, false);
     let no_cgroup = || cgroup().err();
     all.into_iter().next().or_else(no_cgroup)
 }
@@ -183,7 +184,7 @@ fn once(
 ) -> Result<Measured, LoadError> {
     let root = cgroup();
     let refused = |e: berth_scx::ScxError| LoadError::Announce(std::io::Error::other(e));
-    let loaded = policy.map(|p| berth_scx::Loaded::load(&p.object, &p.options));
+    let loaded = policy.map(|p| berth_scx::Loaded::load(&p.object, &backend::scx::options(p)));
     let mut loaded = loaded.transpose().map_err(refused)?;
     let mut options = Options {
         cgroup_root: root.as_ref().ok().cloned(),

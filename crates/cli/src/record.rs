@@ -3,9 +3,7 @@
 use crate::exit::{Done, Failure};
 use crate::ls::{HostOptions, unreadable};
 use crate::output;
-use berth_host::discover::Scanner;
-use berth_host::explain;
-use berth_host::record::{Wakeups, scenario};
+use berth_host::record::record;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -30,18 +28,7 @@ pub fn run(args: &Args) -> Done {
         )));
     }
     let root = args.host.root();
-    let vms = Scanner::new(root.clone())
-        .scan()
-        .map_err(|e| unreadable(&root, &e))?;
-    let before = Wakeups::of(&root, &vms);
-    let view = args.host.view()?;
-    let after = Wakeups::read(&root, view.vms.iter().map(|v| &*v.vm));
-    let explanations: Vec<_> = view
-        .vms
-        .iter()
-        .map(|vm| explain::explain(&root, &view, vm))
-        .collect();
-    let text = scenario(&view, &explanations, &after.rates(&before));
+    let (view, text) = record(&root, args.host.over).map_err(|e| unreadable(&root, &e))?;
     let Some(file) = &args.file else {
         output::print(&text);
         return Ok(());

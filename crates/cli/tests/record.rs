@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `berth record` writes, `berth sim` runs, and the simulated VMs use what the recorded ones used.
 use berth_host::fixture::Fixture;
+use berth_host::record::record;
+use berth_host::root::Root;
+use berth_host::time::Played;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A vCPU that is played: thread, CPUs used, wake-ups a second.
 const PLAYED: [(i32, f64, f64); 5] = [
@@ -76,24 +79,13 @@ fn a_recording_runs_and_uses_what_was_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let tree = folder.path().join("host");
     host(&tree);
-    let begin = Instant::now();
     play(&tree, Duration::ZERO);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                play(&tree, begin.elapsed());
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
-        let root = tree.to_str().unwrap();
-        berth(
-            &["record", "seen.toml", "--root", root, "--over", "1.5"],
-            folder.path(),
-        );
-        stop.store(true, Ordering::Relaxed);
-    });
-    let text = std::fs::read_to_string(folder.path().join("seen.toml")).unwrap();
+    let played = tree.clone();
+    let time = Played::new(move |passed| play(&played, passed));
+    let root = Root::at(&tree).with_time(Arc::new(time));
+    let (view, text) = record(&root, Duration::from_millis(1500)).unwrap();
+    assert_eq!((view.vms.len(), view.seconds), (4, 1.5));
+    std::fs::write(folder.path().join("seen.toml"), &text).unwrap();
     let run = [
         "sim",
         "seen.toml",
@@ -117,4 +109,20 @@ fn a_recording_runs_and_uses_what_was_recorded() {
             "{name}: {used} of {cpus}\n{text}"
         );
     }
+}
+
+/// Its VMs do nothing meanwhile.
+#[test]
+fn the_command_writes_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("host");
+    host(&tree);
+    play(&tree, Duration::ZERO);
+    let root = tree.to_str().unwrap();
+    let record = ["record", "seen.toml", "--root", root, "--over", "0.1"];
+    let said = String::from_utf8(berth(&record, folder.path()).stdout).unwrap();
+    assert!(said.starts_with("4 VMs written to seen.toml."), "{said}");
+    let text = std::fs::read_to_string(folder.path().join("seen.toml")).unwrap();
+    assert!(text.starts_with("# Recorded on kvm07"), "{text}");
+    berth(&["scenario", "check", "seen.toml"], folder.path());
 }

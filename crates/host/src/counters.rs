@@ -146,7 +146,7 @@ impl Sampler {
         self.follow(snapshot);
         let proc = self.root.proc()?;
         let started = cpu_time();
-        let mut at = Instant::now();
+        let mut at = self.root.now();
         let mut done = Refreshed::default();
         let mut folder: Option<(i32, Dir)> = None;
         let all = self.threads.len();
@@ -157,7 +157,7 @@ impl Sampler {
             let place = (first + i) % all;
             // The clocks cost as much as a reading from an open file.
             if i % 8 == 0 {
-                at = Instant::now();
+                at = self.root.now();
                 if budget.is_some_and(|b| cpu_time().saturating_sub(started) >= b) {
                     self.next = place;
                     self.short = true;
@@ -205,7 +205,7 @@ impl Sampler {
     /// Those of the tracer.
     pub fn ask(&mut self, snapshot: &Snapshot, tracer: &mut dyn Tracer) -> io::Result<Refreshed> {
         self.follow(snapshot);
-        let at = Instant::now();
+        let at = self.root.now();
         let mut done = Refreshed::default();
         tracer.counters(&mut |id, counters, wakeups| {
             if let Ok(place) = self.threads.binary_search_by_key(id, |t| t.id) {
@@ -370,6 +370,7 @@ mod tests {
     use super::*;
     use crate::discover::Scanner;
     use crate::fixture::Fixture;
+    use crate::time::Played;
 
     fn counters(run_ns: u64, wait_ns: u64, stays: u64) -> Counters {
         Counters {
@@ -417,7 +418,7 @@ mod tests {
             .unwrap()
             .unpack(folder.path())
             .unwrap();
-        let root = Root::at(folder.path());
+        let root = Root::at(folder.path()).with_time(Arc::new(Played::new(|_| ())));
         let snapshot = Scanner::new(root.clone()).scan().unwrap();
         (folder, snapshot, Sampler::new(root))
     }
@@ -432,7 +433,7 @@ mod tests {
             let path = folder.path().join(format!("proc/100/task/{tid}/schedstat"));
             std::fs::write(path, line).unwrap();
         }
-        std::thread::sleep(Duration::from_millis(5));
+        sampler.root.sleep(Duration::from_millis(5));
         sampler.refresh(&snapshot, None).unwrap();
         let all = sampler.vm(vm, None).unwrap();
         let vcpus = sampler
@@ -460,7 +461,7 @@ mod tests {
                     std::fs::write(path, format!("{} 0 1", i * tid * 1000)).unwrap();
                 }
             }
-            std::thread::sleep(Duration::from_millis(5));
+            sampler.root.sleep(Duration::from_millis(5));
             sampler.refresh(&snapshot, None).unwrap();
         }
         let rates = sampler.rates_of(&vm);

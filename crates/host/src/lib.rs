@@ -27,5 +27,6 @@ pub mod record;
 pub mod roles;
 pub mod root;
 pub mod threads;
+pub mod time;
 pub mod trace;
 pub mod view;

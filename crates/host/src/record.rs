@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was seen of a host, as a scenario file: the same VMs, weights, caps and pins, and for every vCPU a task that runs
 //! and sleeps as it did. What was not recorded stands in it as comments.
-use crate::explain::Explanation;
+use crate::discover::Scanner;
+use crate::explain::{self, Explanation};
 use crate::model::{Role, Snapshot, TaskId, Vm};
 use crate::procfile::{self, cpu_list, cpu_text};
 use crate::root::Root;
-use crate::view::{View, VmView};
+use crate::view::{self, View, VmView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::time::Instant;
+use std::io;
+use std::time::{Duration, Instant};
 
 /// Wake-ups of the vCPUs so far, and when they were read.
 #[derive(Clone, Debug)]
-pub struct Wakeups {
+struct Wakeups {
     at: Instant,
     threads: BTreeMap<TaskId, u64>,
 }
 
 impl Wakeups {
     /// Reads them; threads that have ended are left out.
-    pub fn read<'a>(root: &Root, vms: impl Iterator<Item = &'a Vm>) -> Wakeups {
+    fn read<'a>(root: &Root, vms: impl Iterator<Item = &'a Vm>) -> Wakeups {
         let mut threads = BTreeMap::new();
         let mut buf = [0; 4096];
         if let Ok(proc) = root.proc() {
@@ -33,18 +35,18 @@ impl Wakeups {
             }
         }
         Wakeups {
-            at: Instant::now(),
+            at: root.now(),
             threads,
         }
     }
 
     /// Those of a scan.
-    pub fn of(root: &Root, snapshot: &Snapshot) -> Wakeups {
+    fn of(root: &Root, snapshot: &Snapshot) -> Wakeups {
         Wakeups::read(root, snapshot.vms.iter().map(|vm| &**vm))
     }
 
     /// Per second, by thread, between two readings.
-    pub fn rates(&self, before: &Wakeups) -> BTreeMap<TaskId, f64> {
+    fn rates(&self, before: &Wakeups) -> BTreeMap<TaskId, f64> {
         let seconds = (self.at - before.at).as_secs_f64();
         let rate = |(id, n): (&TaskId, &u64)| {
             let n = n.checked_sub(*before.threads.get(id)?)?;
@@ -52,6 +54,21 @@ impl Wakeups {
         };
         self.threads.iter().filter_map(rate).collect()
     }
+}
+
+/// Looks at a host for so long; what was seen, and the scenario file.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn record(root: &Root, over: Duration) -> io::Result<(View, String)> {
+    let vms = Scanner::new(root.clone()).scan()?;
+    let before = Wakeups::of(root, &vms);
+    let view = view::look(root, over)?;
+    let after = Wakeups::read(root, view.vms.iter().map(|v| &*v.vm));
+    let explain = |vm| explain::explain(root, &view, vm);
+    let explanations: Vec<_> = view.vms.iter().map(explain).collect();
+    let text = scenario(&view, &explanations, &after.rates(&before));
+    Ok((view, text))
 }
 
 /// A vCPU that uses less, in CPUs, has no task.
@@ -101,11 +118,7 @@ impl Work {
 }
 
 /// The scenario file. `explanations` are of the VMs of `view`, in the same order.
-pub fn scenario(
-    view: &View,
-    explanations: &[Explanation],
-    wakeups: &BTreeMap<TaskId, f64>,
-) -> String {
+fn scenario(view: &View, explanations: &[Explanation], wakeups: &BTreeMap<TaskId, f64>) -> String {
     let cpus = view.machine.cpus.len().max(1);
     let mut out = format!(
         "# Recorded on {}, over {:.1} s: {} VMs, scheduler {}.\n\
@@ -318,7 +331,6 @@ mod tests {
     use crate::fixture::Fixture;
     use berth_scenario::{Input, read};
     use proptest::prelude::*;
-    use std::time::Duration;
 
     fn recorded(names: &[&str], rates: &dyn Fn(usize) -> (Rates, f64)) -> String {
         let folder = tempfile::tempdir().unwrap();

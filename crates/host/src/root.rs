@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where /proc and /sys are: those of this machine, or a recorded tree.
 use crate::dir::Dir;
+use crate::time::{Time, Wall};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A /proc and a /sys that belong together.
 #[derive(Clone, Debug)]
@@ -10,6 +13,7 @@ pub struct Root {
     proc: PathBuf,
     sys: PathBuf,
     live: bool,
+    time: Arc<dyn Time>,
 }
 
 impl Root {
@@ -19,6 +23,7 @@ impl Root {
             proc: "/proc".into(),
             sys: "/sys".into(),
             live: true,
+            time: Arc::new(Wall),
         }
     }
 
@@ -28,7 +33,23 @@ impl Root {
             proc: folder.join("proc"),
             sys: folder.join("sys"),
             live: false,
+            time: Arc::new(Wall),
         }
+    }
+
+    /// The same, with another time.
+    pub fn with_time(self, time: Arc<dyn Time>) -> Root {
+        Root { time, ..self }
+    }
+
+    /// The host's time.
+    pub fn now(&self) -> Instant {
+        self.time.now()
+    }
+
+    /// Waits, by the host's time.
+    pub fn sleep(&self, time: Duration) {
+        self.time.sleep(time);
     }
 
     /// True for this machine: what is no file (system calls) can be asked too.

@@ -167,7 +167,7 @@ impl Watcher {
             read: 0,
             left: self.snapshot.vms.iter().map(|vm| vm.threads.len()).sum(),
         });
-        let now = (Instant::now(), busy_ns(&self.root).unwrap_or(0));
+        let now = (self.root.now(), busy_ns(&self.root).unwrap_or(0));
         if let Some((at, before)) = self.busy.replace(now) {
             self.seconds = (now.0 - at).as_secs_f64();
             let busy = now.1.saturating_sub(before) as f64 / 1e9 / self.seconds;
@@ -329,15 +329,15 @@ pub fn look_with(
     let mut watcher = Watcher::new(root.clone());
     watcher.tracer = tracer;
     watcher.refresh()?;
-    let until = Instant::now() + apart;
+    let until = root.now() + apart;
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(root.now());
         if left <= CLASS_EVERY * 2 {
-            std::thread::sleep(left);
+            root.sleep(left);
             watcher.refresh()?;
             return Ok(watcher.view());
         }
-        std::thread::sleep(CLASS_EVERY);
+        root.sleep(CLASS_EVERY);
         watcher.feed_class()?;
     }
 }

@@ -4,12 +4,13 @@
 use berth_host::model::{
     Evidence, Manager, NameFrom, Proof, Role, Snapshot, TaskId, Thread, Vm, Vmm,
 };
+use berth_host::pace::cpu_time;
 use berth_host::trace::{Cause, Tracer};
 use berth_tracer::BpfTracer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn start_of(tid: i32) -> u64 {
     let text = std::fs::read(format!("/proc/self/task/{tid}/stat")).unwrap();
@@ -68,6 +69,7 @@ fn who_waits_for_whom_and_how_long_bursts_are() {
         }
     };
     let stop = Arc::new(AtomicBool::new(false));
+    let rounds = Arc::new(AtomicU64::new(0));
     let (send, receive) = channel();
     let hog = {
         let (stop, send) = (stop.clone(), send.clone());
@@ -79,17 +81,15 @@ fn who_waits_for_whom_and_how_long_bursts_are() {
         })
     };
     let sleeper = {
-        let stop = stop.clone();
+        let (stop, rounds) = (stop.clone(), rounds.clone());
         std::thread::spawn(move || {
             send.send((1, settle())).unwrap();
-            let mut n = 0u64;
             while !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(2));
-                let until = Instant::now() + Duration::from_micros(100);
-                while Instant::now() < until {}
-                n += 1;
+                let until = cpu_time() + Duration::from_micros(100);
+                while cpu_time() < until {}
+                rounds.fetch_add(1, Ordering::Relaxed);
             }
-            n
         })
     };
     let mut tids = [0, 0];
@@ -104,12 +104,17 @@ fn who_waits_for_whom_and_how_long_bursts_are() {
         ..Snapshot::default()
     };
     tracer.follow(&snapshot).unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    // However long that takes here.
+    let begun = rounds.load(Ordering::Relaxed);
+    while rounds.load(Ordering::Relaxed) < begun + 500 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let waits = tracer.read().unwrap();
     counters_are_those_of_proc(&mut tracer, &vms);
     stop.store(true, Ordering::Relaxed);
     hog.join().unwrap();
-    let rounds = sleeper.join().unwrap();
+    sleeper.join().unwrap();
+    let rounds = rounds.load(Ordering::Relaxed);
     let (h, s) = (&waits[&id(0)], &waits[&id(1)]);
     println!(
         "hog {:?} {:?}\nsleeper {:?} {:?}",

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 use super::*;
-use crate::agent::Policy;
+use crate::backend::{Policy, Value};
 use crate::control::ask;
-use berth_scx::LoadOptions;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 
 fn policy() -> Policy {
     Policy {
         name: "vmfair".into(),
         hash: "ab".into(),
         parameters: [("slice_us".to_string(), "2000".to_string())].into(),
-        options: LoadOptions {
-            variables: [("slice_us".to_string(), berth_scx::Value::Number(2000))].into(),
-            ..LoadOptions::default()
-        },
+        values: [("slice_us".to_string(), Value::Number(2000))].into(),
+        partial: false,
         object: Vec::new(),
     }
 }
@@ -25,9 +24,14 @@ fn start() -> Request {
     }
 }
 
+/// What is tested is what is answered, not how soon.
+const HOUR: Duration = Duration::from_secs(3600);
+
 fn open(folder: &tempfile::TempDir, access: &Access) -> (Door, PathBuf) {
     let socket = folder.path().join("below/control.sock");
-    (Door::open(&socket, access).unwrap(), socket)
+    let mut door = Door::open(&socket, access).unwrap();
+    door.patience = HOUR;
+    (door, socket)
 }
 
 const ALL: Access = Access {
@@ -99,6 +103,25 @@ fn requests_arrive_whole_and_are_answered() {
     assert!(!socket.exists());
 }
 
+/// Between its first look and its socket, an agent has nothing to connect to: another that starts then keeps away, too.
+#[test]
+fn of_several_that_start_at_once_one_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control.sock");
+    let open = || Door::open(&socket, &Access::default());
+    // As a killed agent leaves it.
+    drop(UnixListener::bind(&socket).unwrap());
+    let about_to = lock(&socket).unwrap();
+    assert_eq!(open().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    assert!(socket.exists(), "it took nothing away");
+    drop(about_to);
+    let door = open().unwrap();
+    assert_eq!(open().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    UnixStream::connect(&socket).unwrap();
+    drop(door);
+    open().unwrap();
+}
+
 #[test]
 fn nonsense_is_refused_and_a_dead_agent_leaves_no_trouble() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,6 +129,7 @@ fn nonsense_is_refused_and_a_dead_agent_leaves_no_trouble() {
     // As a killed agent leaves it.
     drop(UnixListener::bind(&socket).unwrap());
     let mut door = Door::open(&socket, &Access::default()).unwrap();
+    door.patience = HOUR;
     let long = format!("\"{}\"\n", "x".repeat(MAX_LINE));
     for text in [
         "",
@@ -238,13 +262,18 @@ fn an_object_is_a_file_that_nobody_waits_for() {
     let folder = tempfile::tempdir().unwrap();
     let (pipe, _writer) = std::io::pipe().unwrap();
     let refused = |file: Option<OwnedFd>| object(file).unwrap_err().to_string();
-    assert!(refused(Some(pipe.into())).contains("no regular file"));
+    assert!(refused(Some(pipe.into())).contains("not in memory"));
+    // What a server or another process answers for.
+    let elsewhere = File::open("/proc/self/status").unwrap();
+    assert!(refused(Some(elsewhere.into())).contains("not in memory"));
     assert!(refused(None).contains("did not come"));
-    let large = File::create_new(folder.path().join("large")).unwrap();
+    let in_memory = || File::from(memfd_create("x", MemfdFlags::CLOEXEC).unwrap());
+    let large = in_memory();
     large.set_len(MAX_OBJECT + 1).unwrap();
     assert!(refused(Some(large.into())).contains("at most"));
-    let path = folder.path().join("write-only");
-    std::fs::write(&path, "x").unwrap();
+    let small = in_memory();
+    small.set_len(1).unwrap();
+    let path = format!("/proc/self/fd/{}", small.as_raw_fd());
     let write_only = File::options().write(true).open(path).unwrap();
     refused(Some(write_only.into()));
 

@@ -3,7 +3,8 @@
 //! another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
 use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
-use berth_agent::agent::{Agent, Event, Policy, Started};
+use berth_agent::agent::{Agent, Event, Started};
+use berth_agent::backend::{Policy, Value as Setting};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -11,7 +12,7 @@ use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
 use berth_loadgen::Outcome;
 use berth_scenario::model::Scenario;
-use berth_scx::{LoadOptions, Loaded, State, Value as Setting};
+use berth_scx::{LoadOptions, Loaded, State};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -56,7 +57,8 @@ pub(super) fn policy(name: &str) -> Result<Policy, String> {
         name: name.into(),
         hash: name.into(),
         parameters: BTreeMap::new(),
-        options: LoadOptions::default(),
+        values: BTreeMap::new(),
+        partial: false,
         object: builtin.object.to_vec(),
     })
 }
@@ -209,10 +211,8 @@ fn starved(agent: &mut Agent, object: &[u8]) -> Result<String, String> {
         name: "starving".into(),
         hash: "starving".into(),
         parameters: BTreeMap::new(),
-        options: LoadOptions {
-            variables: stall.into(),
-            ..LoadOptions::default()
-        },
+        values: stall.into(),
+        partial: false,
         object: object.to_vec(),
     };
     agent.start(starving).map_err(|e| e.to_string())?;

@@ -3,7 +3,8 @@
 //! the seeds of an arm one after the other. The table in docs/agent.md.
 use super::agent::{load, policy, state};
 use super::{NEVER, check, host, options, read_scenario};
-use berth_agent::agent::{Agent, Policy};
+use berth_agent::agent::Agent;
+use berth_agent::backend::Policy;
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -12,7 +13,7 @@ use berth_lab::assets::Assets;
 use berth_lab::job::Work;
 use berth_lab::run::{LabOptions, Single, single};
 use berth_scenario::model::Scenario;
-use berth_scx::{LoadOptions, Loaded, State};
+use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -133,10 +134,7 @@ fn once(scenario: &Scenario, seed: u64, only: Option<&[&str]>) -> Result<Once, S
         };
         let mut agent = Agent::new(Root::live(), rules, Some(LIMIT));
         let policy = Policy {
-            options: LoadOptions {
-                partial: !only.is_empty(),
-                ..LoadOptions::default()
-            },
+            partial: !only.is_empty(),
             ..policy("vmfair")?
         };
         // Before the load: the kernel's verifier takes a CPU for a while.

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The seam behind which there are ways of acting on a host. Everything else of the agent is the same for all of them: it
+//! finds VMs, says who they are ([`Sink`]), watches that nobody is starved, and takes back what it did.
+//!
+//! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], and its place in [`here`].
+use crate::register::{Entry, Sink};
+use berth_host::model::Snapshot;
+use berth_host::root::Root;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::error::Error;
+
+pub mod scx;
+
+/// The one for this host.
+pub fn here(root: &Root) -> Box<dyn Backend> {
+    Box::new(scx::Scx::new(root.clone()))
+}
+
+/// A way of acting on a host, while it does nothing.
+pub trait Backend {
+    /// Whether this kernel has what it takes.
+    ///
+    /// # Errors
+    /// It has not, and which has.
+    fn able(&self) -> Result<(), Trouble>;
+
+    /// What keeps it from acting here, each in one sentence with what to do; none: it can. `ours`: a policy of this agent
+    /// is acting, and does not count.
+    fn obstacles(&self, vms: &Snapshot, ours: bool) -> Vec<String>;
+
+    /// Why acting on these VMs must end at once, in a clause.
+    fn danger(&self, vms: &Snapshot) -> Option<String>;
+
+    /// Judges a policy and makes it ready, while another may still be acting.
+    ///
+    /// # Errors
+    /// It cannot act here; nothing is left of it.
+    fn load(&self, policy: &Policy) -> Result<Box<dyn Ready>, Trouble>;
+}
+
+/// A policy that has been found good and does not act yet. Dropped, nothing is left of it.
+pub trait Ready {
+    /// Who is told of VMs and threads; `None`: this policy has no use for that.
+    fn sink(&mut self) -> Option<&mut dyn Sink>;
+
+    /// Begins to act. No other policy of this agent does.
+    ///
+    /// # Errors
+    /// It does not begin; nothing is left of it.
+    fn start(self: Box<Self>) -> Result<Box<dyn Acting>, Trouble>;
+}
+
+/// A policy that acts. Dropped, everything that it did to the host is undone.
+pub trait Acting {
+    /// Who is told of VMs and threads; `None`: this policy has no use for that.
+    fn sink(&mut self) -> Option<&mut dyn Sink>;
+
+    /// The VMs that it is to act on, all of them each time, where it does not act on the whole host ([`Policy::partial`]).
+    fn act_on(&mut self, named: &[&Entry]);
+
+    /// Sets a parameter while it acts; false: that takes loading it anew.
+    ///
+    /// # Errors
+    /// There is no such parameter, or the value does not fit; the old one stays.
+    fn change(&mut self, parameter: &str, value: &Value) -> Result<bool, Trouble>;
+
+    /// Why it acts no more, if it does not.
+    ///
+    /// # Errors
+    /// That cannot be found out.
+    fn poll(&mut self) -> Result<Option<End>, Trouble>;
+
+    /// The policy's own counters since it began, by name; empty if they cannot be read.
+    fn counters(&self) -> BTreeMap<String, u64>;
+
+    /// What of the policy this host cannot do, each in one sentence.
+    fn warnings(&self) -> &[String];
+
+    /// Undoes everything, and returns when it is undone.
+    fn end(self: Box<Self>);
+}
+
+/// How a policy ended that nobody had asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub why: String,
+    /// Its CPUs came or went: it wants to be loaded again.
+    pub again: bool,
+}
+
+/// A policy to load, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// As the operator calls it.
+    pub name: String,
+    /// The object's, for reports.
+    pub hash: String,
+    /// Parameters that were set, as written.
+    pub parameters: BTreeMap<String, String>,
+    /// The same, checked and in the policy's own names.
+    pub values: BTreeMap<String, Value>,
+    /// Acts on the VMs that are named, and not on the whole host.
+    #[serde(default)]
+    pub partial: bool,
+    /// The bytes of its file.
+    #[serde(skip)]
+    pub object: Vec<u8>,
+}
+
+/// Of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Value {
+    Number(i128),
+    Text(String),
+}
+
+/// What a backend could not do, in a sentence of its own.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Trouble(Box<dyn Error + Send + Sync>);
+
+impl Trouble {
+    pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Trouble {
+        Trouble(why.into())
+    }
+}

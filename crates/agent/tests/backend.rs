@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent acts by whatever backend it is given: here one that only writes down what it is told, on a host that was
+//! written down too and whose time is played. Discovery, description, register and tripwire are the real ones.
+use berth_agent::agent::{Agent, AgentError, Event, Started};
+use berth_agent::backend::{Acting, Backend, End, Policy, Ready, Trouble, Value};
+use berth_agent::register::{Entry, Sink};
+use berth_agent::rules::Rules;
+use berth_agent::tripwire::LIMIT;
+use berth_host::fixture::Fixture;
+use berth_host::model::Snapshot;
+use berth_host::root::Root;
+use berth_host::time::Played;
+use berth_identity::{Role, ThreadRecord, VmId, VmRecord};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What was said, and what is to be said.
+#[derive(Default)]
+struct Notes {
+    said: Vec<String>,
+    obstacle: Option<String>,
+    danger: Option<String>,
+    /// No thread can be told any more.
+    deaf: bool,
+    end: Option<End>,
+}
+
+/// Writes down what it is told; the same for one that is ready and one that acts.
+#[derive(Clone, Default)]
+struct Paper {
+    notes: Rc<RefCell<Notes>>,
+    policy: String,
+    acts: bool,
+}
+
+impl Paper {
+    fn say(&self, what: impl Into<String>) {
+        self.notes.borrow_mut().said.push(what.into());
+    }
+
+    /// What was said since the last time.
+    fn said(&self) -> Vec<String> {
+        std::mem::take(&mut self.notes.borrow_mut().said)
+    }
+}
+
+impl Backend for Paper {
+    fn able(&self) -> Result<(), Trouble> {
+        Ok(())
+    }
+    fn obstacles(&self, _: &Snapshot, _: bool) -> Vec<String> {
+        self.notes.borrow().obstacle.iter().cloned().collect()
+    }
+    fn danger(&self, _: &Snapshot) -> Option<String> {
+        self.notes.borrow().danger.clone()
+    }
+    fn load(&self, policy: &Policy) -> Result<Box<dyn Ready>, Trouble> {
+        if policy.object.is_empty() {
+            return Err(Trouble::new("nothing is written in it"));
+        }
+        let mut ready = self.clone();
+        ready.policy.clone_from(&policy.name);
+        ready.say(format!("load {}", policy.name));
+        Ok(Box::new(ready))
+    }
+}
+
+impl Ready for Paper {
+    fn sink(&mut self) -> Option<&mut dyn Sink> {
+        Some(self)
+    }
+    fn start(mut self: Box<Self>) -> Result<Box<dyn Acting>, Trouble> {
+        self.say(format!("start {}", self.policy));
+        self.acts = true;
+        Ok(self)
+    }
+}
+
+impl Acting for Paper {
+    fn sink(&mut self) -> Option<&mut dyn Sink> {
+        Some(self)
+    }
+    fn act_on(&mut self, named: &[&Entry]) {
+        let names: Vec<&str> = named.iter().map(|e| e.name.as_str()).collect();
+        self.say(format!("act on {}", names.join(" ")));
+    }
+    fn change(&mut self, parameter: &str, value: &Value) -> Result<bool, Trouble> {
+        match (parameter, value) {
+            ("fixed", _) => Ok(false),
+            (_, Value::Text(_)) => Err(Trouble::new("it is no number")),
+            (_, Value::Number(n)) => {
+                self.say(format!("{parameter} = {n}"));
+                Ok(true)
+            }
+        }
+    }
+    fn poll(&mut self) -> Result<Option<End>, Trouble> {
+        Ok(self.notes.borrow_mut().end.take())
+    }
+    fn counters(&self) -> BTreeMap<String, u64> {
+        [("lines".to_string(), 7)].into()
+    }
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+    fn end(self: Box<Self>) {
+        self.say(format!("end {}", self.policy));
+    }
+}
+
+impl Drop for Paper {
+    fn drop(&mut self) {
+        if self.acts {
+            self.say(format!("undone {}", self.policy));
+        }
+    }
+}
+
+impl Sink for Paper {
+    fn set_vm(&mut self, _: VmId, vm: &VmRecord) -> Result<(), Trouble> {
+        self.say(format!("vm {} weight {}", vm.slot, vm.weight));
+        Ok(())
+    }
+    fn remove_vm(&mut self, _: VmId) -> Result<(), Trouble> {
+        self.say("a vm less");
+        Ok(())
+    }
+    fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), Trouble> {
+        if self.notes.borrow().deaf {
+            return Err(Trouble::new("the paper is full"));
+        }
+        let vcpu = match thread.role {
+            Role::Vcpu(index) => index.to_string(),
+            _ => "none".into(),
+        };
+        self.say(format!("thread {tid} vcpu {vcpu}"));
+        Ok(())
+    }
+    fn remove_thread(&mut self, tid: u32) -> Result<(), Trouble> {
+        self.say(format!("thread {tid} less"));
+        Ok(())
+    }
+    fn identities_changed(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+}
+
+fn process(pid: i32, name: &str) -> String {
+    let tid = pid + 1;
+    format!(
+        "process {pid} lkvm sched=0,0,1\nargs lkvm run --name {name}\nfd 3 anon_inode:kvm-vm\n\
+         fd 4 anon_inode:kvm-vcpu:0\nthread {tid} kvm-vcpu-0 run=4 sched=1000,0,1\n"
+    )
+}
+
+/// A host of two CPUs with these VMs, and an agent that acts on it on paper.
+struct Place {
+    folder: tempfile::TempDir,
+    root: Root,
+    paper: Paper,
+    agent: Agent,
+}
+
+fn unpack(folder: &Path, vms: &[(i32, &str)]) {
+    let vms: String = vms.iter().map(|(pid, name)| process(*pid, name)).collect();
+    let text = format!("file sys/devices/system/cpu/online 0-1\n{vms}");
+    // The second time, there is a `proc/self` already.
+    let _ = std::fs::remove_file(folder.join("proc/self"));
+    Fixture::parse(&text).unwrap().unpack(folder).unwrap();
+}
+
+fn place(rules: Rules) -> Place {
+    let folder = tempfile::tempdir().unwrap();
+    unpack(folder.path(), &[(100, "web"), (200, "job")]);
+    let root = Root::at(folder.path()).with_time(Arc::new(Played::new(|_| ())));
+    let paper = Paper::default();
+    let backend = Box::new(paper.clone());
+    let agent = Agent::by(backend, root.clone(), rules, Some(LIMIT));
+    Place {
+        folder,
+        root,
+        paper,
+        agent,
+    }
+}
+
+fn policy(name: &str, values: &[(&str, i128)]) -> Policy {
+    let values = values.iter();
+    Policy {
+        name: name.into(),
+        hash: name.into(),
+        parameters: BTreeMap::new(),
+        values: values
+            .map(|(k, v)| (k.to_string(), Value::Number(*v)))
+            .collect(),
+        partial: false,
+        object: b"x".to_vec(),
+    }
+}
+
+const TOLD: [&str; 6] = [
+    "vm 1 weight 100",
+    "thread 200 vcpu none",
+    "thread 201 vcpu 0",
+    "vm 2 weight 100",
+    "thread 100 vcpu none",
+    "thread 101 vcpu 0",
+];
+
+#[test]
+fn what_is_told_and_in_which_order() {
+    let mut p = place(Rules::default());
+    assert_eq!(p.agent.start(policy("a", &[])).unwrap(), Started::Loaded);
+    let told = [&["load a"][..], &TOLD, &["start a"]].concat();
+    assert_eq!(p.paper.said(), told);
+    assert!(
+        p.agent
+            .tick()
+            .unwrap()
+            .iter()
+            .all(|e| matches!(e, Event::ByProcess(_)))
+    );
+    assert!(p.paper.said().is_empty(), "nothing is new");
+    unpack(p.folder.path(), &[(300, "new")]);
+    p.root.sleep(Duration::from_secs(1));
+    p.agent.tick().unwrap();
+    let new = [
+        "vm 3 weight 100",
+        "thread 300 vcpu none",
+        "thread 301 vcpu 0",
+    ];
+    assert_eq!(p.paper.said(), new);
+    std::fs::remove_dir_all(p.folder.path().join("proc/300")).unwrap();
+    p.agent.tick().unwrap();
+    assert_eq!(
+        p.paper.said(),
+        ["a vm less", "thread 300 less", "thread 301 less"]
+    );
+    let status = p.agent.status();
+    let now = status.policy.unwrap();
+    assert_eq!((now.name.as_str(), now.counters["lines"]), ("a", 7));
+    assert_eq!((now.seconds, status.vms.len()), (1.0, 2));
+    // Another in its place is judged and told while the first still acts.
+    assert_eq!(p.agent.start(policy("b", &[])).unwrap(), Started::Switched);
+    let told = [&["load b"][..], &TOLD, &["undone a", "start b"]].concat();
+    assert_eq!(p.paper.said(), told);
+    assert_eq!(p.agent.stop().unwrap(), "b");
+    assert_eq!(p.paper.said(), ["end b", "undone b"]);
+    assert!(matches!(p.agent.stop(), Err(AgentError::Idle)));
+}
+
+#[test]
+fn parameters_change_while_it_acts_or_take_loading_it() {
+    let mut p = place(Rules::default());
+    p.agent
+        .start(policy("a", &[("slice", 1), ("fixed", 1)]))
+        .unwrap();
+    p.paper.said();
+    let mut start = |values: &[(&str, i128)]| {
+        let started = p.agent.start(policy("a", values)).unwrap();
+        let said = p.paper.said();
+        (started, said.into_iter().find(|s| !s.starts_with("undone")))
+    };
+    let changed = start(&[("slice", 2), ("fixed", 1)]);
+    assert_eq!(changed, (Started::Changed, Some("slice = 2".into())));
+    let loaded = (Started::Switched, Some("load a".to_string()));
+    assert_eq!(start(&[("slice", 2), ("fixed", 2)]), loaded);
+    assert_eq!(start(&[("fixed", 2)]), loaded, "back to its default");
+    let mut wrong = policy("a", &[("fixed", 2)]);
+    wrong.values.insert("slice".into(), Value::Text("x".into()));
+    let e = p.agent.start(wrong).unwrap_err().to_string();
+    assert!(
+        e.starts_with("policy a (object a) on Linux") && e.ends_with("it is no number"),
+        "{e}"
+    );
+    assert!(p.agent.running());
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_in_the_backends_words() {
+    let mut p = place(Rules::default());
+    p.paper.notes.borrow_mut().obstacle = Some("no pencil: buy one".into());
+    let e = p.agent.start(policy("a", &[])).unwrap_err();
+    assert!(
+        matches!(&e, AgentError::Refused(why) if why == "no pencil: buy one"),
+        "{e}"
+    );
+    p.paper.notes.borrow_mut().obstacle = None;
+    p.agent.start(policy("a", &[])).unwrap();
+    let empty = Policy {
+        object: Vec::new(),
+        ..policy("b", &[])
+    };
+    let e = p.agent.start(empty).unwrap_err().to_string();
+    assert!(e.ends_with("nothing is written in it"), "{e}");
+    assert_eq!(
+        p.agent.status().policy.unwrap().name,
+        "a",
+        "the one that acts stays"
+    );
+}
+
+/// Ends of all kinds: what became of the policy, and why, is in the status; nothing of it is left.
+#[test]
+fn it_ends_for_every_reason_there_is() {
+    let ended = |p: &mut Place, why: &str| {
+        let events = p.agent.tick().unwrap();
+        let Some(Event::Ended(said)) = events.last() else {
+            panic!("{events:?}")
+        };
+        assert!(said.ends_with(why), "{said}");
+        assert_eq!(p.agent.status().trouble.as_ref(), Some(said));
+        assert_eq!(p.paper.said().last().unwrap(), "undone a");
+        assert!(!p.agent.running());
+        p.agent.start(policy("a", &[])).unwrap();
+        assert_eq!(p.agent.status().trouble, None);
+    };
+    let end = |again| End {
+        why: "out of ink".into(),
+        again,
+    };
+    let mut p = place(Rules::default());
+    p.agent.start(policy("a", &[])).unwrap();
+    p.paper.notes.borrow_mut().end = Some(end(false));
+    ended(&mut p, "ended policy a: out of ink");
+    p.paper.notes.borrow_mut().danger = Some("paper burns".into());
+    let calm = |p: &Place| p.paper.notes.borrow_mut().danger = None;
+    ended(&mut p, "policy a was unloaded: paper burns");
+    calm(&p);
+    p.paper.notes.borrow_mut().deaf = true;
+    unpack(p.folder.path(), &[(300, "new")]);
+    let events = p.agent.tick().unwrap();
+    assert!(
+        matches!(events.last(), Some(Event::Ended(said)) if said.ends_with("the paper is full"))
+    );
+    p.paper.notes.borrow_mut().deaf = false;
+    p.agent.start(policy("a", &[])).unwrap();
+    p.paper.said();
+    p.paper.notes.borrow_mut().end = Some(end(true));
+    let events = p.agent.tick().unwrap();
+    assert!(
+        matches!(events.last(), Some(Event::Restarted(_))),
+        "{events:?}"
+    );
+    let said = p.paper.said();
+    assert_eq!(
+        (said[0].as_str(), said.last().unwrap().as_str()),
+        ("undone a", "start a")
+    );
+}
+
+#[test]
+fn who_starves_a_thread_is_unloaded() {
+    let mut p = place(Rules::default());
+    p.agent.start(policy("a", &[])).unwrap();
+    p.paper.said();
+    // It can run, and does not.
+    let stat = p.folder.path().join("proc/100/task/101/stat");
+    let text = std::fs::read_to_string(&stat).unwrap();
+    std::fs::write(&stat, text.replacen(") S ", ") R ", 1)).unwrap();
+    let mut looks = 0;
+    let why = loop {
+        p.root.sleep(Duration::from_millis(100));
+        looks += 1;
+        assert!(looks < 20 && p.agent.status().trouble.is_none());
+        if let Some(Event::Ended(why)) = p.agent.tick().unwrap().pop() {
+            break why;
+        }
+    };
+    assert_eq!(looks, 6, "{why}");
+    let stall = "policy a was unloaded: thread 101 of VM web could run for 0.50 s and got no CPU, 0.50 s were owed to it";
+    assert_eq!(why, stall);
+    assert_eq!(p.paper.said(), ["end a", "undone a"]);
+}
+
+#[test]
+fn only_the_named_vms_are_given_to_a_partial_one() {
+    let rules = Rules {
+        only: vec!["w*".into()],
+        vms: Vec::new(),
+    };
+    let mut p = place(rules);
+    let partial = Policy {
+        partial: true,
+        ..policy("a", &[])
+    };
+    p.agent.start(partial).unwrap();
+    assert_eq!(p.paper.said().last().unwrap(), "act on web");
+    p.agent.set_rules(Rules::default());
+    p.agent.tick().unwrap();
+    assert!(p.paper.said().contains(&"act on job web".to_string()));
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The claims of a paper that a scenario reproduces, in the words of the results.
-use crate::exit::Failure;
+use crate::error::Failure;
 use berth_results::findings::{Claim, Comparison};
 use berth_scenario::claims;
 use berth_scenario::model::Scenario;
@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A value that is not one of its metric.
-pub fn claims(scenario: &Scenario, folder: Option<&Path>) -> Result<Vec<Claim>, Failure> {
+pub fn of(scenario: &Scenario, folder: Option<&Path>) -> Result<Vec<Claim>, Failure> {
     let Some(reproduces) = &scenario.reproduces else {
         return Ok(Vec::new());
     };
@@ -94,13 +94,13 @@ mod tests {
             let scenario = read(&Input::from_file(&path).unwrap(), &[])
                 .unwrap()
                 .scenario;
-            let found = claims(&scenario, Some(&folder)).ok().unwrap();
+            let found = of(&scenario, Some(&folder)).ok().unwrap();
             assert!(!found.is_empty(), "{}", path.display());
             number += found.len();
         }
         assert!(number > 15, "{number}");
         let ping = Input::from_file(&folder.join("ef6-ping.toml")).unwrap();
-        let found = claims(&read(&ping, &[]).unwrap().scenario, Some(&folder))
+        let found = of(&read(&ping, &[]).unwrap().scenario, Some(&folder))
             .ok()
             .unwrap();
         let of = |id: &str| found.iter().find(|c| c.id == id).unwrap();

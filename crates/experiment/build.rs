@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A hash of the sources that a run's result depends on, for the version that kept runs carry. Policies are no part of it: a
-//! run names theirs by their own hash.
+//! A hash of the sources that a run's result depends on, for the version that kept runs carry. Policies are no part
+//! of it: a run names theirs by their own hash.
 use std::path::{Path, PathBuf};
 
 /// Crates beside this one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Exit statuses. Scripts rely on them: they do not change. 1: what was expected does not hold, 2: bad usage or input, 3: a run
-//! failed or results could not be kept, 130: interrupted.
+//! Exit statuses. Scripts rely on them: they do not change. 1: what was expected does not hold, 2: bad usage or
+//! input, 3: a run failed or results could not be kept, 130: interrupted.
 pub use berth_experiment::{Done, Failure};
 use std::process::ExitCode;
 

@@ -2,7 +2,8 @@
 //! `[calibrate]`: the free parameters of a scenario, fitted on its baseline before anything is compared.
 //!
 //! Every combination of the values to try is run with the baseline alone; the one whose metric comes nearest to the
-//! target stands for the rest, as if the user had set it. No other arm runs before that, so no other arm can have a say.
+//! target stands for the rest, as if the user had set it. No other arm runs before that, so no other arm can have a
+//! say.
 use crate::error::Failure;
 use crate::plan::{Plan, Variant, plan};
 use crate::request::Request;

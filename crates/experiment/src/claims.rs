@@ -83,6 +83,39 @@ mod tests {
     use berth_scenario::{Input, read};
 
     #[test]
+    fn all_papers_have_their_claims() {
+        let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers");
+        let mut ids = std::collections::BTreeSet::new();
+        let mut of = std::collections::BTreeMap::new();
+        for entry in std::fs::read_dir(papers).unwrap() {
+            let folder = entry.unwrap().path();
+            let all = claims::read(&folder.join("claims.toml")).unwrap();
+            let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+            // Where there is no experiment, every claim waits for something.
+            let scenarios = std::fs::read_dir(&folder).unwrap().count() - 1;
+            for claim in &all {
+                let id = &claim.id;
+                assert!(scenarios > 0 || claim.needs.is_some(), "{name}: {id}");
+                assert!(!claim.source.is_empty(), "{name}: {id}");
+                assert!(ids.insert(id.clone()), "{id} is in two papers");
+            }
+            of.insert(name, all.len());
+        }
+        let numbers: Vec<(&str, usize)> = of.iter().map(|(n, k)| (n.as_str(), *k)).collect();
+        let known = [
+            ("affinity", 19),
+            ("amp", 48),
+            ("flms", 42),
+            ("mrsf", 38),
+            ("schedulers", 9),
+        ];
+        for (name, least) in known {
+            let found = numbers.iter().find(|(n, _)| *n == name).map_or(0, |n| n.1);
+            assert!(found >= least, "{name}: {found} of {least}");
+        }
+    }
+
+    #[test]
     fn every_claim_of_the_papers_has_values_of_its_metric() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/flms");
         let mut number = 0;

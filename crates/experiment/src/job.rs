@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One run as a value: all that its result depends on. It can be written down, handed to another process or machine, and
-//! its outcome taken back; equal jobs give equal outcomes.
+//! One run as a value: all that its result depends on. It can be written down, handed to another process or machine,
+//! and its outcome taken back; equal jobs give equal outcomes.
 use crate::error::Failure;
 use crate::policies;
 use berth_policy::identity;
@@ -54,13 +54,14 @@ pub struct Outcome {
     pub version: String,
     /// [`Job::key`] of the job.
     pub job: String,
-    /// The record, or one sentence: the policy was ejected or did something wrong, or the simulator broke a rule of its own.
+    /// The record, or one sentence: the policy was ejected or did something wrong, or the simulator broke a rule of
+    /// its own.
     pub result: Result<RunRecord, String>,
 }
 
 impl Job {
-    /// An arm's job, of seed 0. What a scenario has besides the world that is simulated (other arms, claims, expectations, the
-    /// number of seeds) is left out: a change of it changes no result.
+    /// An arm's job, of seed 0. What a scenario has besides the world that is simulated (other arms, claims,
+    /// expectations, the number of seeds) is left out: a change of it changes no result.
     pub fn new(scenario: &Scenario, arm: &Arm, checked: bool) -> Job {
         let scenario = Scenario {
             arms: Vec::new(),

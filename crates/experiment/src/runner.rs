@@ -65,8 +65,8 @@ impl Runner for Here {
     }
 }
 
-/// Each job is done by a command that reads it as JSON and writes its outcome as JSON: `berth job`, or whatever brings both
-/// to another machine.
+/// Each job is done by a command that reads it as JSON and writes its outcome as JSON: `berth job`, or whatever
+/// brings both to another machine.
 pub struct Elsewhere {
     pub program: PathBuf,
     pub arguments: Vec<String>,

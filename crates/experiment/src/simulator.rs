@@ -75,8 +75,8 @@ impl Simulator {
         })
     }
 
-    /// Tells a sink what happens in this process's runs from now on (there should be one at a time). They are all done then:
-    /// none is taken from those kept.
+    /// Tells a sink what happens in this process's runs from now on (there should be one at a time). They are all
+    /// done then: none is taken from those kept.
     pub fn tell(&mut self, sink: SharedSink) {
         self.kept = None;
         if let Some(here) = &self.here {

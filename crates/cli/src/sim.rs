@@ -27,8 +27,8 @@ pub struct Args {
     #[arg(long)]
     checked: bool,
 
-    /// Keep each run as it is finished, and take those that an earlier start of this version has kept: after Ctrl-C, the same
-    /// command goes on where it stopped
+    /// Keep each run as it is finished, and take those that an earlier start of this version has kept: after Ctrl-C,
+    /// the same command goes on where it stopped
     #[arg(long)]
     resume: bool,
 

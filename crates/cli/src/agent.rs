@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth start`, `stop`, `status`, `daemon`: acting on this host.
 use crate::exit::{Done, Failure};
-use crate::{output, policies};
+use crate::output;
 use berth_agent::agent::{Started, Status};
 use berth_agent::backend::{self, Policy, Value};
 use berth_agent::config::{self, Choice};
@@ -9,6 +9,7 @@ use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::signals;
+use berth_experiment::policies;
 use berth_host::root::Root;
 use berth_scenario::model::Arm;
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Very many combinations of `--vary`: how long they would take is said first, and whether to go on is asked.
 use crate::exit::{Done, Failure};
-use crate::options::RunOptions;
-use crate::plan::plan;
-use crate::policies;
-use crate::simulator::Simulator;
+use berth_experiment::Request;
+use berth_experiment::plan::plan;
+use berth_experiment::policies;
+use berth_experiment::simulator::{Running, Simulator};
 use berth_scenario::edit;
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ const UNASKED: u64 = 1_000;
 ///
 /// # Errors
 /// A wrong option; the answer is no; there is nobody to ask.
-pub fn ask(options: &RunOptions, workers: usize, checked: bool) -> Done {
-    let combinations = edit::combinations(&options.vary)?;
-    if combinations <= UNASKED || options.yes {
+pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
+    let combinations = edit::combinations(&request.vary)?;
+    if combinations <= UNASKED || yes {
         return Ok(());
     }
-    let estimate = estimate(options, workers, checked, combinations)?;
+    let estimate = estimate(request, running, combinations)?;
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::Input(format!(
             "{estimate}\n  To run them all the same: --yes"
@@ -39,24 +39,19 @@ pub fn ask(options: &RunOptions, workers: usize, checked: bool) -> Done {
 }
 
 /// Runs the first combination once and says what all of them come to.
-fn estimate(
-    options: &RunOptions,
-    workers: usize,
-    checked: bool,
-    combinations: u64,
-) -> Result<String, Failure> {
-    let first = RunOptions {
-        set: options
+fn estimate(request: &Request, running: &Running, combinations: u64) -> Result<String, Failure> {
+    let first = Request {
+        set: request
             .set
             .iter()
             .cloned()
-            .chain(edit::first(&options.vary)?)
+            .chain(edit::first(&request.vary)?)
             .collect(),
         vary: Vec::new(),
-        ..options.clone()
+        ..request.clone()
     };
     let mut plan = plan(&first, &policies::shipped(), None)?;
-    let simulator = Simulator::prepare(&mut plan, checked)?;
+    let simulator = Simulator::prepare(&mut plan, running)?;
     plan.check(berth_scenario::support::Place::Sim, false)?;
     let runs = (plan.runs() as u64).saturating_mul(combinations);
     let arms = plan.variants.first().map_or(&[][..], |v| &v.arms);
@@ -68,7 +63,7 @@ fn estimate(
     let record = simulator.run(0, arm, *seed).map_err(Failure::Run)?;
     let one = started.elapsed();
     let bytes = serde_json::to_string(&record).map_or(0, |text| text.len() as u64);
-    Ok(words(combinations, runs, one, bytes, cpus(workers)))
+    Ok(words(combinations, runs, one, bytes, cpus(running.workers)))
 }
 
 fn cpus(workers: usize) -> u64 {

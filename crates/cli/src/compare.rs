@@ -2,18 +2,16 @@
 //! `berth compare`: simulator beside real kernel, judged by bounds written down beforehand.
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
-use crate::plan::{Lengths, Plan, plan};
-use crate::simulator::Simulator;
-use crate::{interrupt, output, policies, replications, sets};
+use crate::{output, sets};
 use berth_compare::known::Known;
 use berth_compare::{Bounds, Comparison, compare, markdown, table};
-use berth_report::progress::Bar;
+use berth_experiment::plan::{Lengths, Plan, plan};
+use berth_experiment::{policies, simulator};
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::Place;
 use berth_results::write;
 use berth_scenario::model::{HostCost, Scenario};
 use berth_scenario::profile::Profile;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -223,33 +221,8 @@ pub(crate) fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failu
         let changed = changed.filter_map(|a| a.arm.scenario.as_mut());
         changed.for_each(|scenario| adapt(scenario, cost.as_ref()));
     }
-    first(simulate_plan(&args.run, plan)?)
-}
-
-/// The results of a command line's scenario in the simulator, for who needs them whole.
-///
-/// # Errors
-/// Wrong input, an interrupt, or a run that failed.
-#[cfg(feature = "kernel")]
-pub fn simulated(run: &RunOptions) -> Result<Results, Failure> {
-    simulate_plan(run, &mut plan(run, &policies::shipped(), None)?)
-}
-
-fn simulate_plan(run: &RunOptions, plan: &mut Plan) -> Result<Results, Failure> {
-    let simulator = Simulator::prepare(plan, false)?;
-    let talk = !run.quiet && std::io::stderr().is_terminal();
-    let bar = Bar::new(plan.runs() as u64, talk);
-    let outcome = replications::run(plan, 0, interrupt::flag(), &bar, |v, a, s| {
-        simulator.run(v, a, s)
-    });
-    drop(bar);
-    if outcome.cancelled {
-        return Err(Failure::Interrupted);
-    }
-    if let Some(failure) = outcome.failures.into_iter().next() {
-        return Err(Failure::Run(failure));
-    }
-    Ok(plan.results(Place::Sim, "", run.command(), outcome.records, true))
+    let running = args.run.running(0, false);
+    first(simulator::whole(plan, &running, args.run.command())?)
 }
 
 /// The lab folds a VM's tasks onto its vCPU threads, and has costs of its own: so does the simulator here.
@@ -275,7 +248,7 @@ fn first(results: Results) -> Result<Experiment, Failure> {
 /// One scenario: the lab's results that are kept, if they fit, or new ones.
 fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Comparison, Failure> {
     let lengths = (!args.full).then_some(SHORT);
-    let mut planned = plan(&args.run, &policies::shipped(), lengths)?;
+    let mut planned = plan(&args.run.request()?, &policies::shipped(), lengths)?;
     let folder = write::folder(&args.run.out, &planned.name);
     let kept = write::read(&folder, Place::Lab).map_err(|e| Failure::Input(e.to_string()))?;
     let fits = |r: &Results| {
@@ -322,18 +295,20 @@ pub(crate) fn boot(
     seeds_per_boot: usize,
     seeds: Option<&[u64]>,
 ) -> Result<Results, Failure> {
+    use berth_lab::run::LabOptions;
+    use std::time::Duration;
     let vcpus = args.vcpus.as_deref().unwrap_or("threads");
     let vcpus = berth_lab::Vcpus::parse(vcpus).map_err(Failure::Input)?;
-    crate::lab::results(
-        options,
-        lengths,
-        &args.kernel,
-        args.jobs,
-        args.timeout,
-        seeds_per_boot,
-        seeds,
+    let mut lab = LabOptions {
         vcpus,
-    )
+        timeout: Duration::from_secs(args.timeout),
+        seeds_per_boot,
+        ..LabOptions::default()
+    };
+    lab.jobs = args.jobs.unwrap_or(lab.jobs).max(1);
+    let boots = crate::lab::boots(options, &args.kernel, lab)?;
+    let command = options.command();
+    berth_experiment::lab::results(&options.request()?, lengths, seeds, &boots, command)
 }
 
 #[cfg(not(feature = "kernel"))]

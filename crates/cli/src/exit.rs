@@ -1,27 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Exit statuses. Scripts rely on them: they do not change.
+//! Exit statuses. Scripts rely on them: they do not change. 1: what was expected does not hold, 2: bad usage or
+//! input, 3: a run failed or results could not be kept, 130: interrupted.
+pub use berth_experiment::{Done, Failure};
 use std::process::ExitCode;
-
-/// Why a command did not do all it was asked for.
-#[derive(Debug)]
-pub enum Failure {
-    /// Status 1: an `[[expect]]` does not hold. The results say which; nothing more is printed.
-    Expect,
-    /// Status 2: bad usage or input, nothing was run.
-    Input(String),
-    /// Status 3: a run failed (an error of the policy, a broken invariant), or results could not be kept.
-    Run(String),
-    /// Status 130: interrupted; what there is, was kept.
-    Interrupted,
-}
-
-impl From<berth_scenario::Error> for Failure {
-    fn from(error: berth_scenario::Error) -> Failure {
-        Failure::Input(error.to_string())
-    }
-}
-
-pub type Done = Result<(), Failure>;
 
 /// Checks each of `items`, past those that are wrong; every wrong one is reported.
 ///

@@ -2,13 +2,14 @@
 //! `berth guests`: real Linux guests under steal, recorded in the lab, and the simulator beside them.
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
-use crate::plan::plan;
-use crate::simulator::Simulator;
-use crate::{output, policies};
+use crate::output;
 use berth_compare::guests::{
     Beside, Case, Cases, GuestBounds, GuestRecord, Row, bounds, judge, page,
 };
 use berth_compare::judge::Verdict;
+use berth_experiment::plan::plan;
+use berth_experiment::policies;
+use berth_experiment::simulator::Simulator;
 use berth_results::guest::Seen;
 use berth_results::write;
 use berth_scenario::model::{Hz, Scenario, Step};
@@ -245,8 +246,8 @@ fn simulate(file: &Path, set: Vec<String>) -> Result<Seen, Failure> {
         out: PathBuf::new(),
         quiet: true,
     };
-    let mut plan = plan(&options, &policies::shipped(), None)?;
-    let mut simulator = Simulator::prepare(&mut plan, false)?;
+    let mut plan = plan(&options.request()?, &policies::shipped(), None)?;
+    let mut simulator = Simulator::prepare(&mut plan, &options.running(0, false))?;
     let mut all = Seen::default();
     for seed in &plan.seeds {
         let scenario = &plan.variants[0].scenario;

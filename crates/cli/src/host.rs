@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth host`: a scenario's load on this machine, by its own scheduler and, where it has sched_ext, by policies.
 use crate::exit::{Done, Failure};
-use crate::lab::no_params;
 use crate::options::RunOptions;
-use crate::plan::{Lengths, Plan, plan};
-use crate::{agent, interrupt, output, policies};
+use crate::{agent, interrupt, output};
 use berth_agent::backend::{self, Policy};
+use berth_experiment::lab::no_params;
+use berth_experiment::plan::{Lengths, Plan, plan};
+use berth_experiment::policies;
 use berth_host::discover::Scanner;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
@@ -94,7 +95,7 @@ pub fn run(args: &Args) -> Done {
         return measure_costs(file);
     }
     let lengths = (!args.full).then_some(SHORT);
-    let mut plan = plan(&args.run, &policies::shipped(), lengths)?;
+    let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
     let obstacle = obstacle();
     let mut policies_of = BTreeMap::new();
     for planned in plan.variants.iter_mut().flat_map(|v| &mut v.arms) {
@@ -285,18 +286,9 @@ fn report(
         outcome.is_ok(),
     );
     if finished > 0 {
-        let saved = output::save(&args.run, &plan.name, &results);
-        let baseline = plan
-            .variants
-            .first()
-            .and_then(|v| v.scenario.baseline.as_deref());
-        output::show(&args.run, &results, baseline)?;
-        let saved = saved?;
-        if !args.run.json && !args.run.csv {
-            let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
-            let lines = [("Policies", format!("berth lab {name}"))];
-            output::next_steps(&saved, &lines);
-        }
+        let name = args.run.scenario.as_deref().unwrap_or(&plan.name);
+        let lines = [("Policies", format!("berth lab {name}"))];
+        output::keep(&args.run, plan, &results, &lines)?;
     }
     match outcome {
         Ok(()) if output::broken_expectation(&results) => Err(Failure::Expect),

@@ -2,11 +2,8 @@
 //! The `berth` command: one file per verb, no logic of its own.
 #[cfg(feature = "kernel")]
 mod agent;
-mod calibrate;
 mod combinations;
 mod compare;
-#[cfg(feature = "kernel")]
-mod costs;
 mod doctor;
 mod exit;
 mod explain;
@@ -14,22 +11,18 @@ mod guests;
 #[cfg(feature = "kernel")]
 mod host;
 mod interrupt;
+mod job;
 #[cfg(feature = "kernel")]
 mod lab;
 mod ls;
 mod options;
 mod output;
-mod paper;
-mod plan;
-mod policies;
 mod policy;
 mod record;
-mod replications;
 mod results;
 mod scenario;
 mod sets;
 mod sim;
-mod simulator;
 mod top;
 mod trace;
 mod tracer;
@@ -87,6 +80,9 @@ enum Verb {
     Results(results::Args),
     /// Ready and own scenarios: list, show, check, help
     Scenario(scenario::Args),
+    /// Does one run: reads a job as JSON from standard input, writes its outcome as JSON
+    #[command(hide = true)]
+    Job(job::Args),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -126,6 +122,7 @@ fn main() -> ExitCode {
         Verb::Policy(args) => policy::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),
+        Verb::Job(args) => job::run(&args),
     };
     exit::code(done)
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Options that every place of running a scenario shares.
 use crate::exit::Failure;
+use crate::interrupt;
+use berth_experiment::Request;
+use berth_experiment::simulator::Running;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -64,6 +68,47 @@ impl RunOptions {
                 "which scenario? A file, or a ready one: berth scenario list shows them".into(),
             )
         })
+    }
+
+    /// What is to be run.
+    ///
+    /// # Errors
+    /// No scenario was named.
+    pub fn request(&self) -> Result<Request, Failure> {
+        let scenario = self.scenario()?.to_string();
+        Ok(Request {
+            scenario,
+            ..self.besides()
+        })
+    }
+
+    /// The same without a scenario.
+    pub fn besides(&self) -> Request {
+        Request {
+            scenario: String::new(),
+            set: self.set.clone(),
+            vary: self.vary.clone(),
+            arms: self.arm.clone(),
+            policies: self.policy.clone(),
+            seeds: self.seeds,
+            seed: self.seed,
+        }
+    }
+
+    /// How it is run in the simulator, stopped by Ctrl-C; nothing is kept.
+    pub fn running(&self, workers: usize, checked: bool) -> Running {
+        Running {
+            workers,
+            checked,
+            cancel: interrupt::flag(),
+            kept: None,
+            talk: self.talk(),
+        }
+    }
+
+    /// There is somebody who wants to see progress.
+    pub fn talk(&self) -> bool {
+        !self.quiet && std::io::stderr().is_terminal()
     }
 
     /// The command that makes the same results again: the arguments of this one, quoted for a shell.

@@ -2,12 +2,13 @@
 //! Results to the screen and to disk.
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
+use berth_experiment::plan::Plan;
+use berth_experiment::save;
 use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
-use berth_results::schema::Place;
 use berth_results::write;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Prints to standard output; a reader that has gone away (`| head`) is no error. Anything else (a full disk) ends the
 /// program with status 3: whoever reads the output must not take a part for the whole. Results are on disk by then.
@@ -55,48 +56,25 @@ fn terminal_width() -> usize {
     }
 }
 
-/// Writes the results and the report into their folder; gives the path of the report.
+/// Keeps results, shows them, and says what to do next. What can be shown is shown, whatever becomes of the files.
 ///
 /// # Errors
-/// The disk's; the command then fails, but what can be shown is shown first.
-pub fn save(options: &RunOptions, name: &str, results: &Results) -> Result<PathBuf, Failure> {
-    let folder = write::folder(&options.out, name);
-    write::write(&folder, results).map_err(|e| Failure::Run(e.to_string()))?;
-    report(&folder)
-}
-
-/// Writes `report.html` from all results of a folder; gives its path.
-///
-/// # Errors
-/// There are no results, or they cannot be read, or the report not written.
-pub fn report(folder: &Path) -> Result<PathBuf, Failure> {
-    let failed = |e: write::FileError| Failure::Run(e.to_string());
-    let mut all = Vec::new();
-    for place in [Place::Sim, Place::Lab, Place::Host] {
-        all.extend(write::read(folder, place).map_err(failed)?);
+/// The disk's.
+pub fn keep(options: &RunOptions, plan: &Plan, results: &Results, next: &[(&str, String)]) -> Done {
+    let saved = save::save(&options.out, &plan.name, results);
+    show(options, results, plan.baseline())?;
+    let saved = saved?;
+    if !options.json && !options.csv {
+        next_steps(&saved, next);
     }
-    if all.is_empty() {
-        return Err(no_results(folder));
-    }
-    let path = folder.join("report.html");
-    let page = berth_report::html::page(&all.iter().collect::<Vec<_>>());
-    write::atomic(&path, page.as_bytes()).map_err(failed)?;
-    Ok(path)
-}
-
-/// What to say of a folder without results.
-pub fn no_results(folder: &Path) -> Failure {
-    Failure::Input(format!(
-        "there are no results in {}: berth sim makes some",
-        folder.display()
-    ))
+    Ok(())
 }
 
 /// Shows results as the user wants them: table, JSON or CSV.
 ///
 /// # Errors
 /// The results cannot be put into that form.
-pub fn show(options: &RunOptions, results: &Results, baseline: Option<&str>) -> Done {
+fn show(options: &RunOptions, results: &Results, baseline: Option<&str>) -> Done {
     let failed = |e: write::FileError| Failure::Run(e.to_string());
     if options.json {
         print(&write::to_json(results).map_err(failed)?);
@@ -138,17 +116,12 @@ pub fn text(results: &Results, baseline: Option<&str>) -> String {
 }
 
 /// The last lines: where the results are and what to do next.
-pub fn next_steps(saved: &Path, lines: &[(&str, String)]) {
+fn next_steps(saved: &Path, lines: &[(&str, String)]) {
     let mut text = format!("  Report   {}\n", saved.display());
     for (word, line) in lines {
         text.push_str(&format!("  {word:<8} {line}\n"));
     }
     print(&text);
-}
-
-/// A number of runs, in words.
-pub fn runs(n: usize) -> String {
-    format!("{n} run{}", if n == 1 { "" } else { "s" })
 }
 
 /// Some expectation does not hold.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth policy list|show|check`.
 use crate::exit::{self, Done, Failure};
-use crate::{output, policies};
+use crate::output;
+use berth_experiment::policies;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::table::{FUNCS, Home, Kind};
 use berth_report::text::{left, width};

@@ -2,6 +2,7 @@
 //! `berth results show` and `report`: results that were kept, shown again.
 use crate::exit::{Done, Failure};
 use crate::output;
+use berth_experiment::save;
 use berth_report::side_by_side::side_by_side;
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::Place;
@@ -47,7 +48,7 @@ fn folder_of(path: &Path) -> &Path {
 pub fn run(args: &Args) -> Done {
     let (folder, side_by_side, provenance) = match &args.verb {
         Verb::Report { folder } => {
-            let path = output::report(folder_of(folder))?;
+            let path = save::report(folder_of(folder))?;
             output::print(&format!("{}\n", path.display()));
             return Ok(());
         }
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Done {
     }
     let all: Vec<Results> = [sim, lab].into_iter().flatten().collect();
     if all.is_empty() {
-        return Err(output::no_results(folder));
+        return Err(save::none_in(folder));
     }
     for results in &all {
         output::print(&output::text(results, None));

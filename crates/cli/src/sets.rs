@@ -3,12 +3,12 @@
 use crate::compare::{self, Args};
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
-use crate::plan::{Plan, plan};
-use crate::policies;
 use berth_compare::known::Known;
 use berth_compare::record::Record;
 use berth_compare::set::{self, Content, Set};
 use berth_compare::{Bounds, Comparison, block, markdown};
+use berth_experiment::plan::{Plan, Variant, plan};
+use berth_experiment::policies;
 use berth_results::experiment::{Arm, Experiment};
 use berth_results::write;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ pub fn disjoint(run: &RunOptions, open: &Path, sealed: &Path) -> Result<(), Fail
             let mut options = run.clone();
             options.scenario = Some(path.display().to_string());
             options.arm.clear();
-            let plan = plan(&options, &policies::shipped(), None)?;
+            let plan = plan(&options.request()?, &policies::shipped(), None)?;
             let world = plan.variants.first().map_or(String::new(), world);
             Ok(Content { path, world })
         };
@@ -72,7 +72,7 @@ pub fn disjoint(run: &RunOptions, open: &Path, sealed: &Path) -> Result<(), Fail
 }
 
 /// A scenario without what two copies of it may differ in: how it is called, how long and often it runs, under whom.
-fn world(variant: &crate::plan::Variant) -> String {
+fn world(variant: &Variant) -> String {
     let s = &variant.scenario;
     format!(
         "{:?} {:?} {:?} {:?} {:?}",
@@ -93,7 +93,7 @@ pub fn compared(args: &Args, folder: &Path, bounds: &Bounds) -> Result<Compared,
     };
     for file in set::files(folder).map_err(input)? {
         let options = of_file(&args.run, &set, &file);
-        let mut planned = plan(&options, &policies::shipped(), None)?;
+        let mut planned = plan(&options.request()?, &policies::shipped(), None)?;
         let path = Record::path(&file);
         let mut record = Record::read(&path).map_err(failed)?;
         if let Some(what) = args.record.as_deref() {

@@ -2,16 +2,16 @@
 //! `berth sim`: every arm with every seed in the simulator.
 use crate::exit::{Done, Failure};
 use crate::options::{RunOptions, quote};
-use crate::plan::{Plan, plan};
-use crate::simulator::Simulator;
 use crate::trace::{Trace, Window};
-use crate::{calibrate, combinations, interrupt, output, policies, replications};
+use crate::{combinations, output};
+use berth_experiment::kept::Kept;
+use berth_experiment::plan::{Plan, in_words, plan};
+use berth_experiment::simulator::{Running, Simulator};
+use berth_experiment::{calibrate, policies, replications};
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -26,6 +26,15 @@ pub struct Args {
     /// Interpret policies and check each of their accesses: slow, for a policy that misbehaves
     #[arg(long)]
     checked: bool,
+
+    /// Keep each run as it is finished, and take those that an earlier start of this version has kept: after Ctrl-C,
+    /// the same command goes on where it stopped
+    #[arg(long)]
+    resume: bool,
+
+    /// The folder of kept runs [default: runs in berth's cache folder]
+    #[arg(long, value_name = "FOLDER", requires = "resume")]
+    kept: Option<PathBuf>,
 
     /// Take the file's values for what [calibrate] would fit
     #[arg(long)]
@@ -52,33 +61,30 @@ Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a 
 (what was finished is kept).";
 
 pub fn run(args: &Args) -> Done {
-    let cancel = interrupt::flag();
     let options = &mut args.run.clone();
-    combinations::ask(options, args.workers, args.checked)?;
+    let running = &running(args)?;
+    combinations::ask(&options.request()?, running, options.yes)?;
     let mut notes = Vec::new();
-    if !args.no_calibrate {
-        let talk = !options.quiet && std::io::stderr().is_terminal();
-        if let Some(fit) = calibrate::fit(options, args.workers, args.checked, cancel, talk)? {
-            options.set.extend(fit.set);
-            notes = fit.notes;
-        }
+    if !args.no_calibrate
+        && let Some(fit) = calibrate::fit(&options.request()?, running)?
+    {
+        options.set.extend(fit.set);
+        notes = fit.notes;
     }
-    let mut plan = plan(options, &policies::shipped(), None)?;
+    let mut plan = plan(&options.request()?, &policies::shipped(), None)?;
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
-    let mut simulator = Simulator::prepare(&mut plan, args.checked)?;
+    let mut simulator = Simulator::prepare(&mut plan, running)?;
     plan.check(berth_scenario::support::Place::Sim, false)?;
     let trace = args.trace.map(|w| trace(args, &plan, w)).transpose()?;
     if let Some(trace) = &trace {
         simulator.tell(trace.sink());
     }
-    let done = execute(
-        options,
-        &plan,
-        args.workers,
-        cancel,
-        |variant, arm, seed| simulator.run(variant, arm, seed),
-    );
+    let done = execute(options, &plan, running, |variant, arm, seed| {
+        simulator.run(variant, arm, seed)
+    });
+    let kept = running.kept.iter().flat_map(Kept::notes);
+    kept.for_each(|note| eprintln!("note: {note}"));
     if let Some(trace) = trace {
         // The results are on disk by now, whatever becomes of the trace.
         let path = trace.path().display().to_string();
@@ -93,6 +99,19 @@ pub fn run(args: &Args) -> Done {
     done
 }
 
+/// How runs are done: kept only if asked for, since results of a short run are made again sooner than they are read.
+fn running(args: &Args) -> Result<Running, Failure> {
+    let kept = match (&args.kept, args.resume) {
+        (Some(folder), _) => Some(Kept::at(folder)),
+        (None, true) => Some(Kept::of_user()?),
+        (None, false) => None,
+    };
+    Ok(Running {
+        kept,
+        ..args.run.running(args.workers, args.checked)
+    })
+}
+
 /// Opens the trace of the plan's only run.
 fn trace(args: &Args, plan: &Plan, window: Window) -> Result<Trace, Failure> {
     let runs = plan.runs();
@@ -101,7 +120,7 @@ fn trace(args: &Args, plan: &Plan, window: Window) -> Result<Trace, Failure> {
     let (Some((variant, arm)), 1, Some(seed)) = (arm, runs, plan.seeds.first()) else {
         return Err(Failure::Input(format!(
             "--trace is of one run, and this would be {}: choose with --arm NAME and --seed N",
-            output::runs(runs)
+            in_words(runs)
         )));
     };
     let file = args.trace_out.clone().unwrap_or_else(|| {
@@ -123,8 +142,7 @@ fn trace(args: &Args, plan: &Plan, window: Window) -> Result<Trace, Failure> {
 fn execute(
     options: &RunOptions,
     plan: &Plan,
-    workers: usize,
-    cancel: &AtomicBool,
+    running: &Running,
     run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
 ) -> Done {
     for warning in &plan.warnings {
@@ -134,13 +152,12 @@ fn execute(
     if runs == 0 {
         return Err(Failure::Input(nothing_to_run(plan)));
     }
-    let talk = !options.quiet && std::io::stderr().is_terminal();
-    if talk && plan.variants.len() > 1 {
+    if running.talk && plan.variants.len() > 1 {
         eprintln!("{} variants, {runs} runs", plan.variants.len());
     }
-    let bar = Bar::new(runs as u64, talk);
+    let bar = Bar::new(runs as u64, running.talk);
     let started = std::time::Instant::now();
-    let outcome = replications::run(plan, workers, cancel, &bar, run);
+    let outcome = replications::run(plan, running, &bar, run);
     drop(bar);
     let took = started.elapsed().as_secs_f64();
 
@@ -159,16 +176,8 @@ fn execute(
     );
     // What there is, is kept and shown, whatever else went wrong.
     if finished > 0 {
-        let saved = output::save(options, &plan.name, &results);
-        let baseline = plan
-            .variants
-            .first()
-            .and_then(|v| v.scenario.baseline.as_deref());
-        output::show(options, &results, baseline)?;
-        let saved = saved?;
-        if !options.json && !options.csv {
-            output::next_steps(&saved, &next(plan, options, &results, finished, took));
-        }
+        let next = next(plan, options, &results, finished, took);
+        output::keep(options, plan, &results, &next)?;
     }
     for failure in &outcome.failures {
         eprintln!("error: {failure}");
@@ -222,7 +231,7 @@ fn next(
         "Took",
         format!(
             "{took:.1} s for {}: {speed} × real time",
-            output::runs(finished)
+            in_words(finished)
         ),
     )];
     let first = results
@@ -256,7 +265,19 @@ mod tests {
     use super::*;
     use clap::Parser;
     use std::collections::BTreeMap;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static NEVER: AtomicBool = AtomicBool::new(false);
+
+    fn at_once(workers: usize) -> Running {
+        Running {
+            workers,
+            checked: false,
+            cancel: &NEVER,
+            kept: None,
+            talk: false,
+        }
+    }
 
     #[derive(Parser)]
     struct Line {
@@ -280,7 +301,12 @@ mod tests {
     }
 
     fn ready(options: &RunOptions) -> Plan {
-        let mut plan = plan(options, &["vmfair", "gfifo", "vtime"], None).unwrap();
+        let mut plan = plan(
+            &options.request().unwrap(),
+            &["vmfair", "gfifo", "vtime"],
+            None,
+        )
+        .unwrap();
         for arm in plan
             .variants
             .iter_mut()
@@ -314,8 +340,7 @@ mod tests {
         let options = options(dir.path(), &["--seeds", "3"]);
         let plan = ready(&options);
         assert_eq!(plan.runs(), 6);
-        let never = AtomicBool::new(false);
-        execute(&options, &plan, 2, &never, |v, a, s| {
+        execute(&options, &plan, &at_once(2), |v, a, s| {
             Ok(record(&plan, v, a, s))
         })
         .unwrap();
@@ -346,14 +371,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), &["--seeds", "2"]);
         let plan = ready(&options);
-        let never = AtomicBool::new(false);
         let slow = |v, a, s| {
             let mut record = record(&plan, v, a, s);
             record.metrics.insert("web.response.p99".into(), 1e9);
             Ok(record)
         };
         assert!(matches!(
-            execute(&options, &plan, 1, &never, slow),
+            execute(&options, &plan, &at_once(1), slow),
             Err(Failure::Expect)
         ));
     }
@@ -363,8 +387,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), &["--seeds", "3"]);
         let plan = ready(&options);
-        let never = AtomicBool::new(false);
-        let done = execute(&options, &plan, 1, &never, |v, a, s| match (a, s) {
+        let done = execute(&options, &plan, &at_once(1), |v, a, s| match (a, s) {
             (2, 2..) => Err("the policy stalled".into()),
             _ => Ok(record(&plan, v, a, s)),
         });
@@ -383,8 +406,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path(), &["--seeds", "5"]);
         let plan = ready(&options);
-        let cancel = AtomicBool::new(false);
-        let done = execute(&options, &plan, 1, &cancel, |v, a, s| {
+        let cancel: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let one = Running {
+            cancel,
+            ..at_once(1)
+        };
+        let done = execute(&options, &plan, &one, |v, a, s| {
             if s == 2 {
                 cancel.store(true, Ordering::Relaxed);
             }
@@ -414,8 +441,7 @@ mod tests {
         let plan = ready(&options);
         assert_eq!((plan.variants.len(), plan.runs()), (4, 4));
         assert_eq!(plan.variants[2].scenario.vms[1].count, 2);
-        let never = AtomicBool::new(false);
-        execute(&options, &plan, 2, &never, |v, a, s| {
+        execute(&options, &plan, &at_once(2), |v, a, s| {
             Ok(record(&plan, v, a, s))
         })
         .unwrap();
@@ -431,7 +457,7 @@ mod tests {
     fn wrong_arms_are_input_errors() {
         let dir = tempfile::tempdir().unwrap();
         let wrong = plan(
-            &options(dir.path(), &["--arm", "vmfare"]),
+            &options(dir.path(), &["--arm", "vmfare"]).request().unwrap(),
             &["vmfair"],
             None,
         )
@@ -453,8 +479,7 @@ mod tests {
             .collect();
         assert_eq!((names, plan.seeds.clone()), (vec!["gfifo", "my"], vec![9]));
         let none = ready(&options(dir.path(), &["--arm", "linux"]));
-        let never = AtomicBool::new(false);
-        let done = execute(&own, &none, 1, &never, |_, _, _| Err("x".into()));
+        let done = execute(&own, &none, &at_once(1), |_, _, _| Err("x".into()));
         assert!(matches!(done, Err(Failure::Input(m)) if m.contains("linux: no model")));
     }
 }

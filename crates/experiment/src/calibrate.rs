@@ -2,11 +2,12 @@
 //! `[calibrate]`: the free parameters of a scenario, fitted on its baseline before anything is compared.
 //!
 //! Every combination of the values to try is run with the baseline alone; the one whose metric comes nearest to the
-//! target stands for the rest, as if the user had set it. No other arm runs before that, so no other arm can have a say.
-use crate::exit::Failure;
-use crate::options::RunOptions;
+//! target stands for the rest, as if the user had set it. No other arm runs before that, so no other arm can have a
+//! say.
+use crate::error::Failure;
 use crate::plan::{Plan, Variant, plan};
-use crate::simulator::Simulator;
+use crate::request::Request;
+use crate::simulator::{Running, Simulator};
 use crate::{policies, replications};
 use berth_report::progress::Bar;
 use berth_report::text::value as shown;
@@ -14,7 +15,6 @@ use berth_results::schema::RunRecord;
 use berth_results::stats;
 use berth_scenario::model::Calibrate;
 use berth_scenario::{Edit, read, shipped};
-use std::sync::atomic::AtomicBool;
 
 /// Seeds for each combination: enough to tell combinations apart, which differ by far more than seeds do.
 const SEEDS: u32 = 3;
@@ -41,33 +41,27 @@ struct Point {
 ///
 /// # Errors
 /// The scenario or an option is wrong, the baseline cannot run here, a run fails, or nothing was measured.
-pub fn fit(
-    options: &RunOptions,
-    workers: usize,
-    checked: bool,
-    cancel: &AtomicBool,
-    talk: bool,
-) -> Result<Option<Fit>, Failure> {
-    let input = shipped::find(options.scenario()?)?;
-    let edits: Vec<Edit> = options.set.iter().cloned().map(Edit::Set).collect();
+pub fn fit(request: &Request, running: &Running) -> Result<Option<Fit>, Failure> {
+    let input = shipped::find(&request.scenario)?;
+    let edits: Vec<Edit> = request.set.iter().cloned().map(Edit::Set).collect();
     let scenario = read(&input, &edits)?.scenario;
     let Some(calibrate) = scenario.calibrate else {
         return Ok(None);
     };
-    let vary = search(&calibrate, options);
+    let vary = search(&calibrate, request);
     if vary.is_empty() {
         return Ok(None);
     }
-    let fitting = RunOptions {
+    let fitting = Request {
         vary,
-        arm: vec![calibrate.arm.clone()],
-        policy: Vec::new(),
+        arms: vec![calibrate.arm.clone()],
+        policies: Vec::new(),
         seed: None,
         seeds: Some(scenario.run.seeds.min(SEEDS)),
-        ..options.clone()
+        ..request.clone()
     };
     let mut plan = plan(&fitting, &policies::shipped(), None)?;
-    let simulator = Simulator::prepare(&mut plan, checked)?;
+    let simulator = Simulator::prepare(&mut plan, running)?;
     plan.check(berth_scenario::support::Place::Sim, false)?;
     if let Some(why) = plan.variants.iter().find_map(absent) {
         return Err(Failure::Input(format!(
@@ -75,14 +69,14 @@ pub fn fit(
             calibrate.arm
         )));
     }
-    let bar = Bar::new(plan.runs() as u64, talk);
+    let bar = Bar::new(plan.runs() as u64, running.talk);
     bar.line(&format!(
         "fitting on {} alone: {} combinations, {} seeds each",
         calibrate.arm,
         plan.variants.len(),
         plan.seeds.len()
     ));
-    let outcome = replications::run(&plan, workers, cancel, &bar, |variant, arm, seed| {
+    let outcome = replications::run(&plan, running, &bar, |variant, arm, seed| {
         simulator.run(variant, arm, seed)
     });
     drop(bar);
@@ -109,18 +103,11 @@ fn absent(variant: &Variant) -> Option<String> {
 }
 
 /// What is to be tried, as `--vary` would say it: what the user has set or varies is not fitted.
-fn search(calibrate: &Calibrate, options: &RunOptions) -> Vec<String> {
-    let said = |address: &String| {
-        options
-            .set
-            .iter()
-            .chain(&options.vary)
-            .any(|text| text.split('=').next().map(str::trim) == Some(address))
-    };
+fn search(calibrate: &Calibrate, request: &Request) -> Vec<String> {
     calibrate
         .search
         .iter()
-        .filter(|(address, _)| !said(address))
+        .filter(|(address, _)| !request.says(address))
         .map(|(address, values)| format!("{address}={}", values.join(",")))
         .collect()
 }
@@ -182,17 +169,15 @@ fn choose(calibrate: &Calibrate, plan: &Plan, values: &[Option<f64>]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
     use std::collections::BTreeMap;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunOptions,
-    }
-
-    fn options(arguments: &[&str]) -> RunOptions {
-        Line::parse_from(["berth"].iter().chain(arguments)).run
+    fn request(set: &[&str], vary: &[&str]) -> Request {
+        let all = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect();
+        Request {
+            set: all(set),
+            vary: all(vary),
+            ..Request::default()
+        }
     }
 
     fn calibrate() -> Calibrate {
@@ -213,11 +198,11 @@ mod tests {
 
     #[test]
     fn what_the_user_says_is_not_fitted() {
-        let all = search(&calibrate(), &options(&[]));
+        let all = search(&calibrate(), &request(&[], &[]));
         assert_eq!(all, ["host.cores=1,2", "task.t.period=\"1ms\",\"2ms\""]);
-        let set = search(&calibrate(), &options(&["--set", "host.cores=4"]));
+        let set = search(&calibrate(), &request(&["host.cores=4"], &[]));
         assert_eq!(set, ["task.t.period=\"1ms\",\"2ms\""]);
-        let both = options(&["--set", "host.cores=4", "--vary", "task.t.period=1ms,3ms"]);
+        let both = request(&["host.cores=4"], &["task.t.period=1ms,3ms"]);
         assert!(search(&calibrate(), &both).is_empty());
     }
 

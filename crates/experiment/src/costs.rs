@@ -1,51 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth lab --measure-costs`: what the events of the lab's VM cost, under the kernel's own scheduler and policies
+//! What the events of the lab's VM cost, under the kernel's own scheduler and policies
 //! made for this.
-use crate::exit::Failure;
-use crate::options::RunOptions;
+use crate::error::Failure;
+use crate::lab::{self, Boots};
+use crate::request::Request;
+use crate::simulator::{self, Running};
 use berth_compare::costs::{self, CASES, Measured};
-use berth_lab::Vcpus;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Longest time for one VM.
-const TIMEOUT_S: u64 = 600;
-
-/// Runs the cases in VMs; gives the profile's text.
+/// Runs the cases in VMs, with what `request` says besides the scenario; gives the profile's text. Files go into `out`.
 ///
 /// # Errors
 /// A case did not run, or did not measure what it should.
-pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<String, Failure> {
-    let folder = tempfile(run)?;
+pub fn measure(
+    request: &Request,
+    boots: &Boots,
+    running: &Running,
+    out: &Path,
+) -> Result<String, Failure> {
+    let folder = cases(out)?;
     let mut measured = Vec::new();
     let mut release = String::new();
     for case in &CASES {
         let file = folder.join(format!("{}.toml", case.name));
         std::fs::write(&file, case.scenario)
             .map_err(|e| Failure::Run(format!("{}: {e}", file.display())))?;
-        let mut options = run.clone();
-        options.scenario = Some(file.display().to_string());
+        let mut request = request.clone();
+        request.scenario = file.display().to_string();
         if let Some(source) = case.policy {
             let file = folder.join(format!("{}.bpf.c", case.name));
             std::fs::write(&file, source)
                 .map_err(|e| Failure::Run(format!("{}: {e}", file.display())))?;
-            options.policy = vec![file.display().to_string()];
-            options.arm = vec![case.name.into()];
+            request.policies = vec![file.display().to_string()];
+            request.arms = vec![case.name.into()];
         }
-        let results = crate::lab::results(
-            &options,
-            None,
-            kernel,
-            jobs,
-            TIMEOUT_S,
-            1,
-            None,
-            Vcpus::Threads,
-        )?;
+        let results = lab::results(&request, None, None, boots, String::new())?;
         release.clone_from(&results.provenance.kernel);
         let mut values = costs::read(case, &results).map_err(Failure::Run)?;
         if case.counts_code() {
-            let results = crate::compare::simulated(&options)?;
+            let results = simulator::simulated(&request, running)?;
             for (name, metric) in costs::COUNTED {
                 let count = costs::per_wakeup(&results, metric).map_err(Failure::Run)?;
                 values.insert(name.into(), count);
@@ -60,11 +54,11 @@ pub fn measure(run: &RunOptions, kernel: &str, jobs: Option<usize>) -> Result<St
 }
 
 /// Where the cases' scenarios are put for the run.
-fn tempfile(run: &RunOptions) -> Result<std::path::PathBuf, Failure> {
-    let folder: &Path = &run.out.join("costs");
-    std::fs::create_dir_all(folder)
+fn cases(out: &Path) -> Result<PathBuf, Failure> {
+    let folder = out.join("costs");
+    std::fs::create_dir_all(&folder)
         .map_err(|e| Failure::Run(format!("{}: {e}", folder.display())))?;
-    Ok(folder.to_path_buf())
+    Ok(folder)
 }
 
 /// The day in UTC, as `YYYY-MM-DD`.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a command line asks to be run: variants of a scenario, their arms, the seeds. Everything that can be wrong
+//! What a request comes to: variants of a scenario, their arms, the seeds. Everything that can be wrong
 //! with the input is found here, before anything runs.
-use crate::exit::Failure;
-use crate::options::RunOptions;
-use crate::paper;
+use crate::claims;
+use crate::error::Failure;
+use crate::request::Request;
 use berth_results::expect::{self, Bound, Limit};
 use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Results, Setup};
 use berth_results::findings;
@@ -61,12 +61,10 @@ pub struct Lengths {
 
 impl Lengths {
     /// The changes that shorten a run to this.
-    fn edits(self, run: &model::Run, options: &RunOptions) -> Vec<Edit> {
+    fn edits(self, run: &model::Run, request: &Request) -> Vec<Edit> {
         let set = |address: &str| {
-            options
-                .set
-                .iter()
-                .any(|s| s.split('=').next().map(str::trim) == Some(address))
+            let mut said = request.set.iter();
+            said.any(|s| s.split('=').next().map(str::trim) == Some(address))
         };
         let mut edits = Vec::new();
         if run.warmup_ns > self.warmup_ms * 1_000_000 && !set("run.warmup") {
@@ -75,7 +73,7 @@ impl Lengths {
         if run.measure_ns > self.measure_ms * 1_000_000 && !set("run.measure") {
             edits.push(Edit::Set(format!("run.measure={}ms", self.measure_ms)));
         }
-        if run.seeds > self.seeds && !set("run.seeds") && options.seeds.is_none() {
+        if run.seeds > self.seeds && !set("run.seeds") && request.seeds.is_none() {
             edits.push(Edit::Set(format!("run.seeds={}", self.seeds)));
         }
         edits
@@ -87,26 +85,26 @@ impl Lengths {
 /// # Errors
 /// Whatever is wrong with it, or with the options.
 pub fn plan(
-    options: &RunOptions,
+    request: &Request,
     policies: &[&str],
     lengths: Option<Lengths>,
 ) -> Result<Plan, Failure> {
-    let input = shipped::find(options.scenario()?)?;
+    let input = shipped::find(&request.scenario)?;
     let mut variants = Vec::new();
     let mut warnings = Vec::new();
-    for set in edit::variants(&options.vary)? {
-        let mut edits: Vec<Edit> = options
+    for set in edit::variants(&request.vary)? {
+        let mut edits: Vec<Edit> = request
             .set
             .iter()
             .chain(&set)
             .cloned()
             .map(Edit::Set)
             .collect();
-        edits.extend(options.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
-        edits.extend(options.policy.iter().cloned().map(Edit::AddPolicy));
+        edits.extend(request.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
+        edits.extend(request.policies.iter().cloned().map(Edit::AddPolicy));
         let mut loaded = read(&input, &edits)?;
-        let missing = unknown_arms(&loaded.scenario, options, policies)?;
-        let shorter = lengths.map_or(Vec::new(), |l| l.edits(&loaded.scenario.run, options));
+        let missing = unknown_arms(&loaded.scenario, request, policies)?;
+        let shorter = lengths.map_or(Vec::new(), |l| l.edits(&loaded.scenario.run, request));
         if !missing.is_empty() || !shorter.is_empty() {
             edits.extend(shorter);
             edits.extend(missing.into_iter().map(Edit::AddPolicy));
@@ -122,8 +120,8 @@ pub fn plan(
                 warnings.push(warning);
             }
         }
-        let arms = chosen(&scenario, options, policies);
-        let params: Vec<&String> = options
+        let arms = chosen(&scenario, request, policies);
+        let params: Vec<&String> = request
             .set
             .iter()
             .chain(&set)
@@ -132,14 +130,14 @@ pub fn plan(
         parameters_without_policy(&arms, &params, &mut warnings)?;
         variants.push(Variant {
             set,
-            claims: paper::claims(&scenario, input.folder.as_deref())?,
+            claims: claims::of(&scenario, input.folder.as_deref())?,
             full: show::full(&facts),
             arms,
             scenario,
             facts,
         });
     }
-    let seeds = match (options.seed, variants.first()) {
+    let seeds = match (request.seed, variants.first()) {
         (Some(seed), _) => vec![seed],
         (None, Some(first)) => {
             if let Some(other) = variants
@@ -191,12 +189,12 @@ fn parameters_without_policy(
 /// Names of `--arm` that are no arms of the scenario but policies; anything else is an error.
 fn unknown_arms(
     scenario: &Scenario,
-    options: &RunOptions,
+    request: &Request,
     policies: &[&str],
 ) -> Result<Vec<String>, Failure> {
     let arms: Vec<&str> = scenario.arms.iter().map(|a| a.name.as_str()).collect();
-    let missing: Vec<&String> = options
-        .arm
+    let missing: Vec<&String> = request
+        .arms
         .iter()
         .filter(|name| !arms.contains(&name.as_str()))
         .collect();
@@ -217,11 +215,11 @@ fn unknown_arms(
     Ok(missing.into_iter().cloned().collect())
 }
 
-fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<PlannedArm> {
+fn chosen(scenario: &Scenario, request: &Request, policies: &[&str]) -> Vec<PlannedArm> {
     // `--policy` adds to what `--arm` chooses.
-    let added: Vec<String> = options.policy.iter().map(|p| edit::arm_name(p)).collect();
+    let added: Vec<String> = request.policies.iter().map(|p| edit::arm_name(p)).collect();
     let wanted = |arm: &&Arm| {
-        options.arm.is_empty() || options.arm.contains(&arm.name) || added.contains(&arm.name)
+        request.arms.is_empty() || request.arms.contains(&arm.name) || added.contains(&arm.name)
     };
     let arms = scenario.arms.iter().filter(wanted);
     arms.map(|arm| PlannedArm {
@@ -240,7 +238,6 @@ fn chosen(scenario: &Scenario, options: &RunOptions, policies: &[&str]) -> Vec<P
 
 impl Plan {
     /// Schedulers that are programs of their own take part: here is a place that starts them.
-    #[cfg(feature = "kernel")]
     pub fn admit_programs(&mut self) {
         let arms = self.variants.iter_mut().flat_map(|v| &mut v.arms);
         for arm in arms.filter(|a| support::is_program(&a.arm.policy)) {
@@ -286,6 +283,16 @@ impl Plan {
                 .iter()
                 .map(|v| v.arms.iter().filter(|a| a.absent.is_none()).count())
                 .sum::<usize>()
+    }
+
+    /// Its runs, in words.
+    pub fn runs_in_words(&self) -> String {
+        in_words(self.runs())
+    }
+
+    /// The arm that the scenario compares with, if it names one.
+    pub fn baseline(&self) -> Option<&str> {
+        self.variants.first()?.scenario.baseline.as_deref()
     }
 
     /// Puts records together. `records` are those of each variant, in any order.
@@ -390,6 +397,11 @@ impl Variant {
             .collect();
         experiment
     }
+}
+
+/// A number of runs, in words.
+pub fn in_words(runs: usize) -> String {
+    format!("{runs} run{}", if runs == 1 { "" } else { "s" })
 }
 
 fn setup(scenario: &Scenario, seeds: &[u64]) -> Setup {

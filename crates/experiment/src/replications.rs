@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! All runs of a plan in the simulator: many at once, with a bar, stopped by Ctrl-C, nothing finished is lost.
 use crate::plan::Plan;
+use crate::simulator::Running;
 use berth_report::progress::Bar;
 use berth_results::schema::RunRecord;
 use berth_sim::replicate::{Replicate, jobs};
-use std::sync::atomic::AtomicBool;
 
 /// What came out.
-pub struct Outcome {
+pub struct Finished {
     /// Finished runs of each variant of the plan.
     pub records: Vec<Vec<RunRecord>>,
     /// One sentence per arm that failed, the first of its failures.
@@ -19,17 +19,16 @@ pub struct Outcome {
 /// seed; its result must not depend on anything else.
 pub fn run(
     plan: &Plan,
-    workers: usize,
-    cancel: &AtomicBool,
+    running: &Running,
     bar: &Bar,
     run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
-) -> Outcome {
+) -> Finished {
     let cells = cells(plan);
     let all = jobs(cells.len(), plan.seeds.iter().copied());
     let progress = |p: berth_sim::replicate::Progress| bar.at(p.done as u64);
     let replicate = Replicate {
-        workers,
-        cancel,
+        workers: running.workers,
+        cancel: running.cancel,
         progress: &progress,
     };
     let outcome = replicate.run(&all, |job| {
@@ -58,7 +57,7 @@ pub fn run(
             ));
         }
     }
-    Outcome {
+    Finished {
         records,
         failures: failed.into_iter().map(|f| f.1).collect(),
         cancelled: outcome.cancelled(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
-use crate::exit::Failure;
+use crate::error::Failure;
 use berth_policy::error::LoadError;
 use berth_policy::params::Param;
 use berth_policy::policy::{LoadOptions, Policy};
@@ -38,6 +38,14 @@ pub fn load(policy: &str, options: &LoadOptions) -> Result<Policy, Failure> {
         Some(builtin) => builtin.load(options).map_err(|e| wrong(policy, &e)),
         None => Err(unknown(policy)),
     }
+}
+
+/// Loads an object, whose name is for errors.
+///
+/// # Errors
+/// It is no policy, or needs what the simulator does not have.
+pub fn from_object(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<Policy, Failure> {
+    Policy::from_object(bytes, options).map_err(|e| wrong(name, &e))
 }
 
 /// An error with the policy's name in front, unless it names the file itself.
@@ -167,7 +175,6 @@ pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
 
 /// A parameter's value for a kernel: in the parameter's own unit, or as the user wrote it where the object declares
 /// no parameters (any global variable can be set then).
-#[cfg(feature = "kernel")]
 pub enum Set {
     Number(i64),
     Text(String),
@@ -177,7 +184,6 @@ pub enum Set {
 ///
 /// # Errors
 /// It is not installed.
-#[cfg(feature = "kernel")]
 pub fn program(name: &str) -> Result<std::path::PathBuf, Failure> {
     let mut folders: Vec<_> = std::env::var_os("PATH")
         .map(|path| std::env::split_paths(&path).collect())
@@ -197,7 +203,6 @@ pub fn program(name: &str) -> Result<std::path::PathBuf, Failure> {
 ///
 /// # Errors
 /// It cannot be read.
-#[cfg(feature = "kernel")]
 pub fn program_hash(program: &Path) -> Result<String, Failure> {
     let bytes = std::fs::read(program)
         .map_err(|e| Failure::Input(format!("cannot read {}: {e}", program.display())))?;
@@ -208,7 +213,6 @@ pub fn program_hash(program: &Path) -> Result<String, Failure> {
 ///
 /// # Errors
 /// As [`check_params`].
-#[cfg(feature = "kernel")]
 pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
     let program = berth_policy::object::load(object, &KernelProfile::default());
     // What only a kernel can load has no declarations that could be read here.

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A hash of the sources that a run's result depends on, for the version that kept runs carry. Policies are no part
+//! of it: a run names theirs by their own hash.
+use std::path::{Path, PathBuf};
+
+/// Crates beside this one.
+const CRATES: [&str; 5] = ["scenario", "results", "policy", "sim", "experiment"];
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn main() {
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..");
+    let mut found = Vec::new();
+    for name in CRATES {
+        let folder = root.join(name).join("src");
+        println!("cargo::rerun-if-changed={}", folder.display());
+        files(&folder, &mut found);
+    }
+    found.sort();
+    let mut hasher = blake3::Hasher::new();
+    for path in &found {
+        let name = path.strip_prefix(&root).unwrap_or(path);
+        hasher.update(name.to_string_lossy().as_bytes());
+        let bytes = std::fs::read(path).unwrap_or_default();
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(&bytes);
+    }
+    let hash = hasher.finalize().to_hex();
+    println!("cargo::rustc-env=BERTH_SOURCES={}", &hash[..12]);
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is planned, run, kept and judged. The command line above it has arguments and printing only.
+//!
+//! A [`request`] becomes a [`plan`]: variants of a scenario, their arms, the seeds. Free parameters are fitted first
+//! ([`calibrate`]). Every run is a [`job`], a pure function that any process or machine can do ([`runner`]); what was
+//! run is
+//! [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes what
+//! came out.
+//! [`claims`] are what papers report of a scenario.
+pub mod calibrate;
+pub mod claims;
+#[cfg(feature = "kernel")]
+pub mod costs;
+pub mod error;
+pub mod job;
+pub mod kept;
+#[cfg(feature = "kernel")]
+pub mod lab;
+pub mod plan;
+pub mod policies;
+pub mod replications;
+pub mod request;
+pub mod runner;
+pub mod save;
+pub mod simulator;
+
+pub use error::{Done, Failure};
+pub use request::Request;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What somebody wants to be run, in the words of the command line.
+
+/// A scenario and what is changed of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// A ready scenario's name, or a file.
+    pub scenario: String,
+    /// `ADDRESS=VALUE`, for all runs.
+    pub set: Vec<String>,
+    /// `ADDRESS=A,B,C`: once for each value; several: all combinations.
+    pub vary: Vec<String>,
+    /// Only these arms, or shipped policies that the scenario does not name; empty: all that it names.
+    pub arms: Vec<String>,
+    /// Policies to compare besides: a shipped name or a file.
+    pub policies: Vec<String>,
+    /// Seeds 1 to N, instead of the scenario's number.
+    pub seeds: Option<u32>,
+    /// This one seed.
+    pub seed: Option<u64>,
+}
+
+impl Request {
+    /// Is this address set or varied?
+    pub fn says(&self, address: &str) -> bool {
+        let mut said = self.set.iter().chain(&self.vary);
+        said.any(|text| text.split('=').next().map(str::trim) == Some(address))
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A plan's jobs for the simulator: policies loaded, parameters checked.
+use crate::error::Failure;
+use crate::job::{Job, JobPolicy, Loaded};
+use crate::kept::Kept;
+use crate::plan::{Plan, plan};
+use crate::request::Request;
+use crate::runner::{Here, Runner};
+use crate::{policies, replications};
+use berth_policy::policy::Policy;
+use berth_report::progress::Bar;
+use berth_results::experiment::Results;
+use berth_results::schema::{Place, RunRecord};
+use berth_scenario::model::{Arm, Vm};
+use berth_sim::trace::SharedSink;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How runs are done.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Runs at once; 0: one per CPU of this machine. Results do not depend on it.
+    pub workers: usize,
+    /// Interpret policies and check each of their accesses.
+    pub checked: bool,
+    /// Set from outside to stop.
+    pub cancel: &'static AtomicBool,
+    /// Where runs are kept, and looked for before they are done.
+    pub kept: Option<Kept>,
+    /// There is somebody who wants to see progress.
+    pub talk: bool,
+}
+
+/// Everything that runs need. Positions are those of the plan.
+pub struct Simulator {
+    /// Per variant and arm, of seed 0; none where the arm is absent.
+    jobs: Vec<Vec<Option<Job>>>,
+    runner: Arc<dyn Runner>,
+    /// The runner, if it is this process.
+    here: Option<Arc<Here>>,
+    kept: Option<Kept>,
+}
+
+impl Simulator {
+    /// Loads every policy once and checks parameters. `linux` is its model here. Runs are done by this process.
+    ///
+    /// # Errors
+    /// A policy that cannot be loaded, or a parameter that it does not have.
+    pub fn prepare(plan: &mut Plan, running: &Running) -> Result<Simulator, Failure> {
+        let loaded = Arc::new(Loaded::default());
+        let here = Arc::new(Here::new(Some(running.cancel), loaded.clone()));
+        Ok(Simulator {
+            jobs: jobs(plan, running.checked, &loaded)?,
+            runner: here.clone(),
+            here: Some(here),
+            kept: running.kept.clone(),
+        })
+    }
+
+    /// As [`Simulator::prepare`], with somebody else doing the runs.
+    ///
+    /// # Errors
+    /// As [`Simulator::prepare`].
+    pub fn with_runner(
+        plan: &mut Plan,
+        running: &Running,
+        runner: Arc<dyn Runner>,
+    ) -> Result<Simulator, Failure> {
+        Ok(Simulator {
+            jobs: jobs(plan, running.checked, &Loaded::default())?,
+            runner,
+            here: None,
+            kept: running.kept.clone(),
+        })
+    }
+
+    /// Tells a sink what happens in this process's runs from now on (there should be one at a time). They are all
+    /// done then: none is taken from those kept.
+    pub fn tell(&mut self, sink: SharedSink) {
+        self.kept = None;
+        if let Some(here) = &self.here {
+            here.tell(sink);
+        }
+    }
+
+    /// The job of a variant's arm with a seed; none where the arm is absent.
+    pub fn job(&self, variant: usize, arm: usize, seed: u64) -> Option<Job> {
+        let job = self.jobs.get(variant)?.get(arm)?.as_ref()?;
+        Some(Job {
+            seed,
+            ..job.clone()
+        })
+    }
+
+    /// One run, or the kept one.
+    ///
+    /// # Errors
+    /// One sentence: the policy was ejected or did something wrong, or the simulator broke a rule of its own.
+    pub fn run(&self, variant: usize, arm: usize, seed: u64) -> Result<RunRecord, String> {
+        let Some(job) = self.job(variant, arm, seed) else {
+            return Err("this arm cannot run here".into());
+        };
+        if let Some(record) = self.kept.as_ref().and_then(|kept| kept.get(&job)) {
+            return Ok(record);
+        }
+        let record = self.runner.run(&job)?;
+        if let Some(kept) = &self.kept {
+            kept.put(&job, &record);
+        }
+        Ok(record)
+    }
+}
+
+/// The results of a request in the simulator, for who needs them whole.
+///
+/// # Errors
+/// Wrong input, an interrupt, or a run that failed.
+pub fn simulated(request: &Request, running: &Running) -> Result<Results, Failure> {
+    let mut plan = plan(request, &policies::shipped(), None)?;
+    whole(&mut plan, running, String::new())
+}
+
+/// All runs of a plan, or none. `command` makes the same results again.
+///
+/// # Errors
+/// Wrong input, an interrupt, or a run that failed.
+pub fn whole(plan: &mut Plan, running: &Running, command: String) -> Result<Results, Failure> {
+    let simulator = Simulator::prepare(plan, running)?;
+    let bar = Bar::new(plan.runs() as u64, running.talk);
+    let done = replications::run(plan, running, &bar, |v, a, s| simulator.run(v, a, s));
+    drop(bar);
+    if done.cancelled {
+        return Err(Failure::Interrupted);
+    }
+    if let Some(failure) = done.failures.into_iter().next() {
+        return Err(Failure::Run(failure));
+    }
+    Ok(plan.results(Place::Sim, "", command, done.records, true))
+}
+
+fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Option<Job>>>, Failure> {
+    let mut all = Vec::new();
+    for variant in &mut plan.variants {
+        let mut row = Vec::new();
+        for planned in &mut variant.arms {
+            let arm = &planned.arm;
+            if planned.absent.is_some() {
+                row.push(None);
+                continue;
+            }
+            if let Some(name) = arm.params.keys().next()
+                && arm.policy == "linux"
+            {
+                return Err(Failure::Input(format!(
+                    "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no parameters; an arm with policy = \"{}\" takes its model's",
+                    arm.name,
+                    berth_builtin::LINUX_MODEL
+                )));
+            }
+            let mut job = Job::new(&variant.scenario, arm, checked);
+            let kernel = &job.scenario.host.kernel;
+            let (policy, named) = loaded.by_name(&arm.policy, kernel)?;
+            fits(&policy, arm, job.scenario.host.nr_cpus())?;
+            let params = policies::resolve(arm, policy.params(), policy.presets())?;
+            job.policy = JobPolicy { params, ..named };
+            for vm in &job.scenario.vms {
+                job.guests.push(if vm.guest.is_none() {
+                    None
+                } else {
+                    Some(guest(loaded, vm, kernel)?)
+                });
+            }
+            planned.hash = Some(policy.hash().to_string());
+            row.push(Some(job));
+        }
+        all.push(row);
+    }
+    Ok(all)
+}
+
+/// Before anything runs: is the machine too large for the policy?
+fn fits(policy: &Policy, arm: &Arm, cpus: u32) -> Result<(), Failure> {
+    policy
+        .fits(cpus)
+        .map_err(|e| Failure::Input(format!("arm {}: policy {}: {e}", arm.name, arm.policy)))
+}
+
+/// The scheduler inside a VM.
+fn guest(loaded: &Loaded, vm: &Vm, kernel: &str) -> Result<JobPolicy, Failure> {
+    let (policy, named) = loaded.by_name(&vm.guest.policy, kernel)?;
+    // Checked like an arm's; the sentence names the VM.
+    let as_arm = Arm {
+        name: format!("vm.{}.guest", vm.name),
+        policy: vm.guest.policy.clone(),
+        preset: vm.guest.preset.clone(),
+        params: vm.guest.params.clone(),
+        set: BTreeMap::new(),
+        scenario: None,
+    };
+    fits(&policy, &as_arm, vm.vcpus)?;
+    let params = policies::resolve(&as_arm, policy.params(), policy.presets())?;
+    Ok(JobPolicy { params, ..named })
+}

@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod dense;
 pub mod mask;
 pub mod pace;
+pub mod rate;
 pub mod task;
 pub mod topology;
 

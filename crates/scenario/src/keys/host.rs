@@ -59,7 +59,7 @@ pub static HOST: Kind = Kind {
         key(
             "speed",
             "percent or list",
-            Is("\"100%\""),
+            Said("100%, or as the kinds of cores say"),
             "of the cores in order: [\"4 x 100%\", \"8 x 55%\"]",
         ),
         key(

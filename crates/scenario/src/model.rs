@@ -168,8 +168,9 @@ pub struct HostCost {
     pub vm_exit_ns: Nanos,
     /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as alone.
     pub smt_ppm: u32,
-    /// Speed of each core in the order of their numbers, parts per million; none: all at full speed.
-    pub speed_ppm: Vec<u32>,
+    /// Cores that are not simply of full speed; a core that none of them has is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<CoreKind>,
     /// Caches that grow cold; none: memory costs nothing (but what `migrate_*` say).
     pub cache: Option<Cache>,
 }
@@ -189,6 +190,47 @@ impl HostCost {
     /// stands in for it has none of its own.
     pub fn own_scheduler(&mut self) {
         (self.ext_wake_ns, self.insn_ps, self.call_ns) = (0, 0, 0);
+    }
+}
+
+/// `[host.kind.NAME]`: cores of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreKind {
+    /// Empty: it came from `host.speed`.
+    pub name: String,
+    /// Numbers of its cores, ascending.
+    pub cores: Vec<u32>,
+    /// Work per time at the highest frequency, parts per million: its capacity.
+    pub speed_ppm: u32,
+    /// Part of that frequency at which it runs, parts per million.
+    pub frequency_ppm: u32,
+    /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as [`HostCost::smt_ppm`].
+    pub smt_ppm: u32,
+}
+
+impl CoreKind {
+    /// `host.speed`: cores by number and their speeds, parts per million. Those of full speed are of no kind, unless
+    /// others are faster or slower.
+    pub fn by_speed(speeds: &[u32]) -> Vec<CoreKind> {
+        const FULL: u32 = 1_000_000;
+        if speeds.iter().all(|s| *s == FULL) {
+            return Vec::new();
+        }
+        let mut kinds: Vec<CoreKind> = Vec::new();
+        for (core, speed) in (0..).zip(speeds) {
+            match kinds.iter_mut().find(|k| k.speed_ppm == *speed) {
+                Some(kind) => kind.cores.push(core),
+                None => kinds.push(CoreKind {
+                    name: String::new(),
+                    cores: vec![core],
+                    speed_ppm: *speed,
+                    frequency_ppm: FULL,
+                    smt_ppm: 0,
+                }),
+            }
+        }
+        kinds
     }
 }
 

@@ -270,7 +270,7 @@ impl<'a> Section<'a> {
         };
         Section::open(
             kind,
-            &format!("{key}.{}", entry.key),
+            &self.address(&format!("{key}.{}", entry.key)),
             table,
             &entry.key_at,
             self.facts,

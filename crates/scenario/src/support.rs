@@ -102,6 +102,7 @@ pub enum Feature {
     FirstSteps,
     WorkingSets,
     Speeds,
+    CoreKinds,
     Hotplug,
     ExactSlices,
     Costs,
@@ -147,7 +148,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 20] = {
+pub static TABLE: [Row; 21] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -197,6 +198,7 @@ pub static TABLE: [Row; 20] = {
             Own("the machine's own caches"),
         ),
         row(Speeds, "cores of other speeds", "host.speed", Yes, No),
+        row(CoreKinds, "choice of kinds of cores", "host.kind", Yes, No),
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -291,8 +293,10 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     if scenario.host.hz == Hz::Exact {
         add(Feature::ExactSlices, "host.hz".into());
     }
-    if !scenario.host.cost.speed_ppm.is_empty() {
-        add(Feature::Speeds, "host.speed".into());
+    match scenario.host.cost.kinds.first() {
+        None => {}
+        Some(kind) if kind.name.is_empty() => add(Feature::Speeds, "host.speed".into()),
+        Some(kind) => add(Feature::CoreKinds, format!("host.kind.{}", kind.name)),
     }
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());

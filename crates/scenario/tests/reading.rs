@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Files to models, and what is said about wrong ones.
 use berth_scenario::model::*;
-use berth_scenario::{Edit, Input, Loaded, read, shipped, show};
+use berth_scenario::{Edit, Input, Loaded, read, shipped, show, support};
 
 fn input(text: &str) -> Input {
     Input {
@@ -780,7 +780,12 @@ fn hardware_keys() {
         "[host]\ncores = 3\nthreads = 2\nspeed = [\"1 x 100%\", \"2 x 55%\"]\nsmt_speed = \"70%\"\n\
          cache = { core = \"2MiB\", from_llc = \"10GB/s\" }\n[host.cost]\nvm_exit = \"2us\"",
     );
-    assert_eq!(both.speed_ppm, [1_000_000, 550_000, 550_000]);
+    let speeds: Vec<_> = both
+        .kinds
+        .iter()
+        .map(|k| (&k.cores[..], k.speed_ppm))
+        .collect();
+    assert_eq!(speeds, [(&[0][..], 1_000_000), (&[1, 2], 550_000)]);
     assert_eq!(
         (both.smt_ppm, both.vm_exit_ns, both.vm_entry_ns),
         (700_000, 2000, 500)
@@ -811,4 +816,94 @@ fn hardware_keys() {
     let text = berth_scenario::show::full(&first.facts);
     let again = read(&Input { text, ..input }, &[]).unwrap();
     assert_eq!(first.scenario, again.scenario);
+}
+
+#[test]
+fn kinds_of_cores() {
+    let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
+    let host = |text: &str| Input {
+        name: "kinds".into(),
+        shown: "kinds.toml".into(),
+        text: format!("{text}\n{task}"),
+        folder: None,
+    };
+    // Two last-level caches with two fast and four slow cores each; the rest by count.
+    let input = host(
+        "[host]\ncores = 12\nllcs = 2\nthreads = 2\n[host.kind.slow]\ncores = 8\nspeed = \"50%\"\nfrequency = \"80%\"\n\
+         [host.kind.fast]\ncores = \"0-1,6-7\"\nsmt_speed = \"60%\"",
+    );
+    let first = read(&input, &[]).unwrap();
+    let kinds = &first.scenario.host.cost.kinds;
+    assert_eq!(kinds[0].cores, [2, 3, 4, 5, 8, 9, 10, 11]);
+    assert_eq!(kinds[1].cores, [0, 1, 6, 7]);
+    let said: Vec<_> = kinds
+        .iter()
+        .map(|k| (&k.name[..], k.speed_ppm, k.frequency_ppm, k.smt_ppm))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("slow", 500_000, 800_000, 0),
+            ("fast", 1_000_000, 1_000_000, 600_000)
+        ]
+    );
+    let text = berth_scenario::show::full(&first.facts);
+    assert!(text.contains("[host.kind.fast]"), "{text}");
+    let again = read(
+        &Input {
+            text,
+            ..input.clone()
+        },
+        &[],
+    )
+    .unwrap();
+    assert_eq!(first.scenario, again.scenario);
+    let edits = [Edit::Set("host.kind.slow.speed=40%".into())];
+    assert_eq!(
+        read(&input, &edits).unwrap().scenario.host.cost.kinds[0].speed_ppm,
+        400_000
+    );
+    // Kinds have no place in the lab, and the refusal says which line asks for them.
+    let refused = support::check(&first.scenario, support::Place::Lab, &|address| {
+        first.at(address)
+    });
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("host.kind.slow, line 6"), "{said}");
+    let fast = "[host.kind.fast]\ncores = 2";
+    for (text, words) in [
+        (format!("{fast}\nsped = \"50%\""), "did you mean `speed`"),
+        (format!("{fast}\nspeed = \"0%\""), "1% to 1000%"),
+        (format!("{fast}\nspeed = 2"), "takes percent"),
+        (format!("{fast}\nfrequency = \"120%\""), "1% to 100%"),
+        (
+            format!("{fast}\nsmt_speed = \"120%\""),
+            "`host.kind.fast.smt_speed`",
+        ),
+        (
+            fast.into(),
+            "2 of the host's 4 cores are of no kind, the first is core 2",
+        ),
+        (
+            format!("{fast}\n[host.kind.slow]\ncores = 3"),
+            "the host has 4 cores, 1 too few",
+        ),
+        ("[host.kind.fast]\ncores = 0".into(), "a count of 1 to 4"),
+        ("[host.kind.fast]\ncores = \"3-4\"".into(), "from 0 to 3"),
+        (
+            "[host.kind.a]\ncores = \"0-2\"\n[host.kind.b]\ncores = \"2-3\"".into(),
+            "core 2 is of kind `a` and of kind `b`",
+        ),
+        ("[host.kind.fast]\nspeed = \"50%\"".into(), "needs `cores`"),
+        (
+            format!("[host]\nspeed = \"50%\"\n{fast}"),
+            "both `host.speed` and kinds",
+        ),
+        ("[host]\nkind = 3".into(), "write [host.kind.NAME]"),
+    ] {
+        let error = read(&host(&text), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains(words) && error.contains("kinds.toml:"),
+            "{text}: {error}"
+        );
+    }
 }

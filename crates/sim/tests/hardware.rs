@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speeds, SMT siblings and caches, held against closed forms and small solvers that share nothing with the engine.
 use berth_policy::policy::LoadOptions;
-use berth_scenario::model::{Cache, HostCost, Hz};
+use berth_scenario::model::{Cache, CoreKind, HostCost, Hz};
 use berth_sim::machine::{MaskId, Shape};
 use berth_sim::run::{Options, load_policy, settle};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
@@ -287,6 +287,90 @@ fn list_schedule(jobs: &[u64], speeds: &[u32]) -> Vec<u64> {
         .collect()
 }
 
+fn kind(cores: &[u32], speed_ppm: u32, frequency_ppm: u32) -> CoreKind {
+    CoreKind {
+        name: format!("at {speed_ppm}"),
+        cores: cores.to_vec(),
+        speed_ppm,
+        frequency_ppm,
+        smt_ppm: 0,
+    }
+}
+
+/// Work of a second, of a task on each of these CPUs of a host with two fast and two slow cores, the last of which is
+/// slow by its frequency; one more kind's cores are of full speed.
+fn two_kinds() -> HostCost {
+    HostCost {
+        kinds: vec![
+            kind(&[0, 2], 2_375_000, 1_000_000),
+            kind(&[1], 800_000, 1_000_000),
+            kind(&[3], 2_000_000, 400_000),
+        ],
+        ..HostCost::default()
+    }
+}
+
+#[test]
+fn hogs_work_in_the_ratio_of_their_cores_speeds() {
+    // Cores 0 to 3 are of these kinds, core 4 of none.
+    for (cpu, speed) in [(0, 2_375), (1, 800), (2, 2_375), (3, 800), (4, 1_000)] {
+        let mut m = machine(
+            Shape::flat(5),
+            two_kinds(),
+            vec![part(&[Act::Busy], &[cpu])],
+            1000,
+        );
+        m.run_until(S).unwrap();
+        assert_eq!(work(&m), speed * MS, "CPU {cpu}");
+    }
+    let hogs = (0..5).map(|cpu| part(&[Act::Busy], &[cpu])).collect();
+    let mut m = machine(Shape::flat(5), two_kinds(), hogs, 1000);
+    m.run_until(S).unwrap();
+    assert_eq!(work(&m), (2 * 2_375 + 2 * 800 + 1_000) * MS);
+}
+
+#[test]
+fn a_task_that_migrates_does_the_sum() {
+    // 19 ms of work on a fast core take 8 ms, 8 ms on a slow one 10 ms, 5 ms on one of full speed 5 ms.
+    let acts = [
+        Act::Compute(19 * MS),
+        Act::On(1),
+        Act::Compute(8 * MS),
+        Act::On(4),
+        Act::Compute(5 * MS),
+        Act::Mark,
+        Act::On(0),
+    ];
+    let mut m = machine(Shape::flat(5), two_kinds(), vec![part(&acts, &[0])], 1000);
+    m.run_until(S).unwrap();
+    let rounds: Vec<_> = (1..=S / (23 * MS)).map(|round| round * 23 * MS).collect();
+    assert_eq!(marks(&m, 0), rounds);
+    // 43 rounds of 32 ms of work in 989 ms, then 19 in 8 and 2.4 in 3.
+    assert_eq!(work(&m), 43 * 32 * MS + 19 * MS + 2_400_000);
+}
+
+#[test]
+fn policies_are_told_what_each_core_can_do() {
+    let m = machine(Shape::flat(5), two_kinds(), Vec::new(), 1000);
+    let told = |cpu| (m.kernel().capacity(cpu), m.kernel().frequency(cpu));
+    let all: Vec<_> = (0..5).map(told).collect();
+    assert_eq!(
+        all,
+        [
+            (1024, 1024),
+            (344, 1024),
+            (1024, 1024),
+            (862, 409),
+            (431, 1024)
+        ]
+    );
+    let alike = machine(Shape::flat(2), HostCost::default(), Vec::new(), 1000);
+    assert_eq!(
+        (alike.kernel().capacity(1), alike.kernel().frequency(1)),
+        (1024, 1024)
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     /// Fast and slow cores: every job ends when list scheduling says; the makespan is within the bounds of the fluid.
@@ -295,7 +379,7 @@ proptest! {
         jobs in proptest::collection::vec(100_000u64..9_000_000, 3..30),
         speeds in proptest::collection::vec(200_000u32..3_000_000, 1..5),
     ) {
-        let cost = HostCost { speed_ppm: speeds.clone(), ..HostCost::default() };
+        let cost = HostCost { kinds: CoreKind::by_speed(&speeds), ..HostCost::default() };
         let parts = jobs.iter().map(|j| part(&[Act::Compute(*j), Act::Mark, Act::Exit], &[])).collect();
         let cores = speeds.len() as u32;
         let mut m = machine(Shape::flat(cores), cost, parts, 1_000_000);
@@ -325,7 +409,7 @@ proptest! {
             let cost = HostCost {
                 switch_ns: 1000 * k,
                 smt_ppm: 500_000,
-                speed_ppm: vec![speed, 1_000_000],
+                kinds: CoreKind::by_speed(&[speed, 1_000_000]),
                 ..HostCost::default()
             };
             let us = |i: u64| (100 + (seed * 37 + i * 61) % 400) * 10_000 * k;
@@ -354,7 +438,7 @@ proptest! {
             if flip {
                 speeds.reverse();
             }
-            let cost = HostCost { speed_ppm: speeds, cache: Some(Cache::default()), ..HostCost::default() };
+            let cost = HostCost { kinds: CoreKind::by_speed(&speeds), cache: Some(Cache::default()), ..HostCost::default() };
             let w = work * 100_000;
             let parts = vec![
                 part(&[Act::Mark, Act::Compute(w), Act::Sleep(MS)], &[on(0)]),

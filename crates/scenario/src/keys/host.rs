@@ -59,8 +59,14 @@ pub static HOST: Kind = Kind {
         key(
             "speed",
             "percent or list",
-            Is("\"100%\""),
+            Said("100%, or as the kinds of cores say"),
             "of the cores in order: [\"4 x 100%\", \"8 x 55%\"]",
+        ),
+        key(
+            "kind",
+            "tables [host.kind.NAME]",
+            Said("none: host.speed says all"),
+            "kinds of cores: how fast, and which",
         ),
         key(
             "smt_speed",
@@ -73,6 +79,39 @@ pub static HOST: Kind = Kind {
             "table or \"none\"",
             Said("of the cost profile; \"none\" if host.cost.migrate is set"),
             "caches that grow cold, and what it takes to warm them",
+        ),
+    ],
+};
+
+pub static KIND: Kind = Kind {
+    label: "A kind of cores",
+    header: "[host.kind.NAME]",
+    help: "kind",
+    says: "Cores that are alike, where a host has several kinds; each core is of one. Instead of host.speed.",
+    keys: &[
+        key(
+            "cores",
+            "count, or list such as \"0-1,6-7\"",
+            Required,
+            "cores of this kind; a count: the first ones that no list names and no kind before has",
+        ),
+        key(
+            "speed",
+            "percent",
+            Is("\"100%\""),
+            "work per time at the highest frequency: 1% to 1000%; policies are told it as capacity",
+        ),
+        key(
+            "frequency",
+            "percent",
+            Is("\"100%\""),
+            "at which the cores run, of their highest; policies are told it",
+        ),
+        key(
+            "smt_speed",
+            "percent",
+            Said("as host.smt_speed"),
+            "speed of an SMT thread while its sibling is busy too",
         ),
     ],
 };

@@ -9,7 +9,7 @@ mod vm;
 mod work;
 
 pub use experiment::{ARM, CALIBRATE, COMPARE, EXPECT, FILE, REPRODUCES, RUN};
-pub use host::{CACHE, COST, HOST, HOTPLUG, MIGRATE};
+pub use host::{CACHE, COST, HOST, HOTPLUG, KIND, MIGRATE};
 pub use vm::{GUEST, NET, VM};
 pub use work::{CLIENT, TASK};
 
@@ -81,10 +81,11 @@ const fn later(name: &'static str, feature: &'static str) -> Key {
 }
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 17] = [
+pub static KINDS: [&Kind; 18] = [
     &FILE,
     &RUN,
     &HOST,
+    &KIND,
     &COST,
     &MIGRATE,
     &CACHE,

@@ -3,9 +3,9 @@
 use crate::cost;
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Cache, Host, HostCost, Hotplug, Hz, PleYield, Run};
+use crate::model::{Cache, CoreKind, Host, HostCost, Hotplug, Hz, PleYield, Run};
 use crate::quantity;
-use crate::section::Section;
+use crate::section::{Section, cpu_list};
 use crate::tree::{Node, Value};
 
 /// The most CPUs of a host, and vCPUs of a VM.
@@ -87,11 +87,16 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let nr_cpus = u32::try_from(cpus).unwrap_or(MOST_CPUS);
     // Plain keys before tables: the order of the printed file.
     let smt_ppm = smt_speed(&section)?;
-    let speed_ppm = speeds(&section, packages * cores)?;
+    let mut kinds = speeds(&section, packages * cores)?;
     let no_cache = no_cache(&section)?;
+    if section.table.get("kind").is_some() {
+        kinds = kinds_of_cores(&section, packages * cores)?;
+    } else {
+        section.node("kind")?;
+    }
     let mut cost = costs(&section)?;
     cost.smt_ppm = smt_ppm.unwrap_or(cost.smt_ppm);
-    cost.speed_ppm = speed_ppm;
+    cost.kinds = kinds;
     if no_cache {
         cost.cache = None;
     } else if section.table.get("cache").is_some() {
@@ -264,7 +269,8 @@ fn costs(host: &Section<'_>) -> Result<HostCost> {
 fn smt_speed(host: &Section<'_>) -> Result<Option<u32>> {
     match host.text("smt_speed", quantity::percent_ppm)? {
         Some((ppm, at)) if !(FULL_SPEED / 10..=FULL_SPEED).contains(&ppm) => {
-            Err(Error::at(&at, "`host.smt_speed` should be 10% to 100%"))
+            let why = format!("`{}` should be 10% to 100%", host.address("smt_speed"));
+            Err(Error::at(&at, why))
         }
         said => Ok(said.map(|(ppm, _)| ppm)),
     }
@@ -292,19 +298,19 @@ fn no_cache(host: &Section<'_>) -> Result<bool> {
 const FULL_SPEED: u32 = 1_000_000;
 
 /// `100%`, or a list of `COUNT x PERCENT` for all cores.
-fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<u32>> {
+fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
     let Some(node) = host.node("speed")? else {
         return Ok(Vec::new());
     };
+    if let Some(kind) = host.table.get("kind")
+        && host.table.get("speed").is_some()
+    {
+        let why = "the host has both `host.speed` and kinds of cores";
+        return Err(Error::at(&kind.key_at, why).label("say the speed in each [host.kind.NAME]"));
+    }
     let one = |text: &str, at: &At| -> Result<u32> {
         let ppm = quantity::percent_ppm(text).map_err(|e| Error::at(at, e))?;
-        if !(FULL_SPEED / 100..=10 * FULL_SPEED).contains(&ppm) {
-            return Err(Error::at(
-                at,
-                format!("a core's speed should be 1% to 1000%, not {}", text.trim()),
-            ));
-        }
-        Ok(ppm)
+        core_speed(ppm, at)
     };
     let all = match &node.value {
         Value::Str(text) => vec![one(text, &node.at)?; cores as usize],
@@ -332,11 +338,114 @@ fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<u32>> {
         );
         return Err(Error::at(&node.at, why));
     }
-    Ok(if all.iter().all(|p| *p == FULL_SPEED) {
-        Vec::new()
-    } else {
-        all
-    })
+    Ok(CoreKind::by_speed(&all))
+}
+
+fn core_speed(ppm: u32, at: &At) -> Result<u32> {
+    if (FULL_SPEED / 100..=10 * FULL_SPEED).contains(&ppm) {
+        return Ok(ppm);
+    }
+    let percent = f64::from(ppm) / 1e4;
+    let why = format!("a core's speed should be 1% to 1000%, not {percent}%");
+    Err(Error::at(at, why))
+}
+
+/// Which cores a kind asks for.
+enum Cores {
+    Count(u32),
+    These(Vec<u32>),
+}
+
+/// `[host.kind.NAME]`, each core in one of them.
+fn kinds_of_cores(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
+    let mut kinds: Vec<(CoreKind, Cores, At)> = Vec::new();
+    for (name, entry) in host.named("kind", &keys::KIND)? {
+        let section = host.open_named("kind", &keys::KIND, entry)?;
+        let (asked, at) = cores_of_kind(&section, cores)?;
+        let speed = section.text("speed", quantity::percent_ppm)?;
+        let speed_ppm = speed.map_or(Ok(FULL_SPEED), |(ppm, at)| core_speed(ppm, &at))?;
+        let frequency_ppm = match section.text("frequency", quantity::percent_ppm)? {
+            Some((ppm, at)) if !(FULL_SPEED / 100..=FULL_SPEED).contains(&ppm) => {
+                let why = format!("`{}` should be 1% to 100%", section.address("frequency"));
+                return Err(
+                    Error::at(&at, why).label("what is faster than others has more `speed`")
+                );
+            }
+            said => said.map_or(FULL_SPEED, |(ppm, _)| ppm),
+        };
+        let smt_ppm = smt_speed(&section)?.unwrap_or(0);
+        let kind = CoreKind {
+            name,
+            cores: Vec::new(),
+            speed_ppm,
+            frequency_ppm,
+            smt_ppm,
+        };
+        kinds.push((kind, asked, at));
+    }
+    let mut of: Vec<Option<usize>> = vec![None; cores as usize];
+    for (i, (kind, asked, at)) in kinds.iter().enumerate() {
+        let Cores::These(list) = asked else { continue };
+        for core in list {
+            if let Some(other) = of[*core as usize].replace(i) {
+                let (other, own) = (&kinds[other].0.name, &kind.name);
+                let why = format!("core {core} is of kind `{other}` and of kind `{own}`");
+                return Err(Error::at(at, why).label("each core is of one kind"));
+            }
+        }
+    }
+    for (i, (_, asked, at)) in kinds.iter().enumerate() {
+        let Cores::Count(count) = asked else { continue };
+        for left in (1..=*count).rev() {
+            let Some(free) = of.iter_mut().find(|k| k.is_none()) else {
+                let why = format!("the host has {cores} cores, {left} too few for this kind");
+                return Err(
+                    Error::at(at, why).label("more host.cores (per package), or fewer of a kind")
+                );
+            };
+            *free = Some(i);
+        }
+    }
+    if let Some(core) = of.iter().position(Option::is_none) {
+        let nr = of.iter().filter(|k| k.is_none()).count();
+        let why =
+            format!("{nr} of the host's {cores} cores are of no kind, the first is core {core}");
+        let at = host.table.get("cores").map_or(&host.at, |e| &e.node.at);
+        return Err(Error::at(at, why).label("host.cores should be as many as the kinds have"));
+    }
+    let mut kinds: Vec<CoreKind> = kinds.into_iter().map(|(kind, ..)| kind).collect();
+    for (core, kind) in (0..).zip(of.into_iter().flatten()) {
+        kinds[kind].cores.push(core);
+    }
+    Ok(kinds)
+}
+
+fn cores_of_kind(kind: &Section<'_>, cores: u32) -> Result<(Cores, At)> {
+    let Some(node) = kind.node("cores")? else {
+        return Ok((Cores::Count(0), kind.at.clone()));
+    };
+    let asked = match &node.value {
+        Value::Int(count) => (1..=i64::from(cores))
+            .contains(count)
+            .then(|| Cores::Count(*count as u32)),
+        Value::Str(text) => cpu_list(text, cores).ok().flatten().map(Cores::These),
+        _ => return Err(kind.wrong_type("cores", &node)),
+    };
+    match asked {
+        Some(asked) => Ok((asked, node.at)),
+        None => {
+            let address = kind.address("cores");
+            let why = format!(
+                "`{address}` is {}, but the host has {cores} cores",
+                node.value.to_toml()
+            );
+            let last = cores.saturating_sub(1);
+            let label = format!(
+                "a count of 1 to {cores}, or a list of cores from 0 to {last} such as \"0-1,6\""
+            );
+            Err(Error::at(&node.at, why).label(label))
+        }
+    }
 }
 
 fn cache(section: &Section<'_>) -> Result<Cache> {

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How fast a CPU works off what its task asked for: its speed, what an SMT sibling takes, and half speed while
-//! the caches are being warmed. Exact: parts of a nanosecond of work are carried along, none is lost or made.
+//! What a CPU works off in a time at its task's rate ([`super::rate`]), and more slowly while caches are warmed. Exact:
+//! parts of a nanosecond of work are carried along, none is lost or made.
+use super::rate::{FULL, while_warming};
 use crate::words::Nanos;
-
-/// Full speed in parts per million.
-pub const FULL: u32 = 1_000_000;
 
 /// The pace of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Work per time, parts per million.
     pub rate: u32,
-    /// How long the running task goes on at half that, ns.
+    /// How long the running task goes on as [`while_warming`] says, ns.
     pub warm: Nanos,
     /// Millionths of a nanosecond of work done and not yet counted.
     pub part: u32,
@@ -42,7 +40,7 @@ impl Pace {
     #[cold]
     pub fn work(&mut self, span: Nanos, remaining: Nanos) -> Nanos {
         let warm = span.min(self.warm);
-        let (rate, half) = (u128::from(self.rate), u128::from(self.rate / 2));
+        let (rate, half) = (u128::from(self.rate), u128::from(while_warming(self.rate)));
         let parts =
             u128::from(warm) * half + u128::from(span - warm) * rate + u128::from(self.part);
         self.warm -= warm;
@@ -60,7 +58,7 @@ impl Pace {
     pub fn span(&self, work: Nanos) -> Nanos {
         let need = u128::from(work) * u128::from(FULL);
         let need = need.saturating_sub(u128::from(self.part));
-        let (rate, half) = (u128::from(self.rate), u128::from(self.rate / 2));
+        let (rate, half) = (u128::from(self.rate), u128::from(while_warming(self.rate)));
         let slowly = u128::from(self.warm) * half;
         let span = if need <= slowly {
             need.div_ceil(half.max(1))

@@ -92,7 +92,8 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
     if choose(2) == 1 {
         let cores = host.packages * host.cores;
         host.cost.smt_ppm = 400_000 + 100_000 * choose(7);
-        host.cost.speed_ppm = (0..cores).map(|_| 300_000 + 77_777 * choose(12)).collect();
+        let speeds: Vec<u32> = (0..cores).map(|_| 300_000 + 77_777 * choose(12)).collect();
+        host.cost.kinds = CoreKind::by_speed(&speeds);
         host.cost.cache = Some(Cache {
             core_bytes: u64::from(choose(1 << 20)),
             llc_bytes: u64::from(choose(4 << 20)),

@@ -26,7 +26,7 @@ fn inside(host: &HostCost, hz: Hz) -> HostCost {
         tick_skew_ns: 0,
         turn_ns: 0,
         smt_ppm: 0,
-        speed_ppm: Vec::new(),
+        kinds: Vec::new(),
         cache: None,
         ..host.clone()
     }

@@ -114,8 +114,14 @@ fn instance(
     identity::prepare(&mut config, policy, &k.topo, &machine);
     let ops_var = opts.ops_var.as_deref();
     let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
-    identity::fill(&instance, &k.topo, vms, |vm| k.cgroups.of_vm(vm) as u64 + 1)
-        .map_err(SimError::Setting)?;
+    identity::fill(
+        &instance,
+        &k.topo,
+        |cpu| k.capacity(cpu),
+        vms,
+        |vm| k.cgroups.of_vm(vm) as u64 + 1,
+    )
+    .map_err(SimError::Setting)?;
     let var = policy.ops_var(ops_var)?;
     let ops: Vec<_> = var.ops.iter().map(|(op, _)| *op).collect();
     k.real_ticks = ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());

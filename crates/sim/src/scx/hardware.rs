@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the hardware makes of a switch: SMT siblings slow each other down, cores differ in speed, caches are warmed.
+//! What the hardware makes of a switch: who runs where, at which rate ([`crate::machine::rate`]), with which caches; and
+//! what policies are told of capacities and frequencies.
 //! A machine without any of this ([`berth_scenario::model::HostCost`]) has no [`Hardware`], and pays one test a switch.
-use super::kernel::{Handle, MachineSpec};
+use super::kernel::{Handle, Kernel, MachineSpec};
 use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
-use crate::machine::pace::FULL;
+use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, rate};
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
 use crate::machine::vcpu::What;
 use crate::words::{CpuId, Nanos, TaskId};
 
 /// Hardware that is not simply fast.
 pub struct Hardware {
-    /// Speed of each CPU alone, parts per million.
-    speed: Vec<u32>,
-    /// What is left of it for each of n + 1 busy threads of a core; empty: all of it.
-    shared: Vec<u32>,
+    kinds: Vec<Kind>,
+    /// Kind of each core: index into `kinds`.
+    of_core: Vec<u32>,
     /// Busy threads of each core.
     busy: Vec<u32>,
     pub caches: Option<Caches>,
@@ -23,53 +23,61 @@ pub struct Hardware {
     parts: Vec<u32>,
 }
 
-/// Speed of each of n busy threads of a core, if two have `pair` each: a core with two does 2 `pair` of the work of
-/// one, each further thread adds half of what the one before added.
-fn shared(pair: u32, threads: u32) -> Vec<u32> {
-    let mut gain = 2 * i64::from(pair) - i64::from(FULL);
-    let mut total = i64::from(FULL);
-    (1..=i64::from(threads))
-        .map(|n| {
-            let each = total / n;
-            total += gain;
-            gain /= 2;
-            each.max(1) as u32
-        })
-        .collect()
-}
-
 impl Hardware {
     /// None: all CPUs always at full speed, and memory for nothing.
     pub fn new(spec: &MachineSpec, topo: &Topology) -> Option<Box<Hardware>> {
-        let cost = &spec.cost;
-        let sharing = topo.smt() && cost.smt_ppm != 0 && cost.smt_ppm != FULL;
-        if !sharing && cost.speed_ppm.is_empty() && cost.cache.is_none() {
+        let (cost, threads) = (&spec.cost, spec.shape.threads);
+        let plain = Kind::new(FULL, FULL, cost.smt_ppm, threads);
+        let kinds = cost
+            .kinds
+            .iter()
+            .map(|k| Kind::of(k, cost.smt_ppm, threads));
+        let mut all: Vec<Kind> = kinds.collect();
+        if all.is_empty() && plain.is_plain() && cost.cache.is_none() {
             return None;
         }
-        let of_core = |core: u32| cost.speed_ppm.get(core as usize).copied().unwrap_or(FULL);
+        let of_core = (0..topo.cores.len() as u32).map(|core| {
+            let own = cost.kinds.iter().position(|k| k.cores.contains(&core));
+            own.unwrap_or(cost.kinds.len()) as u32
+        });
+        let of_core: Vec<u32> = of_core.collect();
+        if of_core.contains(&(all.len() as u32)) {
+            all.push(plain);
+        }
         Some(Box::new(Hardware {
-            speed: (0..topo.nr_cpus())
-                .map(|cpu| of_core(topo.core_of(cpu)).max(2))
-                .collect(),
-            shared: if sharing {
-                shared(cost.smt_ppm, spec.shape.threads)
-            } else {
-                Vec::new()
-            },
+            kinds: all,
+            of_core,
             busy: vec![0; topo.cores.len()],
             caches: cost.cache.as_ref().map(|c| Caches::new(c, topo)),
             parts: Vec::new(),
         }))
     }
 
+    fn kind(&self, core: u32) -> &Kind {
+        &self.kinds[self.of_core[core as usize] as usize]
+    }
+
     /// Work per time of a busy CPU, parts per million.
     fn rate(&self, topo: &Topology, cpu: CpuId) -> u32 {
-        let speed = self.speed[cpu as usize];
-        let busy = self.busy[topo.core_of(cpu) as usize].max(1);
-        match self.shared.get(busy as usize - 1) {
-            Some(share) => (u64::from(speed) * u64::from(*share) / u64::from(FULL)).max(2) as u32,
-            None => speed,
-        }
+        let core = topo.core_of(cpu);
+        // Tasks of scenarios have no phases: they compute.
+        rate(self.kind(core), Phase::default(), self.busy[core as usize])
+    }
+}
+
+impl Kernel {
+    /// What the kernel says that a CPU can do, 1 to 1024: the fastest of the machine. A guest's are all alike.
+    pub fn capacity(&self, cpu: CpuId) -> u32 {
+        let hw = self.hardware.as_ref();
+        hw.map_or(CAPACITY, |hw| {
+            hw.kind(self.topo.core_of(cpu)).capacity(&hw.kinds)
+        })
+    }
+
+    /// The CPU's frequency, 1 to 1024: its own highest.
+    pub fn frequency(&self, cpu: CpuId) -> u32 {
+        let hw = self.hardware.as_ref();
+        hw.map_or(CAPACITY, |hw| hw.kind(self.topo.core_of(cpu)).frequency())
     }
 }
 
@@ -91,7 +99,7 @@ impl Handle {
             }
         }
         let core = k.topo.core_of(cpu);
-        let shares = !hw.shared.is_empty() && (prev < idle) != (next < idle);
+        let shares = hw.kind(core).shares() && (prev < idle) != (next < idle);
         if shares {
             let busy = &mut hw.busy[core as usize];
             *busy = if next < idle { *busy - 1 } else { *busy + 1 };
@@ -158,20 +166,5 @@ impl Handle {
         let pace = &mut self.cpus[cpu as usize].pace;
         (pace.rate, pace.warm) = (rate, warm);
         pace.look();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_share_a_core() {
-        assert_eq!(shared(600_000, 2), [FULL, 600_000]);
-        // 1, 1.2, 1.3, 1.35 of one thread's work.
-        assert_eq!(shared(600_000, 4), [FULL, 600_000, 433_333, 337_500]);
-        // Siblings that only get in each other's way.
-        assert_eq!(shared(500_000, 2), [FULL, 500_000]);
-        assert_eq!(shared(400_000, 3)[2], 233_333);
     }
 }

@@ -87,6 +87,7 @@ fn ring(group: &crate::machine::CpuMask, cpu: u32) -> u32 {
 pub fn fill(
     instance: &Instance,
     topo: &Topology,
+    capacity: impl Fn(u32) -> u32,
     vms: &[VmSpec],
     cgroup_id: impl Fn(u32) -> u64,
 ) -> Result<(), String> {
@@ -100,7 +101,7 @@ pub fn fill(
                 core.first().unwrap_or(cpu),
                 ring(llc, cpu),
                 ring(core, cpu),
-                1024,
+                capacity(cpu),
             ]);
             map.update(&cpu.to_ne_bytes(), &record, 0)
                 .map_err(|e| format!("berth_topology_by_cpu refuses CPU {cpu} (error {e})"))?;

@@ -47,12 +47,12 @@ kernel_fns! {
         0
     }
     fn scx_bpf_cpuperf_cap in ANY (k, cpu) {
-        k.ops_cpu_valid(cpu as i32, "");
-        CPUPERF_ONE as u64
+        if !k.ops_cpu_valid(cpu as i32, "") { return CPUPERF_ONE as u64 }
+        k.capacity(cpu as u32) as u64
     }
     fn scx_bpf_cpuperf_cur in ANY (k, cpu) {
-        k.ops_cpu_valid(cpu as i32, "");
-        CPUPERF_ONE as u64
+        if !k.ops_cpu_valid(cpu as i32, "") { return CPUPERF_ONE as u64 }
+        k.frequency(cpu as u32) as u64
     }
     fn scx_bpf_cpuperf_set in ANY (k, cpu, perf) {
         if perf as u32 > CPUPERF_ONE {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The rate at which a task works: a function of the kind of core, the task's phase, its caches and the core's other
+//! threads. The only place that says so: [`super::pace`] does the arithmetic of time and work, and
+//! `scx/hardware` knows who runs where.
+use berth_scenario::model::CoreKind;
+
+/// Full speed in parts per million.
+pub const FULL: u32 = 1_000_000;
+/// The least rate that makes work end.
+const LEAST: u32 = 2;
+/// Capacity of the fastest cores of a machine, and the highest frequency of each (`SCHED_CAPACITY_SCALE`).
+pub const CAPACITY: u32 = 1024;
+
+/// What a task is doing, as far as its rate depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phase {
+    /// Of its time at full speed, what it waits for memory, which is as fast for every kind of core; parts per million,
+    /// at most [`FULL`]. 0: it computes.
+    pub stalled: u32,
+}
+
+/// One kind of core.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Work per time at its highest frequency, parts per million.
+    speed: u32,
+    /// Part of that frequency at which it runs, parts per million.
+    frequency: u32,
+    /// What is left for each of n + 1 busy threads of a core; empty: all of it.
+    shared: Vec<u32>,
+}
+
+impl Kind {
+    /// Cores with so many threads; `pair` is the speed of each of two busy ones, 0: as alone.
+    pub fn new(speed: u32, frequency: u32, pair: u32, threads: u32) -> Kind {
+        let shares = threads > 1 && pair != 0 && pair != FULL;
+        Kind {
+            speed,
+            frequency,
+            shared: if shares {
+                shared(pair, threads)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Of a scenario; `pair` unless the kind has its own.
+    pub fn of(kind: &CoreKind, pair: u32, threads: u32) -> Kind {
+        let pair = if kind.smt_ppm == 0 {
+            pair
+        } else {
+            kind.smt_ppm
+        };
+        Kind::new(kind.speed_ppm, kind.frequency_ppm, pair, threads)
+    }
+
+    /// Always at full speed.
+    pub fn is_plain(&self) -> bool {
+        self.shared.is_empty() && self.alone() == FULL
+    }
+
+    /// Do busy siblings take anything from each other?
+    pub fn shares(&self) -> bool {
+        !self.shared.is_empty()
+    }
+
+    /// Alone on its core, computing.
+    fn alone(&self) -> u32 {
+        (u64::from(self.speed) * u64::from(self.frequency) / u64::from(FULL)).max(u64::from(LEAST))
+            as u32
+    }
+
+    /// What the kernel calls the capacity of such a core: 1 to [`CAPACITY`], that of the fastest kind of the machine.
+    pub fn capacity(&self, all: &[Kind]) -> u32 {
+        let fastest = all
+            .iter()
+            .map(|k| k.speed)
+            .max()
+            .unwrap_or(self.speed)
+            .max(1);
+        (u64::from(self.speed) * u64::from(CAPACITY) / u64::from(fastest)).max(1) as u32
+    }
+
+    /// Its frequency, 1 to [`CAPACITY`], its own highest.
+    pub fn frequency(&self) -> u32 {
+        (u64::from(self.frequency) * u64::from(CAPACITY) / u64::from(FULL)).max(1) as u32
+    }
+}
+
+/// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run. While
+/// its caches are cold, it is [`while_warming`] of that.
+pub fn rate(kind: &Kind, phase: Phase, busy: u32) -> u32 {
+    let mut rate = u64::from(kind.alone());
+    if phase.stalled > 0 {
+        // A second's work takes `stalled` seconds of waiting, and the rest at the core's speed.
+        let full = u64::from(FULL);
+        let stalled = u64::from(phase.stalled).min(full);
+        rate = rate * full / (full - stalled + stalled * rate / full).max(1);
+    }
+    match kind.shared.get(busy.max(1) as usize - 1) {
+        Some(share) => (rate * u64::from(*share) / u64::from(FULL)).max(u64::from(LEAST)) as u32,
+        None => rate.max(u64::from(LEAST)) as u32,
+    }
+}
+
+/// What is left of a rate while a task brings back what its caches have lost.
+#[inline]
+pub fn while_warming(rate: u32) -> u32 {
+    rate / 2
+}
+
+/// Speed of each of n busy threads of a core, if two have `pair` each: a core with two does 2 `pair` of the work of
+/// one, each further thread adds half of what the one before added.
+fn shared(pair: u32, threads: u32) -> Vec<u32> {
+    let mut gain = 2 * i64::from(pair) - i64::from(FULL);
+    let mut total = i64::from(FULL);
+    (1..=i64::from(threads))
+        .map(|n| {
+            let each = total / n;
+            total += gain;
+            gain /= 2;
+            each.max(1) as u32
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_a_core() {
+        assert_eq!(shared(600_000, 2), [FULL, 600_000]);
+        // 1, 1.2, 1.3, 1.35 of one thread's work.
+        assert_eq!(shared(600_000, 4), [FULL, 600_000, 433_333, 337_500]);
+        // Siblings that only get in each other's way.
+        assert_eq!(shared(500_000, 2), [FULL, 500_000]);
+        assert_eq!(shared(400_000, 3)[2], 233_333);
+        let half = Kind::new(500_000, FULL, 600_000, 2);
+        assert_eq!(rate(&half, Phase::default(), 1), 500_000);
+        assert_eq!(rate(&half, Phase::default(), 2), 300_000);
+    }
+
+    #[test]
+    fn who_waits_for_memory_gains_less_from_a_fast_core() {
+        // Time for a second's work: stalled + (1 - stalled) / speed.
+        let fast = Kind::new(2_375_000, FULL, 0, 1);
+        for (stalled, speedup) in [(0, 2.375), (136_000, 2.0), (552_000, 1.350), (FULL, 1.0)] {
+            let got = f64::from(rate(&fast, Phase { stalled }, 1)) / 1e6;
+            assert!(
+                (got - speedup).abs() < 2e-3,
+                "{stalled}: {got}, not {speedup}"
+            );
+        }
+    }
+
+    #[test]
+    fn capacity_is_what_a_core_can_and_frequency_what_it_does() {
+        let all = [
+            Kind::new(2 * FULL, FULL, 0, 1),
+            Kind::new(FULL, FULL, 0, 1),
+            Kind::new(2 * FULL, 250_000, 0, 1),
+        ];
+        let told: Vec<_> = all
+            .iter()
+            .map(|k| (k.capacity(&all), k.frequency()))
+            .collect();
+        assert_eq!(told, [(1024, 1024), (512, 1024), (1024, 256)]);
+        assert_eq!(rate(&all[2], Phase::default(), 1), 500_000);
+        assert!(Kind::new(FULL, FULL, FULL, 2).is_plain() && !all[2].is_plain());
+    }
+}

@@ -93,13 +93,13 @@ pub static KIND: Kind = Kind {
             "cores",
             "count, or list such as \"0-1,6-7\"",
             Required,
-            "cores of this kind; a count: the first ones that no list names and no kind before has",
+            "cores of this kind; a count: those left over",
         ),
         key(
             "speed",
             "percent",
             Is("\"100%\""),
-            "work per time at the highest frequency: 1% to 1000%; policies are told it as capacity",
+            "work per time at the highest frequency, 1% to 1000%: the capacity",
         ),
         key(
             "frequency",

@@ -427,7 +427,7 @@ fn cores_of_kind(kind: &Section<'_>, cores: u32) -> Result<(Cores, At)> {
     let asked = match &node.value {
         Value::Int(count) => (1..=i64::from(cores))
             .contains(count)
-            .then(|| Cores::Count(*count as u32)),
+            .then_some(Cores::Count(*count as u32)),
         Value::Str(text) => cpu_list(text, cores).ok().flatten().map(Cores::These),
         _ => return Err(kind.wrong_type("cores", &node)),
     };

@@ -32,7 +32,7 @@ pub struct Options {
     /// By VM group: the scheduler inside. Without one, or for driver domains, a VM's tasks are folded onto its vCPU
     /// threads (see [`berth_scenario::placement`]).
     pub guests: Vec<Option<GuestPolicy>>,
-    /// Set from outside (Ctrl-C) to end a run early, with [`SimError::Cancelled`].
+    /// Set from outside (Ctrl-C) to end a run early, with [`crate::SimError::Cancelled`].
     pub cancel: Option<&'static AtomicBool>,
 }
 

@@ -44,7 +44,8 @@ fn build() -> Result<(), Box<dyn Error>> {
         writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
         writeln!(
             list,
-            "    Builtin {{ name: {name:?}, study: {}, object: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{name}.bpf.o\")), \
+            "    Builtin {{ name: {name:?}, study: {}, object: include_bytes!(concat!(env!(\"OUT_DIR\"), \
+             \"/{name}.bpf.o\")), \
              source: include_str!({:?}), native: Native(&raw const berth_native_{name}) }},",
             source.study,
             source.path.canonicalize()?

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes the agent look before it is time to: a process that makes vCPUs, and the end of a VM that it knows. The
-//! first by events of the kernel, where they are ours to see; the second by a file descriptor of each VM's process. What
-//! both miss, the next look finds.
+//! first by events of the kernel, where they are ours to see; the second by a file descriptor of each VM's process.
+//! What both miss, the next look finds.
 use crate::register::VmKey;
 use berth_host::dir::Dir;
 use berth_host::events::ProcessEvents;

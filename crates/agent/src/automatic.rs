@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The class of VMs of which the operator says nothing: by what they do ([`berth_host::class`]), with its hysteresis and
-//! its evidence. A VM counts as batch until it has been watched for [`SETTLED_S`]: no privilege by a first impression.
+//! The class of VMs of which the operator says nothing: by what they do ([`berth_host::class`]), with its hysteresis
+//! and its evidence. A VM counts as batch until it has been watched for [`SETTLED_S`]: no privilege by a first
+//! impression.
 use crate::register::VmKey;
 use berth_host::class::{Rules, SETTLED_S, Verdict};
 use berth_host::classes::Classes;

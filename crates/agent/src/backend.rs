@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The seam behind which there are ways of acting on a host. Everything else of the agent is the same for all of them: it
-//! finds VMs, says who they are ([`Sink`]), watches that nobody is starved, and takes back what it did.
+//! The seam behind which there are ways of acting on a host. Everything else of the agent is the same for all of them:
+//! it finds VMs, says who they are ([`Sink`]), watches that nobody is starved, and takes back what it did.
 //!
-//! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], and its place in [`here`].
+//! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], and its place in
+//! [`here`].
 use crate::register::{Entry, Sink};
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
@@ -25,8 +26,8 @@ pub trait Backend {
     /// It has not, and which has.
     fn able(&self) -> Result<(), Trouble>;
 
-    /// What keeps it from acting here, each in one sentence with what to do; none: it can. `ours`: a policy of this agent
-    /// is acting, and does not count.
+    /// What keeps it from acting here, each in one sentence with what to do; none: it can. `ours`: a policy of this
+    /// agent is acting, and does not count.
     fn obstacles(&self, vms: &Snapshot, ours: bool) -> Vec<String>;
 
     /// Why acting on these VMs must end at once, in a clause.
@@ -56,7 +57,8 @@ pub trait Acting {
     /// Who is told of VMs and threads; `None`: this policy has no use for that.
     fn sink(&mut self) -> Option<&mut dyn Sink>;
 
-    /// The VMs that it is to act on, all of them each time, where it does not act on the whole host ([`Policy::partial`]).
+    /// The VMs that it is to act on, all of them each time, where it does not act on the whole host
+    /// ([`Policy::partial`]).
     fn act_on(&mut self, named: &[&Entry]);
 
     /// Sets a parameter while it acts; false: that takes loading it anew.

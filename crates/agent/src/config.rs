@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn all_keys() {
-        let text = "mode = \"act\"\npolicy = \"vmfair\"\npreset = \"x\"\nonly = [\"web*\", \"db\"]\nstall_ms = 0\npartial = true\n\
+        let text = "mode = \"act\"\npolicy = \"vmfair\"\npreset = \"x\"\nonly = [\"web*\", \"db\"]\nstall_ms = \
+         0\npartial = true\n\
                     [set]\nslice_us = 2000\npreempt = false\n[[vm]]\nname = \"db\"\nclass = \"mixed\"\nio_vcpus = 2\n";
         let config = parsed(text).unwrap();
         assert_eq!(config.mode, Mode::Act);

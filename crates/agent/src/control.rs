@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How `berth start`, `stop` and `status` talk to the agent: a socket, one line of JSON each way; with a request to start
-//! comes the policy's object, as an open file. Who may connect may ask what it does; only root, or its own user, may change it.
-//! The agent's side of it is `door`.
+//! How `berth start`, `stop` and `status` talk to the agent: a socket, one line of JSON each way; with a request to
+//! start comes the policy's object, as an open file. Who may connect may ask what it does; only root, or its own user,
+//! may change it. The agent's side of it is `door`.
 use crate::agent::{Started, Status};
 use crate::backend::Policy;
 use crate::rules::Rules;

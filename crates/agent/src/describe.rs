@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From what discovery found to what a policy should know: by what it knows the VM, the VM's share and class, its threads'
-//! roles.
+//! From what discovery found to what a policy should know: by what it knows the VM, the VM's share and class, its
+//! threads' roles.
 use crate::automatic::Guess;
 use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
@@ -149,9 +149,10 @@ impl Describer {
         })
     }
 
-    /// A VM that has no cgroup of its own, which is `why`: its process stands for it. What its cgroup is entitled to is the VM's, as far
-    /// as it is the only one in there: whoever else is (a pod's helpers, the shell it was started from) does little beside it. A
-    /// cap `shared` with other VMs is each one's, as a common slice's is; the weight is not.
+    /// A VM that has no cgroup of its own, which is `why`: its process stands for it. What its cgroup is entitled to is
+    /// the VM's, as far as it is the only one in there: whoever else is (a pod's helpers, the shell it was started
+    /// from) does little beside it. A cap `shared` with other VMs is each one's, as a common slice's is; the weight is
+    /// not.
     fn by_process(&self, vm: &Vm, shared: bool, why: &str) -> Result<Entitled, String> {
         if self.root.is_live() && !in_first_namespace() {
             return Err(format!(
@@ -312,8 +313,8 @@ fn leader(root: &Root, tid: i32) -> Option<i32> {
     i32::try_from(leader).ok()
 }
 
-/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a number, the
-/// kernel's own.
+/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a
+/// number, the kernel's own.
 fn in_first_namespace() -> bool {
     const FIRST: u64 = 0xefff_fffc;
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent's side of `control`: who has connected, what they have said so far, what they are answered.
 //!
-//! The agent never waits for one of them: it takes what has come, and goes on. Who is not done in time is left. Who asks is
-//! known before a byte is read, and who may not change anything may say little. Of too many, those who may not are let go
-//! first, so that nobody keeps root out.
+//! The agent never waits for one of them: it takes what has come, and goes on. Who is not done in time is left. Who
+//! asks is known before a byte is read, and who may not change anything may say little. Of too many, those who may not
+//! are let go first, so that nobody keeps root out.
 use crate::control::{Answer, Kind, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_get_seals, flock};
@@ -116,8 +116,8 @@ impl Door {
         std::fs::set_permissions(&self.socket, std::fs::Permissions::from_mode(access.mode))
     }
 
-    /// Goes on with everybody who is there; if nothing comes, waits for that long at most, or until there is something to read
-    /// from the other file. Gives true if there is.
+    /// Goes on with everybody who is there; if nothing comes, waits for that long at most, or until there is something
+    /// to read from the other file. Gives true if there is.
     ///
     /// # Errors
     /// The socket cannot be used any more.
@@ -227,8 +227,8 @@ impl Drop for Door {
     }
 }
 
-/// The right to listen there, which one agent has at a time: of several that start at once, too. Its file stays: who removed
-/// it could remove that of the next.
+/// The right to listen there, which one agent has at a time: of several that start at once, too. Its file stays: who
+/// removed it could remove that of the next.
 fn lock(socket: &Path) -> io::Result<File> {
     let mut beside = socket.as_os_str().to_owned();
     beside.push(".lock");

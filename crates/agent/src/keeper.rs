@@ -86,7 +86,8 @@ impl Keeper {
         Ok(changes)
     }
 
-    /// How long after the start of its process the policy knew all vCPUs of a VM; none if it was there before the policy.
+    /// How long after the start of its process the policy knew all vCPUs of a VM; none if it was there before the
+    /// policy.
     pub fn known_after(&self, vm: VmKey) -> Option<Duration> {
         self.known.get(&vm).copied().flatten()
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Acting on a host: a policy schedules its VMs, and knows who they are.
 //!
-//! [`daemon`] is its process, [`config`] what it is told by a file, [`control`] by commands.
-//! [`keeper`] follows discovery and keeps the policy's identity maps right ([`register`]); [`agent`] loads, changes,
-//! switches and unloads policies by a [`backend`], the seam behind which ways of acting are, and watches that nobody is
-//! starved ([`tripwire`]). [`arrivals`] says when there is something to see, [`automatic`] what VMs seem to be for. The lab tells its policies who the threads are by the same [`register`] and [`keeper`].
+//! [`daemon`] is its process, [`config`] what it is told by a file, [`control`] by commands. [`keeper`] follows
+//! discovery and keeps the policy's identity maps right ([`register`]); [`agent`] loads, changes, switches and unloads
+//! policies by a [`backend`], the seam behind which ways of acting are, and watches that nobody is starved
+//! ([`tripwire`]). [`arrivals`] says when there is something to see, [`automatic`] what VMs seem to be for. The lab
+//! tells its policies who the threads are by the same [`register`] and [`keeper`].
 pub mod agent;
 pub mod arrivals;
 pub mod automatic;

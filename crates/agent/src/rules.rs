@@ -27,7 +27,8 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 pub struct Rule {
     /// `web*`
     pub name: String,
-    /// `latency`, `batch`, `mixed`, or `none` (the policy is told nothing); what the VM does decides if no class is said.
+    /// `latency`, `batch`, `mixed`, or `none` (the policy is told nothing); what the VM does decides if no class is
+    /// said.
     pub class: Option<String>,
     /// So many of the last vCPUs of a mixed VM serve I/O.
     #[serde(default)]

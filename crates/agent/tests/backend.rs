@@ -372,7 +372,8 @@ fn who_starves_a_thread_is_unloaded() {
         }
     };
     assert_eq!(looks, 6, "{why}");
-    let stall = "policy a was unloaded: thread 101 of VM web could run for 0.50 s and got no CPU, 0.50 s were owed to it";
+    let stall = "policy a was unloaded: thread 101 of VM web could run for 0.50 s and got no CPU, 0.50 s were owed to \
+     it";
     assert_eq!(why, stall);
     assert_eq!(p.paper.said(), ["end a", "undone a"]);
 }

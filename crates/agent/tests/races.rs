@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Processes that come and go while they are looked at, most of which look like VMs: never a wrong identity, no action on
-//! who is no VM, and nothing is left of them. Where this user may make PID namespaces (root), every process is given the
-//! number of one that has just ended, and all of it happens in a namespace of its own. `BERTH_RACES=10000` makes as many;
-//! a test run has fewer.
+//! Processes that come and go while they are looked at, most of which look like VMs: never a wrong identity, no action
+//! on who is no VM, and nothing is left of them. Where this user may make PID namespaces (root), every process is given
+//! the number of one that has just ended, and all of it happens in a namespace of its own. `BERTH_RACES=10000` makes as
+//! many; a test run has fewer.
 //!
-//! Each process writes down who it is in shared memory before it looks like anything, and its parent writes down whose end
-//! it has seen. What a scan says is compared with that: a name goes with its process and its threads, and who had ended
-//! before the scan began is not in it. The action is that of partial mode, by another scheduling class, which each process
-//! asks for at its end.
+//! Each process writes down who it is in shared memory before it looks like anything, and its parent writes down whose
+//! end it has seen. What a scan says is compared with that: a name goes with its process and its threads, and who had
+//! ended before the scan began is not in it. The action is that of partial mode, by another scheduling class, which
+//! each process asks for at its end.
 //!
 //! No harness: this program is also the processes.
 use berth_agent::arrivals::Arrivals;
@@ -43,8 +43,8 @@ const COUNT: &str = "BERTH_RACES";
 const INSIDE: &str = "BERTH_RACES_INSIDE";
 /// The class that VMs' threads are given here; every kernel has it.
 const CLASS: i32 = libc::SCHED_BATCH;
-/// A stranger that is in this class is asked once more after so many looks: a number may change hands between the last look
-/// and the system call, and is given back then.
+/// A stranger that is in this class is asked once more after so many looks: a number may change hands between the last
+/// look and the system call, and is given back then.
 const MEND: i32 = 3;
 /// One of so many processes lives for [`SEEN`] looks, however long these take; the others for less than 6 ms.
 const STAYS: usize = 8;
@@ -66,8 +66,9 @@ struct Truth {
 const TOUCHED: i32 = 1;
 const STAYED: i32 = 2;
 
-/// Shared by all: a truth for each process; behind them one whose `vcpu` says that it has begun, whose `ended` that all is
-/// over, whose `pid` how many numbers there were, if they were used again, and whose `touched` how many looks there were.
+/// Shared by all: a truth for each process; behind them one whose `vcpu` says that it has begun, whose `ended` that all
+/// is over, whose `pid` how many numbers there were, if they were used again, and whose `touched` how many looks there
+/// were.
 fn truths(folder: &Path, count: usize) -> io::Result<&'static [Truth]> {
     let file = OpenOptions::new()
         .read(true)
@@ -77,8 +78,8 @@ fn truths(folder: &Path, count: usize) -> io::Result<&'static [Truth]> {
         .open(folder.join("truth"))?;
     let bytes = (count + 1) * size_of::<Truth>();
     file.set_len(bytes as u64)?;
-    // SAFETY: a new shared mapping of a file of this length, never unmapped; all of it is atomic numbers, for which zero
-    // is a value.
+    // SAFETY: a new shared mapping of a file of this length, never unmapped; all of it is atomic numbers, for which
+    // zero is a value.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let nowhere = std::ptr::null_mut();
@@ -322,7 +323,8 @@ fn watch(private: bool) -> Result<(), String> {
         return Err(format!("only {alive} of {vms} VMs were seen at all"));
     }
     println!(
-        "ok    {count} processes, {alive} of {vms} VMs seen alive in {scans} scans, {told} threads told, {} VMs acted on, {} strangers \
+        "ok    {count} processes, {alive} of {vms} VMs seen alive in {scans} scans, {told} threads told, {} VMs acted \
+         on, {} strangers \
          for a moment, {} ({:.1} s)",
         touched(false, TOUCHED),
         touched(true, TOUCHED),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, two of them under policies
-//! made for this, and the cost profile that follows from them. The policies that are compared later are not looked at.
+//! What the events of the lab's VM cost: four small scenarios under the kernel's own scheduler, two of them under
+//! policies made for this, and the cost profile that follows from them. The policies that are compared later are not
+//! looked at.
 use berth_results::experiment::Results;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,10 +10,12 @@ use std::fmt::Write;
 const FIRST: &str = "\
 # For the first time:
 #   2026-11-21  wake_ns, tick_ns, request_ns, wake_ipi_ns, sleep_ns: before any policy was compared
-#   2026-11-21  ext_wake_ns, insn_ps, then preempt_ns: after the first tables, where wake-ups under sched_ext and wake-ups
+#   2026-11-21  ext_wake_ns, insn_ps, then preempt_ns: after the first tables, where wake-ups under sched_ext and \
+wake-ups
 #               that preempt had been seen to differ
 #   2026-11-22  call_ns, ext_preempt_ns: after later tables, for the same reason
-#   2026-11-23  turn_ns, tick_jitter_ns, tick_skew_ns: after later tables, where wake-ups beside other busy CPUs had been seen
+#   2026-11-23  turn_ns, tick_jitter_ns, tick_skew_ns: after later tables, where wake-ups beside other busy CPUs had \
+been seen
 #               to take longer; costs of the others were measured beside an idle CPU or none
 # Scenarios of the comparison set that are the like of what a cost was measured with are named in its set.toml.
 ";
@@ -201,8 +204,8 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     // Whoever has to wait for a turn waits for half of it in the mean.
     let turn =
         2.0 * (value("beside", "sleeper.wakeup.mean") - value("sleeper", "sleeper.wakeup.mean"));
-    // Two ticks whose lateness is distributed exponentially lie its mean nearer or further apart than they should, in the
-    // mean; half of them come within ln 2 of it.
+    // Two ticks whose lateness is distributed exponentially lie its mean nearer or further apart than they should, in
+    // the mean; half of them come within ln 2 of it.
     let uneven = each(
         value("ticks", "policy.uneven_ns"),
         value("ticks", "policy.ticks"),
@@ -277,7 +280,8 @@ pub fn profile(measured: &[Measured], kernel: &str, date: &str) -> String {
     ];
     let mut out = String::from(
         "# SPDX-License-Identifier: GPL-2.0-only\n\
-         # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the kernel's\n\
+         # Costs of the lab's virtual machine, for `berth compare`: made by `berth lab --measure-costs`, under the \
+         kernel's\n\
          # own scheduler and policies made for it. Nanoseconds of virtual time (2 ns per instruction).\n#\n",
     );
     let _ = writeln!(out, "# All of them were measured on {date}.");

@@ -105,8 +105,8 @@ pub struct Row {
     pub lab: Option<f64>,
     /// Half of each one's 95 % interval over its seeds.
     pub half: (Option<f64>, Option<f64>),
-    /// Broken, but the two intervals have values within the bound: more seeds could say otherwise. Not for ratios to the
-    /// baseline, whose intervals are not worked out.
+    /// Broken, but the two intervals have values within the bound: more seeds could say otherwise. Not for ratios to
+    /// the baseline, whose intervals are not worked out.
     pub open: bool,
     /// Percentage points for shares, else the factor between the two places (at least 1).
     pub off: Option<f64>,

@@ -5,7 +5,8 @@ use crate::judge::{Quantity, Row, Verdict, factor};
 use serde::Serialize;
 use std::cmp::Ordering;
 
-/// The arms that people choose between. The others (`vtime`, `gfifo`) are small ones to learn from, and easier to predict.
+/// The arms that people choose between. The others (`vtime`, `gfifo`) are small ones to learn from, and easier to
+/// predict.
 pub const CHOICE: [&str; 4] = ["linux", "credit", "flms", "vmfair"];
 
 /// Agreement on the order of arms, over all quantities and groups of a scenario or of several.

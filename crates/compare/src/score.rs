@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a set says in all: tau and broken bounds for one CPU and several apart, and the largest errors. Scenarios that a
-//! cost was measured with do not count.
+//! What a set says in all: tau and broken bounds for one CPU and several apart, and the largest errors. Scenarios that
+//! a cost was measured with do not count.
 use crate::bounds::Bounds;
 use crate::judge::{Comparison, Quantity, Row, Verdict};
 use crate::ranking::{CHOICE, Ranking};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What watching costs: `cargo run --release -p berth-host --example cost [VMS]`.
 //!
-//! A synthetic host of 2,000 VMs with 8 threads each is unpacked into memory (`/dev/shm` where there is one) and scanned.
-//! Files in memory are cheaper than those of /proc, which the kernel writes anew for every reader: the last lines measure
-//! by how much, on this machine's own /proc, and scale.
+//! A synthetic host of 2,000 VMs with 8 threads each is unpacked into memory (`/dev/shm` where there is one) and
+//! scanned. Files in memory are cheaper than those of /proc, which the kernel writes anew for every reader: the last
+//! lines measure by how much, on this machine's own /proc, and scale.
 use berth_host::counters::Sampler;
 use berth_host::dir::{Short, files_allowed};
 use berth_host::discover::Scanner;
@@ -171,7 +171,8 @@ fn main() -> std::io::Result<()> {
     println!("  first scan, all from nothing           {first:8.1}   goal: 100");
     println!("  full rescan: every thread listed again {full:8.1}   goal: 100");
     println!(
-        "  scan of a host that is known           {again:8.1}   a bare loop over the same folders {bare_scan:.1}: ours {:.2} times",
+        "  scan of a host that is known           {again:8.1}   a bare loop over the same folders {bare_scan:.1}: ours \
+         {:.2} times",
         again / bare_scan
     );
     println!(
@@ -193,8 +194,8 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Refreshes as `berth top` makes them, once a second: everything together, on a host where every thread ran meanwhile, and on
-/// one where a tenth of them did.
+/// Refreshes as `berth top` makes them, once a second: everything together, on a host where every thread ran meanwhile,
+/// and on one where a tenth of them did.
 fn refreshes(root: &Root, snapshot: &Snapshot, folder: &Path) -> std::io::Result<()> {
     const TIMES: u32 = 32;
     println!(
@@ -204,7 +205,8 @@ fn refreshes(root: &Root, snapshot: &Snapshot, folder: &Path) -> std::io::Result
     for (what, every) in [("all threads ran", 1), ("a tenth of them ran", 10)] {
         let mut watcher = Watcher::new(root.clone());
         watcher.bound(Bounds::light(files_allowed()));
-        // Past the scans in which new processes are looked at every time, and until the files are open that are held open.
+        // Past the scans in which new processes are looked at every time, and until the files are open that are held
+        // open.
         for _ in 0..120 {
             watcher.refresh()?;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Is the kernel's type information (BTF) sound? A kernel whose BTF is malformed refuses every BPF program that uses it, with
-//! messages that say nothing of the cause.
+//! Is the kernel's type information (BTF) sound? A kernel whose BTF is malformed refuses every BPF program that uses
+//! it, with messages that say nothing of the cause.
 //!
 //! Layout: `Documentation/bpf/btf.rst` of Linux.
 

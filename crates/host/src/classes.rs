@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The automatic class of every VM of a host: brings counters of /proc, debugfs and (where there is one) a tracer to the
-//! state machine of [`crate::class`].
+//! The automatic class of every VM of a host: brings counters of /proc, debugfs and (where there is one) a tracer to
+//! the state machine of [`crate::class`].
 use crate::class::{Bursts, Class, Classifier, OCTAVES, Rules, VcpuSample, Verdict, VmSample};
 use crate::counters::Sampler;
 use crate::dir::{Dir, Short};

@@ -82,9 +82,9 @@ const RESTS: u8 = 7;
 
 /// Reads counters, again and again, within a budget of CPU time.
 ///
-/// A refresh goes on where the last one stopped when its budget was used up: on a host with very many threads figures get
-/// older, the cost does not get higher; those of threads that do not run anyway get older first. Rates are over the time
-/// between the readings of each thread.
+/// A refresh goes on where the last one stopped when its budget was used up: on a host with very many threads figures
+/// get older, the cost does not get higher; those of threads that do not run anyway get older first. Rates are over the
+/// time between the readings of each thread.
 #[derive(Debug)]
 pub struct Sampler {
     root: Root,
@@ -320,8 +320,8 @@ impl Followed {
         }
     }
 
-    /// Reads its counters, by its file or by the folder of its process's threads. The file is kept, if it may be, from the
-    /// second reading on.
+    /// Reads its counters, by its file or by the folder of its process's threads. The file is kept, if it may be, from
+    /// the second reading on.
     fn read(&mut self, task: Option<&Dir>, keep: bool) -> Option<Counters> {
         let mut buf = [0; SCHEDSTAT];
         if let Some(file) = &self.file {

@@ -63,7 +63,8 @@ impl Table {
         found
     }
 
-    /// Calls with the file that tells it (its path in debugfs's `kvm`), the index and the thread of each vCPU of a process.
+    /// Calls with the file that tells it (its path in debugfs's `kvm`), the index and the thread of each vCPU of a
+    /// process.
     pub fn each_vcpu(&self, pid: i32, mut each: impl FnMut(&str, u32, i32)) {
         let (Some(folder), Some(names)) = (&self.folder, self.by_process.get(&pid)) else {
             return;

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The most that is read of one file, in bytes. The kernel's own limit for the longest of them, a command line, is 2 MiB
-/// of which the name of a VM is in the first part.
+/// The most that is read of one file, in bytes. The kernel's own limit for the longest of them, a command line, is 2
+/// MiB of which the name of a VM is in the first part.
 const FILE_MAX: usize = 1 << 20;
 
 /// An open directory.
@@ -137,8 +137,8 @@ impl Dir {
         open_at(self.0.as_raw_fd(), name.as_bytes(), flags).map(Dir)
     }
 
-    /// Links of a directory below this one: 2 and one for each directory in it, so in /proc one for each thread of a `task`
-    /// folder. Some file systems do not count and say 1.
+    /// Links of a directory below this one: 2 and one for each directory in it, so in /proc one for each thread of a
+    /// `task` folder. Some file systems do not count and say 1.
     ///
     /// # Errors
     /// Those of `fstatat`.

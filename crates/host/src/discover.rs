@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Finds the VMs of a host, of any VMM, without configuration; scan after scan, cheaply.
 //!
-//! A scan reads all of a process once. Later scans only list numbers and inodes, and read again what is new, what is another
-//! process or thread now, and what was not certain yet. The threads of a VM are listed when their number has changed (the
-//! links of its folder `task`), when something is in doubt ([`Scanner::doubt`]), and otherwise every [`LIST_AGAIN`]th scan: a
-//! thread that ends while another begins is noticed late, and never mistaken for it, since it is known by its start too. A process that is no VM is looked at again while it is young, while
-//! it holds `/dev/kvm`, when debugfs names it, and otherwise every [`LOOK_AGAIN`]th scan.
+//! A scan reads all of a process once. Later scans only list numbers and inodes, and read again what is new, what is
+//! another process or thread now, and what was not certain yet. The threads of a VM are listed when their number has
+//! changed (the links of its folder `task`), when something is in doubt ([`Scanner::doubt`]), and otherwise every
+//! [`LIST_AGAIN`]th scan: a thread that ends while another begins is noticed late, and never mistaken for it, since it
+//! is known by its start too. A process that is no VM is looked at again while it is young, while it holds `/dev/kvm`,
+//! when debugfs names it, and otherwise every [`LOOK_AGAIN`]th scan.
 use crate::debugfs::Table;
 use crate::dir::{Dir, Short};
 use crate::files::{self, KvmFiles};
@@ -26,8 +27,8 @@ pub const LOOK_AGAIN: u64 = 32;
 pub const LIST_AGAIN: u64 = 32;
 /// Scans during which a new process, or a VM with something uncertain, is looked at every time.
 const YOUNG: u64 = 20;
-/// Scans after a change of its threads at which a VM's monitor is asked, until it answers: one that is just starting does not
-/// listen yet.
+/// Scans after a change of its threads at which a VM's monitor is asked, until it answers: one that is just starting
+/// does not listen yet.
 const TRIES: [u64; 4] = [0, 2, 6, 14];
 /// Parents that are followed to find the VM a helper belongs to.
 const GENERATIONS: usize = 8;
@@ -706,8 +707,8 @@ fn has_ended(proc: &Dir, pid: i32) -> bool {
     stat.is_none_or(|s| matches!(s.state, b'Z' | b'X'))
 }
 
-/// True if the number is that of another process's thread: the process that was listed has ended meanwhile, its number was
-/// given to a thread, and /proc shows that too when asked for it.
+/// True if the number is that of another process's thread: the process that was listed has ended meanwhile, its number
+/// was given to a thread, and /proc shows that too when asked for it.
 fn is_thread(process: &Dir, pid: i32) -> bool {
     let mut buf = [0; 4096];
     let status = process.read_record("status", &mut buf).unwrap_or(b"");

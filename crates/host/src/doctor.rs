@@ -46,7 +46,8 @@ const KERNEL: (u32, u32) = (6, 18);
 /// The first kernel with sched_ext.
 const SCHED_EXT: (u32, u32) = (6, 12);
 
-/// All checks. `cookie` gives a thread's core-scheduling cookie, 0 for none; `None` where the kernel has no core scheduling.
+/// All checks. `cookie` gives a thread's core-scheduling cookie, 0 for none; `None` where the kernel has no core
+/// scheduling.
 pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>) -> Vec<Check> {
     let machine = Machine::read(root);
     vec![
@@ -174,7 +175,8 @@ fn isolated(root: &Root) -> Check {
     }
 }
 
-/// Core scheduling lets only threads of one cookie share a core; sched_ext has no part in it, and a host with both can hang.
+/// Core scheduling lets only threads of one cookie share a core; sched_ext has no part in it, and a host with both can
+/// hang.
 fn core_scheduling(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>) -> Check {
     let name = "core scheduling";
     let smt = root.sys_text("devices/system/cpu/smt/active").as_deref() == Some("1");
@@ -309,7 +311,8 @@ fn debugfs(root: &Root) -> Check {
             "debugfs",
             State::Note,
             "KVM's folder cannot be read",
-            "Which vCPU a thread is comes from KVM_RUN, guest time or its name instead. To have it: mount -t debugfs none \
+            "Which vCPU a thread is comes from KVM_RUN, guest time or its name instead. To have it: mount -t debugfs \
+             none \
              /sys/kernel/debug",
         ),
     }
@@ -404,15 +407,16 @@ fn frequency(root: &Root) -> Check {
             name,
             State::Note,
             found,
-            "schedutil follows the load that the kernel's own scheduler measures. Under a sched_ext policy that sets no target, \
+            "schedutil follows the load that the kernel's own scheduler measures. Under a sched_ext policy that sets \
+             no target, \
              CPUs run at full speed: more power, sometimes less turbo.",
         ),
         false => check(name, State::Ok, found, ""),
     }
 }
 
-/// The core-scheduling cookie of a thread of this machine, 0 for none; `None` where the kernel has no core scheduling or the
-/// thread is not ours to ask.
+/// The core-scheduling cookie of a thread of this machine, 0 for none; `None` where the kernel has no core scheduling
+/// or the thread is not ours to ask.
 pub fn core_cookie(tid: i32) -> Option<u64> {
     const PR_SCHED_CORE: i32 = 62;
     const PR_SCHED_CORE_GET: u64 = 0;

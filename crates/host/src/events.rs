@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which processes made threads, as the kernel tells it (the process connector, a netlink socket): a VM is noticed when it
-//! makes its vCPUs, without waiting for the next scan. Needs `CAP_NET_ADMIN` in the machine's own namespaces and a kernel
-//! with `CONFIG_PROC_EVENTS`; where there are no events, scans have to do.
+//! Which processes made threads, as the kernel tells it (the process connector, a netlink socket): a VM is noticed when
+//! it makes its vCPUs, without waiting for the next scan. Needs `CAP_NET_ADMIN` in the machine's own namespaces and a
+//! kernel with `CONFIG_PROC_EVENTS`; where there are no events, scans have to do.
 //!
 //! A filter in the kernel drops all other events: hosts start and end thousands of processes a second. For the end of a
 //! process there is [`crate::pidfd`].

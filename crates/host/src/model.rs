@@ -59,8 +59,8 @@ pub enum Proof {
     Kvm,
     /// The kernel charged it time in guest mode.
     GuestTime,
-    /// Its command line and its threads' names look like one: all that a user without rights can see of a VM that has not
-    /// run, and all there is for a VM without KVM.
+    /// Its command line and its threads' names look like one: all that a user without rights can see of a VM that has
+    /// not run, and all there is for a VM without KVM.
     Looks,
 }
 
@@ -219,13 +219,15 @@ impl Blind {
         let es = if self.files == 1 { "" } else { "es" };
         if self.files > 0 && self.as_root {
             notes.push(format!(
-                "The kernel hides the files of {} process{es} even from root (a security module, another user namespace): a \
+                "The kernel hides the files of {} process{es} even from root (a security module, another user \
+                 namespace): a \
                  VM among them is known by its looks only.",
                 self.files,
             ));
         } else if self.files > 0 {
             notes.push(format!(
-                "The files of {} process{es} are not yours to see: a VM that has not run yet is known by its looks only, and \
+                "The files of {} process{es} are not yours to see: a VM that has not run yet is known by its looks \
+                 only, and \
                  which vCPU a thread is by its name. As root: all of it.",
                 self.files,
             ));

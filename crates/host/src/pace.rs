@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Work that may take a share of CPU time each time, in the mean: after a time that took more it is left out until that is
-//! paid.
+//! Work that may take a share of CPU time each time, in the mean: after a time that took more it is left out until that
+//! is paid.
 use std::time::Duration;
 
 /// Work with a share, and what it owes.
@@ -20,7 +20,8 @@ impl Pace {
         }
     }
 
-    /// Does the work, unless it still owes a share or more; gives what it gave. The first time is free, since there all is new.
+    /// Does the work, unless it still owes a share or more; gives what it gave. The first time is free, since there all
+    /// is new.
     pub fn step<T>(&mut self, work: impl FnOnce() -> T) -> Option<T> {
         if let Some(share) = self.share {
             self.owed = self.owed.saturating_sub(share);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A process held by a file descriptor: it tells at once when the process ends, and never means another one that got the
-//! same number.
+//! A process held by a file descriptor: it tells at once when the process ends, and never means another one that got
+//! the same number.
 use crate::procfile;
 use crate::root::Root;
 use std::io;

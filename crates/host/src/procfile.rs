@@ -86,7 +86,8 @@ pub fn status_value<'a>(text: &'a [u8], key: &str) -> Option<&'a [u8]> {
 
 /// The file descriptor that a thread is in `ioctl(fd, KVM_RUN)` with, by its `syscall` file.
 ///
-/// The number of the system call differs between architectures and is not looked at; `KVM_RUN` is 0xae80 on all of them.
+/// The number of the system call differs between architectures and is not looked at; `KVM_RUN` is 0xae80 on all of
+/// them.
 pub fn kvm_run_fd(text: &[u8]) -> Option<i32> {
     const KVM_RUN: u64 = 0xae80;
     let mut fields = words(text).skip(1);
@@ -253,7 +254,8 @@ mod tests {
         let c = schedstat(b"123 45 6\n").unwrap();
         assert_eq!((c.run_ns, c.wait_ns, c.stays), (123, 45, 6));
         assert_eq!(schedstat(b"123 x 6"), None);
-        let status = b"Name:\tvoluntary_ctxt_switches:9\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        let status = b"Name:\tvoluntary_ctxt_switches:9\nvoluntary_ctxt_switches:\t12\n\
+            nonvoluntary_ctxt_switches:\t3\n";
         assert_eq!(switches(status), Some((12, 3)));
         assert_eq!(kvm_run_fd(b"16 0x1c 0xae80 0x0 0x0 1 2 3 4"), Some(28));
         assert_eq!(kvm_run_fd(b"29 0x1c 0xae80 0x0"), Some(28));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Asks QEMU itself which thread is which vCPU: `query-cpus-fast` over a monitor (QMP) whose socket stands on its command line.
+//! Asks QEMU itself which thread is which vCPU: `query-cpus-fast` over a monitor (QMP) whose socket stands on its
+//! command line.
 //!
-//! Only reads, only of a monitor that nobody else is connected to (it serves one at a time: libvirt's is left alone), only of a
-//! socket that the VM's own process listens on, and never for longer than [`LIMIT`]. A thread of its own asks, so that no scan
-//! waits. An answer that does not fit the process's threads is no answer.
+//! Only reads, only of a monitor that nobody else is connected to (it serves one at a time: libvirt's is left alone),
+//! only of a socket that the VM's own process listens on, and never for longer than [`LIMIT`]. A thread of its own
+//! asks, so that no scan waits. An answer that does not fit the process's threads is no answer.
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -271,8 +272,8 @@ impl Monitor {
         }
     }
 
-    /// Reads until a message is what is waited for. `-qmp-pretty` spreads a message over several lines: a message is whatever
-    /// parses, line after line.
+    /// Reads until a message is what is waited for. `-qmp-pretty` spreads a message over several lines: a message is
+    /// whatever parses, line after line.
     fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> io::Result<Value> {
         loop {
             let mut values =
@@ -302,8 +303,8 @@ impl Monitor {
     }
 }
 
-/// What `query-cpus-fast` returned. None if two vCPUs have one thread (one thread emulates them all) or one index, or if a
-/// thread is none of the process's.
+/// What `query-cpus-fast` returned. None if two vCPUs have one thread (one thread emulates them all) or one index, or
+/// if a thread is none of the process's.
 fn parse(pid: i32, answer: &Value) -> Option<Vcpus> {
     let mut vcpus = Vcpus::new();
     let mut indexes = BTreeSet::new();

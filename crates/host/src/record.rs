@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What was seen of a host, as a scenario file: the same VMs, weights, caps and pins, and for every vCPU a task that runs
-//! and sleeps as it did. What was not recorded stands in it as comments.
+//! What was seen of a host, as a scenario file: the same VMs, weights, caps and pins, and for every vCPU a task that
+//! runs and sleeps as it did. What was not recorded stands in it as comments.
 use crate::discover::Scanner;
 use crate::explain::{self, Explanation};
 use crate::model::{Role, Snapshot, TaskId, Vm};
@@ -122,9 +122,11 @@ fn scenario(view: &View, explanations: &[Explanation], wakeups: &BTreeMap<TaskId
     let cpus = view.machine.cpus.len().max(1);
     let mut out = format!(
         "# Recorded on {}, over {:.1} s: {} VMs, scheduler {}.\n\
-         # Each vCPU's task runs and sleeps as long as the vCPU did on average, exponentially distributed; when it waited\n\
+         # Each vCPU's task runs and sleeps as long as the vCPU did on average, exponentially distributed; when it \
+         waited\n\
          # for a CPU, it would have gone on running.\n\
-         # Not recorded: what the VMs' work waits for (requests, disks, other VMs), its real distribution, caches and SMT,\n\
+         # Not recorded: what the VMs' work waits for (requests, disks, other VMs), its real distribution, caches and \
+         SMT,\n\
          # kinds of cores, and what vhost and the VMM's own threads do (their CPU time is said at each VM).\n\n\
          title = {}\n\n[host]\ncores = {cpus}\n",
         view.machine.name,
@@ -340,7 +342,8 @@ mod tests {
         for (i, name) in names.iter().enumerate() {
             let pid = 10 + 10 * i;
             text.push_str(&format!(
-                "process {pid} lkvm\nargs lkvm run --name \"{name}\"\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+                "process {pid} lkvm\nargs lkvm run --name \"{name}\"\nfd 3 anon_inode:kvm-vm\nfd 4 \
+                 anon_inode:kvm-vcpu:0\n\
                  fd 5 anon_inode:kvm-vcpu:1\nthread {} kvm-vcpu-0 run=4\nthread {} kvm-vcpu-1 run=5\n",
                 pid + 1,
                 pid + 2

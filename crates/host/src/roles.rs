@@ -128,8 +128,8 @@ fn one_thread_per_vcpu(threads: &[Facts], roles: &mut [(Role, Evidence)]) {
     }
 }
 
-/// Gives an index to threads that are surely vCPUs, and, where exactly as many threads are left as vCPUs, to those: VMMs make
-/// the threads in the order of the indexes.
+/// Gives an index to threads that are surely vCPUs, and, where exactly as many threads are left as vCPUs, to those:
+/// VMMs make the threads in the order of the indexes.
 fn name_the_unnamed(whole: &Whole, threads: &[Facts], roles: &mut [(Role, Evidence)]) {
     let taken: BTreeSet<u32> = roles
         .iter()
@@ -203,8 +203,8 @@ pub fn vcpu_name(comm: &[u8]) -> Option<u32> {
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// Names of threads that do a device's work in the VMM: `IO iothread1` (QEMU), `_disk0_q0`, `_net2_qp1`, `_net2_ctrl` (Cloud
-/// Hypervisor), `virtio-blk` and the like (kvmtool, crosvm).
+/// Names of threads that do a device's work in the VMM: `IO iothread1` (QEMU), `_disk0_q0`, `_net2_qp1`, `_net2_ctrl`
+/// (Cloud Hypervisor), `virtio-blk` and the like (kvmtool, crosvm).
 fn io_name(comm: &[u8]) -> bool {
     let Ok(name) = std::str::from_utf8(comm) else {
         return false;
@@ -396,9 +396,20 @@ mod tests {
         ) {
             let names = ["CPU 0/KVM", "CPU 1/KVM", "vcpu2", "x", "vhost-10", "IO a", "iou-wrk-3", ""];
             let flags = [0, PF_USER_WORKER, PF_IO_WORKER, PF_VCPU];
-            let threads: Vec<Facts> = raw.into_iter().map(|(tid, start, name, flag, guest, debugfs, (kvm_run, qmp))| Facts {
-                tid, start, comm: names[name].into(), flags: flags[flag as usize], guest, debugfs, kvm_run, qmp, cgroup: None,
-            }).collect();
+            let threads: Vec<Facts> = raw
+                .into_iter()
+                .map(|(tid, start, name, flag, guest, debugfs, (kvm_run, qmp))| Facts {
+                    tid,
+                    start,
+                    comm: names[name].into(),
+                    flags: flags[flag as usize],
+                    guest,
+                    debugfs,
+                    kvm_run,
+                    qmp,
+                    cgroup: None,
+                })
+                .collect();
             let whole = Whole { pid: 10, vcpus: seen.map(|n| (0..n).collect()) };
             let roles = assign(&whole, &threads);
             prop_assert_eq!(roles.len(), threads.len());

@@ -23,8 +23,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Brings the list up to date by the folder `task`, which is `path` below `at`; gives true if anything changed. Unless
-    /// `list` asks for it, nothing is listed as long as there are as many threads as before.
+    /// Brings the list up to date by the folder `task`, which is `path` below `at`; gives true if anything changed.
+    /// Unless `list` asks for it, nothing is listed as long as there are as many threads as before.
     ///
     /// # Errors
     /// The process has ended.
@@ -40,7 +40,8 @@ impl Threads {
     }
 }
 
-/// Brings the list of a process's threads up to date, by its folder `task`; gives true if any came, went, or is another now.
+/// Brings the list of a process's threads up to date, by its folder `task`; gives true if any came, went, or is another
+/// now.
 ///
 /// # Errors
 /// The process has ended.
@@ -83,8 +84,8 @@ fn first_look(task: &Dir, tid: i32, buf: &mut [u8; 4096]) -> Option<Facts> {
     })
 }
 
-/// Looks again at threads whose role is not settled: name (VMMs name a thread soon after its start), guest time, whether it
-/// is in `KVM_RUN`, and, if `cgroups`, the last part of its cgroup. What `just_read` says is not read again.
+/// Looks again at threads whose role is not settled: name (VMMs name a thread soon after its start), guest time,
+/// whether it is in `KVM_RUN`, and, if `cgroups`, the last part of its cgroup. What `just_read` says is not read again.
 pub fn look_closer(
     process: &Dir,
     seen: &mut [Seen],

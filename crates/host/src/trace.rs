@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a tracer adds to the counters of /proc: how long after a wake-up a VM runs, who had its CPU meanwhile, and how long
-//! its bursts are. Where there is none, everything else works.
+//! What a tracer adds to the counters of /proc: how long after a wake-up a VM runs, who had its CPU meanwhile, and how
+//! long its bursts are. Where there is none, everything else works.
 use crate::class::Bursts;
 use crate::classes::VmId;
 use crate::model::{Snapshot, TaskId};

@@ -86,8 +86,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Less than 1 % of a CPU at one refresh a second with 2,000 VMs of 8 threads (`examples/cost.rs`), for a process that
-    /// may open so many files.
+    /// Less than 1 % of a CPU at one refresh a second with 2,000 VMs of 8 threads (`examples/cost.rs`), for a process
+    /// that may open so many files.
     pub fn light(files: usize) -> Bounds {
         // 6 KiB of kernel memory each: 36 MiB.
         const KEEP: usize = 6000;

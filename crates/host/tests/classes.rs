@@ -113,8 +113,8 @@ fn the_class_is_right_for_loads_that_nothing_was_fitted_on() {
     }
 }
 
-/// The seeds were written down before the first run (`loads::JUDGES`): whatever comes out is what is reported. A change of the
-/// classifier that is made because of this test makes it worthless.
+/// The seeds were written down before the first run (`loads::JUDGES`): whatever comes out is what is reported. A change
+/// of the classifier that is made because of this test makes it worthless.
 #[test]
 fn the_class_is_right_for_seeds_that_nobody_had_looked_at() {
     for (sees, right, f1) in judge(&watched(Set::Judges, 960)) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A VM that a real libvirt started, found by its name, with the role of every thread. Skipped, with the reason, where libvirt
-//! or QEMU is missing; `tools/libvirt-live` installs both into a throw-away root and runs this there.
+//! A VM that a real libvirt started, found by its name, with the role of every thread. Skipped, with the reason, where
+//! libvirt or QEMU is missing; `tools/libvirt-live` installs both into a throw-away root and runs this there.
 //!
-//! `BERTH_LIBVIRT` says which libvirt (`qemu:///system`); otherwise a session of its own is started in a temporary folder.
+//! `BERTH_LIBVIRT` says which libvirt (`qemu:///system`); otherwise a session of its own is started in a temporary
+//! folder.
 use berth_host::discover::Scanner;
 use berth_host::model::{Evidence, Manager, NameFrom, Role, Vm, Vmm};
 use berth_host::root::Root;

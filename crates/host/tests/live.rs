@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A real VM on this machine's KVM: one vCPU that never leaves the guest, one that waits in the kernel. The first is always on
-//! a CPU: without debugfs, and on a KVM that charges no guest time (PVM emulates such a guest), its name has to do. The second
-//! has a name that lies. Skipped, with the reason, where KVM cannot be used.
+//! A real VM on this machine's KVM: one vCPU that never leaves the guest, one that waits in the kernel. The first is
+//! always on a CPU: without debugfs, and on a KVM that charges no guest time (PVM emulates such a guest), its name has
+//! to do. The second has a name that lies. Skipped, with the reason, where KVM cannot be used.
 #![cfg(target_arch = "x86_64")]
 use berth_host::counters::Sampler;
 use berth_host::discover::Scanner;

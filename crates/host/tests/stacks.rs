@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Every VM, every thread and its role, on the hosts in `fixtures/`: those recorded from real stacks in `recorded`, those
-//! written by hand beside it.
+//! Every VM, every thread and its role, on the hosts in `fixtures/`: those recorded from real stacks in `recorded`,
+//! those written by hand beside it.
 use berth_host::discover::Scanner;
 use berth_host::fixture::Fixture;
 use berth_host::model::{Role, Snapshot};

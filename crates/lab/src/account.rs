@@ -2,8 +2,8 @@
 //! Who waited for whom, from the observer's log: the simulator's account ([`Blame`]), kept from what a kernel showed.
 //!
 //! What runs and is none of the scenario's threads (kernel threads, the clients' thread) is the host's. So the account
-//! has more than the stays of [`crate::observe`]: a thread that was interrupted waited for the host meanwhile. It is the
-//! kernel's own run delay (schedstat), cut by cause.
+//! has more than the stays of [`crate::observe`]: a thread that was interrupted waited for the host meanwhile. It is
+//! the kernel's own run delay (schedstat), cut by cause.
 use crate::cast::Cast;
 use berth_results::blame::Blame;
 use std::collections::BTreeMap;

@@ -20,7 +20,8 @@ pub enum LabError {
         source: std::io::Error,
     },
     #[error(
-        "{what} needs {need_mb} MB in {path}, only {free_mb} MB are free; free some, or set BERTH_CACHE to another folder"
+        "{what} needs {need_mb} MB in {path}, only {free_mb} MB are free; free some, or set BERTH_CACHE to another \
+         folder"
     )]
     DiskSpace {
         what: String,
@@ -29,7 +30,8 @@ pub enum LabError {
         free_mb: u64,
     },
     #[error(
-        "cannot download {what}: {reason}; check the network (the mirror is {mirror}, set BERTH_MIRROR for another), then repeat"
+        "cannot download {what}: {reason}; check the network (the mirror is {mirror}, set BERTH_MIRROR for another), \
+         then repeat"
     )]
     Download {
         what: String,
@@ -37,7 +39,8 @@ pub enum LabError {
         reason: String,
     },
     #[error(
-        "the lab downloads kernels and QEMU with apt-get and dpkg-deb, and {0} is not here; install QEMU 9 or newer and give a kernel with --kernel VMLINUZ,CONFIG"
+        "the lab downloads kernels and QEMU with apt-get and dpkg-deb, and {0} is not here; install QEMU 9 or newer \
+         and give a kernel with --kernel VMLINUZ,CONFIG"
     )]
     NoApt(String),
     #[error(

@@ -2,8 +2,8 @@
 //! A machine with more possible CPUs than run: what a policy finds on a large host, on two emulated CPUs.
 //!
 //! Linux takes the CPUs it may ever have from the firmware's list of interrupt controllers (ACPI, table MADT). One that
-//! comes first in the initial file system replaces the emulator's; `maxcpus=` on the kernel's command line keeps it from
-//! starting those that do not exist. (CPUs that the emulator could plug in later are not counted by Linux 7.2.)
+//! comes first in the initial file system replaces the emulator's; `maxcpus=` on the kernel's command line keeps it
+//! from starting those that do not exist. (CPUs that the emulator could plug in later are not counted by Linux 7.2.)
 use crate::initramfs::Archive;
 
 /// Where Linux looks for tables that replace the firmware's (CONFIG_ACPI_TABLE_UPGRADE).

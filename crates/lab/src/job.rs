@@ -34,7 +34,8 @@ pub enum PolicyJob {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Work {
-    /// The scenario (already as the arm sees it) with each of these random seeds in turn, the policy loaded anew for each.
+    /// The scenario (already as the arm sees it) with each of these random seeds in turn, the policy loaded anew for
+    /// each.
     Scenario {
         scenario: Box<Scenario>,
         seeds: Vec<u64>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Inside the VM: a scheduler that is a program of its own. It loads, feeds and unloads its policy itself; the lab starts
-//! it, waits until the kernel says that it schedules, and ends it as Ctrl-C would.
+//! Inside the VM: a scheduler that is a program of its own. It loads, feeds and unloads its policy itself; the lab
+//! starts it, waits until the kernel says that it schedules, and ends it as Ctrl-C would.
 use crate::job::PolicyReport;
 use berth_scx::{ExitRecord, Status, events, status};
 use std::fs::{self, File};

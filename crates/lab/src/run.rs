@@ -62,7 +62,8 @@ pub struct LabOptions {
     pub timeout: Duration,
     /// Boots at the same time.
     pub jobs: usize,
-    /// Seeds of an arm that share a boot, one after the other: cheaper, but a later seed finds a kernel that has worked.
+    /// Seeds of an arm that share a boot, one after the other: cheaper, but a later seed finds a kernel that has
+    /// worked.
     pub seeds_per_boot: usize,
     /// Boot every run twice and compare.
     pub verify: bool,

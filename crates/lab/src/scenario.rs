@@ -64,7 +64,8 @@ pub fn perform(
         && vcpus == Vcpus::Threads
         && scenario.vms.iter().any(|v| v.cgroup.is_some())
     {
-        let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the host's";
+        let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the \
+         host's";
         run.notes.push(note.to_string());
     }
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
@@ -82,7 +83,8 @@ pub fn perform(
             run.notes.retain(|n| n != NO_STAYS);
             if lost > 0 {
                 run.notes.push(format!(
-                    "the observer's memory was full: the last {lost} switches and wake-ups are missing, and who waited for whom is not known; use a shorter run.measure"
+                    "the observer's memory was full: the last {lost} switches and wake-ups are missing, and who waited \
+                     for whom is not known; use a shorter run.measure"
                 ));
             } else {
                 let start = outcome.window_ns.0.saturating_sub(scenario.run.warmup_ns);
@@ -107,7 +109,8 @@ fn counters(policy: Option<&Loaded>) -> Result<BTreeMap<String, u64>, String> {
 }
 
 /// Tells a policy who the threads of a run are. VMs with processes of their own (micro-VMs) are found as the agent
-/// finds any host's; for threads that stand in for vCPUs the scenario says it. `cgroups`: the folder of the run's cgroups.
+/// finds any host's; for threads that stand in for vCPUs the scenario says it. `cgroups`: the folder of the run's
+/// cgroups.
 ///
 /// # Errors
 /// A VM is not found whole, or the policy's maps cannot be written.

@@ -22,7 +22,8 @@ pub struct Turns {
 ///
 /// Two CPUs and a spare one have the same turns: what the first and the second have alone, the third does not use. For
 /// more it takes timers that expire by turns after rounds that come out even and rounds that do not: the intervals were
-/// searched for with the model, for the least difference with none much longer than 50 us, and are as good with any ticks.
+/// searched for with the model, for the least difference with none much longer than 50 us, and are as good with any
+/// ticks.
 pub fn of(cpus: u32) -> Turns {
     let (intervals_us, spare): (&[u32], u32) = match cpus {
         0 | 1 => (&[50], 0),

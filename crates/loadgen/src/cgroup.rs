@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One cgroup per VM below a root of ours, or one that VMs share. All VMs' threads belong to one process, so the groups are
-//! *threaded* ones (the `cpu` controller supports them).
+//! One cgroup per VM below a root of ours, or one that VMs share. All VMs' threads belong to one process, so the groups
+//! are *threaded* ones (the `cpu` controller supports them).
 use crate::LoadError;
 use berth_scenario::model::Scenario;
 use berth_scenario::placement;

@@ -319,7 +319,8 @@ impl Costs {
             .find(|[p50, p90]| p90 > &(4 * p50));
         uneven.map(|[p50, p90]| {
             format!(
-                "this machine has other work: of its wake-ups one in ten took longer than {:.1} us, half of them less than \
+                "this machine has other work: of its wake-ups one in ten took longer than {:.1} us, half of them less \
+                 than \
                  {:.1} us; measure again when it is idle",
                 p90 as f64 / 1e3,
                 p50 as f64 / 1e3
@@ -372,8 +373,10 @@ impl Costs {
         }
         let mut out = String::from(
             "# SPDX-License-Identifier: GPL-2.0-only\n\
-             # Costs of this machine, for `host.cost.profile = \"this-host\"`: made by `berth host --measure-costs`, by threads\n\
-             # under the scheduler that was running. Nanoseconds. What policies' code costs is not measured here.\n\n[cost]\n",
+             # Costs of this machine, for `host.cost.profile = \"this-host\"`: made by `berth host --measure-costs`, \
+             by threads\n\
+             # under the scheduler that was running. Nanoseconds. What policies' code costs is not measured \
+             here.\n\n[cost]\n",
         );
         for (key, value, why) in rows {
             let _ = writeln!(out, "{key:<12} = {value:<6} # {why}");
@@ -404,7 +407,8 @@ impl Costs {
         if let Some([p50, p90]) = self.remote {
             let _ = write!(
                 out,
-                "\"wake from another CPU, median, ns\" = {p50}\n\"wake from another CPU, 90th percentile, ns\" = {p90}\n"
+                "\"wake from another CPU, median, ns\" = {p50}\n\"wake from another CPU, 90th percentile, ns\" = \
+                 {p90}\n"
             );
         }
         if let Some(doubt) = self.disturbed() {

@@ -267,7 +267,8 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     Ok(Outcome {
         metrics,
         notes,
-        // The first reading of the counters holds up whoever wants that CPU, and they others: as long again is left out.
+        // The first reading of the counters holds up whoever wants that CPU, and they others: as long again is left
+        // out.
         window_ns: (2 * begin.done_ns - begin.at_ns, end.at_ns),
         threads: thread_ids(&shared),
     })
@@ -280,8 +281,8 @@ fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
 
 /// Starts the run, runs the generator and takes the snapshots at both ends of the measured window.
 ///
-/// Both threads are real-time ones before anything else runs: as new ordinary threads they would wait for their first turn
-/// with the load they are there to observe, which some policies let take longer than a short window.
+/// Both threads are real-time ones before anything else runs: as new ordinary threads they would wait for their first
+/// turn with the load they are there to observe, which some policies let take longer than a short window.
 fn observe(
     shared: &Arc<Shared>,
     streams: Vec<client::RequestStream>,

@@ -202,7 +202,8 @@ pub fn metrics(
         }
     }
     if unknown {
-        notes.push("CPU time and run delay are missing for some threads: /proc/PID/task/TID/schedstat was not readable".into());
+        notes.push("CPU time and run delay are missing for some threads: /proc/PID/task/TID/schedstat was not \
+         readable".into());
     }
     if sums.values().any(|s| s.migrations.is_none()) {
         notes.push("migrations are unknown: this kernel has no /proc/PID/sched".into());

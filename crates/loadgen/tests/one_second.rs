@@ -136,7 +136,8 @@ fn go(scenario: &Scenario, options: &mut Options) -> Result<Outcome, LoadError> 
     run(scenario, 1, options)
 }
 
-/// Runs with a window twice as long until enough has happened in it: a busy machine gives less CPU time in the same time.
+/// Runs with a window twice as long until enough has happened in it: a busy machine gives less CPU time in the same
+/// time.
 fn in_time(
     scenario: &mut Scenario,
     options: &mut Options,

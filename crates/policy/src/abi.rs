@@ -55,7 +55,8 @@ impl Span {
     };
 }
 
-/// Spans of a guard: so many that were found and may be written, then those of the stacks, of the arguments, of the kernel's.
+/// Spans of a guard: so many that were found and may be written, then those of the stacks, of the arguments, of the
+/// kernel's.
 pub const FOUND: usize = 4;
 pub const OF_STACKS: usize = FOUND;
 pub const OF_ARGUMENTS: usize = FOUND + 1;
@@ -66,8 +67,8 @@ pub const SPANS: usize = FOUND + 3;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Guard {
-    /// Memory that may be read and written: where the last accesses were that were looked up, and the stacks; then memory that
-    /// may be read: the arguments of the call, and the last of the kernel's.
+    /// Memory that may be read and written: where the last accesses were that were looked up, and the stacks; then
+    /// memory that may be read: the arguments of the call, and the last of the kernel's.
     pub spans: [Span; SPANS],
     /// Which of the first [`FOUND`] gives way next.
     pub next: u64,

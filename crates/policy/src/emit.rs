@@ -237,8 +237,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// C expression of an address, through the stack array where the access certainly lies there; else what the register says,
-    /// which is what was guarded.
+    /// C expression of an address, through the stack array where the access certainly lies there; else what the
+    /// register says, which is what was guarded.
     fn address(&self, size: Size, base: u8, off: i16) -> String {
         match self.own(bytes(size), base, off) {
             Some(at) => format!("stack + {at}"),

@@ -10,7 +10,8 @@ pub enum LoadError {
         source: std::io::Error,
     },
     #[error(
-        "no clang found (tried {tried}): install clang 16 or newer (Debian: `apt install clang-19`) or name it in BERTH_CLANG"
+        "no clang found (tried {tried}): install clang 16 or newer (Debian: `apt install clang-19`) or name it in \
+         BERTH_CLANG"
     )]
     NoClang { tried: String },
     #[error("{path} does not compile:\n{message}")]
@@ -21,7 +22,8 @@ pub enum LoadError {
     Broken(String),
     #[error("the simulator does not support {0}")]
     Unsupported(String),
-    #[error("the policy needs what the simulator does not have: {} (`berth policy supported` lists what it has)", .names.join(", "))]
+    #[error("the policy needs what the simulator does not have: {} (`berth policy supported` lists what it \
+     has)", .names.join(", "))]
     Missing { names: Vec<String> },
     #[error("{0}")]
     Setting(String),

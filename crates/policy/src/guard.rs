@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What keeps guarded code inside its instance: every access that translated code cannot know to be to its own stack is looked
-//! up here, and so is what a kernel function would touch for it.
+//! What keeps guarded code inside its instance: every access that translated code cannot know to be to its own stack is
+//! looked up here, and so is what a kernel function would touch for it.
 //!
-//! It may touch its sections, maps, masks and stacks, the arguments of the call, and what the simulator says of its own objects
-//! ([`Instance::may_access`]). Stacks lie in memory of the instance, not on the stack of this program, which nothing of the
-//! policy can then reach.
+//! It may touch its sections, maps, masks and stacks, the arguments of the call, and what the simulator says of its own
+//! objects ([`Instance::may_access`]). Stacks lie in memory of the instance, not on the stack of this program, which
+//! nothing of the policy can then reach.
 use crate::abi::{FOUND, Guard, Inst, OF_ARGUMENTS, OF_KERNEL, OF_STACKS, SPANS, Span};
 use crate::error::{LoadError, Result};
 use crate::instance::Instance;

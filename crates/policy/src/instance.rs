@@ -134,8 +134,8 @@ impl KernelVtable {
         })
     }
 
-    /// In which piece of the machine's own memory, all of which a policy may read, an address lies: what guarded code need
-    /// not ask for again. What it says must be so as long as the machine is.
+    /// In which piece of the machine's own memory, all of which a policy may read, an address lies: what guarded code
+    /// need not ask for again. What it says must be so as long as the machine is.
     pub fn with_pieces(mut self, piece: MemoryPiece) -> Self {
         self.pieces = Some(piece);
         self
@@ -583,8 +583,8 @@ impl Instance {
         self.maps.len()
     }
 
-    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section, or the
-    /// elements of an array.
+    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section,
+    /// or the elements of an array.
     pub(crate) fn piece(&self, address: u64) -> Option<(u64, u64)> {
         let sections = self.policy.program().sections.iter().zip(&self.sections);
         let writable = sections.filter(|(section, _)| !section.readonly);

@@ -192,7 +192,8 @@ kview! {
     "rq" => Rq { curr: *mut TaskStruct, idle: *mut TaskStruct, nr_running: u32, cpu: i32, clock: u64, clock_task: u64 }
 
     "scx_exit_info" => ScxExitInfo {
-        kind: u32, exit_cpu: i32, exit_code: i64, reason: *const u8, bt: *mut u64, bt_len: u32, msg: *mut u8, dump: *mut u8,
+        kind: u32, exit_cpu: i32, exit_code: i64, reason: *const u8, bt: *mut u64, bt_len: u32,
+        msg: *mut u8, dump: *mut u8,
     }
     "scx_init_task_args" => ScxInitTaskArgs { fork: u8, cgroup: *mut Cgroup }
     "scx_exit_task_args" => ScxExitTaskArgs { cancelled: u8 }

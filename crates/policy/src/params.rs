@@ -100,7 +100,8 @@ impl Param {
         }
     }
 
-    /// The value of `text`: a name of a value, a plain number in this parameter's unit, or one with a time unit (`20ms`).
+    /// The value of `text`: a name of a value, a plain number in this parameter's unit, or one with a time unit
+    /// (`20ms`).
     pub fn value(&self, text: &str) -> Result<i64> {
         let text = text.trim();
         let wrong =

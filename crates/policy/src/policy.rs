@@ -19,7 +19,8 @@ use std::sync::{Arc, OnceLock};
 pub struct LoadOptions {
     pub kernel: KernelProfile,
     pub compile: CompileOptions,
-    /// Its code is trusted with this process's memory: no access is checked. For policies that kernels' verifiers have passed.
+    /// Its code is trusted with this process's memory: no access is checked. For policies that kernels' verifiers have
+    /// passed.
     pub trusted: bool,
 }
 
@@ -74,16 +75,16 @@ impl Policy {
         }
     }
 
-    /// The hypervisor whose rules the policy says go with it (`BERTH_HYPERVISOR` in `param.bpf.h`): `xen`, or nothing, which
-    /// is KVM.
+    /// The hypervisor whose rules the policy says go with it (`BERTH_HYPERVISOR` in `param.bpf.h`): `xen`, or nothing,
+    /// which is KVM.
     pub fn hypervisor(&self) -> Option<&str> {
         let vars = self.inner.program.sections.iter().flat_map(|s| &s.vars);
         let mut tags = vars.flat_map(|v| &v.tags);
         tags.find_map(|tag| tag.strip_prefix("berth:hypervisor name="))
     }
 
-    /// Load a compiled object and make it executable (translated, compiled, cached). Its code is guarded unless the options
-    /// trust it.
+    /// Load a compiled object and make it executable (translated, compiled, cached). Its code is guarded unless the
+    /// options trust it.
     ///
     /// # Errors
     /// Not a policy, broken, or it uses what the simulator does not have, by name.
@@ -98,8 +99,8 @@ impl Policy {
         Self::finish(program, native, guarding, bytes, options)
     }
 
-    /// As [`Policy::from_object`] with native code that was linked into this program, and is trusted; used if it was made
-    /// from the same translation, else the object is compiled like any other.
+    /// As [`Policy::from_object`] with native code that was linked into this program, and is trusted; used if it was
+    /// made from the same translation, else the object is compiled like any other.
     pub fn from_linked(
         bytes: &[u8],
         linked: &NativeTable,
@@ -220,7 +221,8 @@ impl Policy {
         let most = tags.find_map(|t| t.strip_prefix("berth:limit cpus="));
         match most.map(str::parse::<u32>) {
             Some(Ok(most)) if cpus > most => Err(LoadError::Setting(format!(
-                "the policy's tables end at {most} CPUs, and this machine has {cpus}: give it fewer, or take another policy"
+                "the policy's tables end at {most} CPUs, and this machine has {cpus}: give it fewer, or take another \
+                 policy"
             ))),
             Some(Err(_)) => Err(LoadError::Broken(format!(
                 "`{most:?}` is no number of CPUs"

@@ -121,8 +121,8 @@ impl Storage {
         Some(unsafe { self.chunks[chunk].add(index % CHUNK * self.stride) })
     }
 
-    /// The element of `index`, created (zeroed, or from `init`) if absent; null if the host has no memory, or if no object
-    /// has such a number.
+    /// The element of `index`, created (zeroed, or from `init`) if absent; null if the host has no memory, or if no
+    /// object has such a number.
     ///
     /// # Safety
     /// `init` is null or has `value_size` readable bytes; `raw` is the map this storage belongs to.

@@ -159,7 +159,8 @@ pub(crate) const ROWS: &[Row] = &[
     helper(
         55,
         Runtime,
-        "long bpf_perf_event_read_value(struct bpf_map *map, u64 flags, struct bpf_perf_event_value *buf, u32 buf_size)",
+        "long bpf_perf_event_read_value(struct bpf_map *map, u64 flags, struct bpf_perf_event_value *buf, u32 \
+         buf_size)",
     ),
     helper(
         130,
@@ -522,12 +523,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     scx(
         SELECT,
-        "s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags, const struct cpumask *cpus_allowed, u64 flags)",
+        "s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags, const struct cpumask \
+         *cpus_allowed, u64 flags)",
     ),
     scx_since(
         SELECT,
         (6, 19),
-        "s32 __scx_bpf_select_cpu_and(struct task_struct *p, const struct cpumask *cpus_allowed, struct scx_bpf_select_cpu_and_args *args)",
+        "s32 __scx_bpf_select_cpu_and(struct task_struct *p, const struct cpumask *cpus_allowed, struct \
+         scx_bpf_select_cpu_and_args *args)",
     ),
     scx(
         INSERT,
@@ -569,7 +572,8 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     scx(
         MOVE,
-        "bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id, u64 enq_flags)",
+        "bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id, u64 \
+         enq_flags)",
     ),
     Row(
         Kind::Kfunc,

@@ -17,7 +17,8 @@ pub fn cell(r: Requests) -> String {
     format!("{:.0}/{:.0}", r.answered, r.offered)
 }
 
-/// Who certainly waits least by this metric. Nobody, if they leave requests unanswered: then there is nothing to praise.
+/// Who certainly waits least by this metric. Nobody, if they leave requests unanswered: then there is nothing to
+/// praise.
 pub fn best<'a>(e: &'a Experiment, metric: &str) -> Option<&'a str> {
     let best = e.lowest(metric)?;
     let few = behind(e, best, metric).is_some_and(Requests::too_few);

@@ -41,7 +41,8 @@ pub fn of(e: &Experiment) -> Effort {
 pub fn why(e: &Experiment) -> Option<String> {
     let (arm, share) = idle(e)?;
     Some(format!(
-        "CPU time instead of work: the CPUs idle up to {} % of the time ({arm}), and in the lab an idle CPU makes the others faster",
+        "CPU time instead of work: the CPUs idle up to {} % of the time ({arm}), and in the lab an idle CPU makes the \
+         others faster",
         fixed(share * 100.0, 1)
     ))
 }

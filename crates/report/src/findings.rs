@@ -76,7 +76,8 @@ mod tests {
         };
         assert_eq!(
             findings(&[finding.clone()], &style),
-            "  The paper's claims\n  F-1  FLMS is shorter (Table 1)\n      paper 76.6 % · ours 40.0 % (35.0 % to 45.0 %) · not found: outside 50.0 % to 95.0 %\n"
+            "  The paper's claims\n  F-1  FLMS is shorter (Table 1)\n      paper 76.6 % · ours 40.0 % (35.0 % to 45.0 \
+             %) · not found: outside 50.0 % to 95.0 %\n"
         );
         finding.claim.comparison = None;
         finding.claim.value = Some(16_853_000.0);

@@ -233,7 +233,8 @@ pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
     for arm in experiment.arms.iter().filter(|a| a.models_linux()) {
         put(
             &format!("{}: ", arm.name),
-            "here the policy eevdf, a model of the kernel's own scheduler (berth policy show eevdf); `berth lab` runs the real one",
+            "here the policy eevdf, a model of the kernel's own scheduler (berth policy show eevdf); `berth lab` runs \
+             the real one",
         );
     }
     for note in effort::why(experiment)

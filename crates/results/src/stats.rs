@@ -209,7 +209,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ratio_is_symmetric(a in prop::collection::vec(0.001..1e9_f64, 2..20), b in prop::collection::vec(0.001..1e9_f64, 2..20)) {
+        fn ratio_is_symmetric(
+            a in prop::collection::vec(0.001..1e9_f64, 2..20),
+            b in prop::collection::vec(0.001..1e9_f64, 2..20),
+        ) {
             let (a, b) = (by_seed(&a), by_seed(&b));
             let (x, y) = (paired_ratio(&a, &b).unwrap(), paired_ratio(&b, &a).unwrap().inverse());
             prop_assert!((x.ratio / y.ratio - 1.0).abs() < 1e-9);

@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn reads_claims() {
         let all = parsed(
-            "[[claim]]\nid = \"A-1\"\nsays = \"x\"\nwhere = \"Fig. 1\"\nvalue = \"1ms\"\n[[claim]]\nid = \"A-2\"\nsays = \"y\"\n",
+            "[[claim]]\nid = \"A-1\"\nsays = \"x\"\nwhere = \"Fig. 1\"\nvalue = \"1ms\"\n[[claim]]\nid = \"A-2\"\nsays \
+             = \"y\"\n",
         )
         .unwrap();
         assert_eq!(all[0].value.as_deref(), Some("1ms"));

@@ -36,8 +36,8 @@ impl Default for Cache {
     }
 }
 
-/// What is known of this host: `berth/this-host.toml` in the user's configuration folder, a file as [`Profile`] reads it.
-/// None if the user has no home.
+/// What is known of this host: `berth/this-host.toml` in the user's configuration folder, a file as [`Profile`] reads
+/// it. None if the user has no home.
 pub fn this_host() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
     let folder = match set("XDG_CONFIG_HOME") {

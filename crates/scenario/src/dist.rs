@@ -61,8 +61,8 @@ impl Stream {
 /// Longest time from a policy's start to that of the work, ns.
 const LONGEST_LEAD_NS: u64 = 1_000_000_000;
 
-/// How long a policy has been in charge when the work begins, in nanoseconds below a second: its timers and sampled ticks
-/// know nothing of when the work begins. The same rule in simulator and lab.
+/// How long a policy has been in charge when the work begins, in nanoseconds below a second: its timers and sampled
+/// ticks know nothing of when the work begins. The same rule in simulator and lab.
 pub fn lead_ns(seed: u64) -> Nanos {
     Rng::new(seed, Stream::Lead).below(LONGEST_LEAD_NS)
 }
@@ -416,7 +416,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_are_bounded(seed: u64, stream: u32, mean in 0.0f64..1e18, alpha in 0.01f64..5.0, sigma in 0.0f64..50.0, cv2 in 0.0f64..1e6) {
+        fn samples_are_bounded(
+            seed: u64,
+            stream: u32,
+            mean in 0.0f64..1e18,
+            alpha in 0.01f64..5.0,
+            sigma in 0.0f64..50.0,
+            cv2 in 0.0f64..1e6,
+        ) {
             let mut rng = Rng::new(seed, Stream::Thread(stream));
             let mut dists = all(mean);
             dists.push(Dist::Pareto { min_ns: mean, alpha });

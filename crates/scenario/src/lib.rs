@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scenario vocabulary (topology, VM, class, task, client, arm) and its file format.
 //!
-//! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to
-//! integers (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies
-//! changes of the command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
+//! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to integers
+//! (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies changes of the
+//! command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
 pub mod chunks;
 pub mod claims;
 pub mod cost;

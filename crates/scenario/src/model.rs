@@ -135,9 +135,9 @@ pub struct HostCost {
     pub wake_ns: Nanos,
     /// The same while a sched_ext policy schedules, its own code not included; 0: as `wake_ns`.
     pub ext_wake_ns: Nanos,
-    /// What a sched_ext policy takes for each BPF instruction it executes, most kernel functions that it calls included,
-    /// in picoseconds; 0: a policy's code costs nothing. What it executes in a wake-up or a tick delays the CPU's way
-    /// into its scheduler, what it executes there delays the thread that is switched in.
+    /// What a sched_ext policy takes for each BPF instruction it executes, most kernel functions that it calls
+    /// included, in picoseconds; 0: a policy's code costs nothing. What it executes in a wake-up or a tick delays the
+    /// CPU's way into its scheduler, what it executes there delays the thread that is switched in.
     pub insn_ps: u64,
     /// Likewise, what a call of a kernel function takes that chooses a CPU, kicks one, or puts or moves a thread
     /// into a queue, besides. Only together with `insn_ps`.
@@ -145,8 +145,8 @@ pub struct HostCost {
     /// From a timer tick that ends a slice until the CPU enters its scheduler. Anything above 0 makes a slice that is a
     /// multiple of a tick end one tick later, as it does on real machines.
     pub tick_ns: Nanos,
-    /// As `wake_ns`, in addition, if the clients' real-time thread wakes somebody for a request: so long it goes on having its
-    /// CPU. 0: there is no such thread, and requests are interrupts.
+    /// As `wake_ns`, in addition, if the clients' real-time thread wakes somebody for a request: so long it goes on
+    /// having its CPU. 0: there is no such thread, and requests are interrupts.
     pub request_ns: Nanos,
     /// As `wake_ns`, in addition, if a thread runs there and is preempted.
     pub preempt_ns: Nanos,
@@ -156,12 +156,14 @@ pub struct HostCost {
     pub sleep_ns: Nanos,
     /// How much later than that of the CPU before it a CPU's timer ticks.
     pub tick_skew_ns: Nanos,
-    /// Each tick comes a little later still, by chance (the run's seed), on each CPU for itself: half of them up to this, half of
-    /// the rest up to twice it, and so on ([`HostCost::latest_tick_ns`]). Without, CPUs that begin together stay in step for ever.
+    /// Each tick comes a little later still, by chance (the run's seed), on each CPU for itself: half of them up to
+    /// this, half of the rest up to twice it, and so on ([`HostCost::latest_tick_ns`]). Without, CPUs that begin
+    /// together stay in step for ever.
     pub tick_jitter_ns: Nanos,
-    /// The CPUs are emulated, one after the other, on one clock, in turns of this length. What an event costs takes longer for
-    /// each other busy CPU, up to a turn of one of a lower number, up to half a turn of one of a higher number (a round begins
-    /// at the first), evenly by chance (the run's seed). 0: CPUs work at the same time, as hardware does.
+    /// The CPUs are emulated, one after the other, on one clock, in turns of this length. What an event costs takes
+    /// longer for each other busy CPU, up to a turn of one of a lower number, up to half a turn of one of a higher
+    /// number (a round begins at the first), evenly by chance (the run's seed). 0: CPUs work at the same time, as
+    /// hardware does.
     pub turn_ns: Nanos,
     /// Into a guest and out of it again.
     pub vm_entry_ns: Nanos,
@@ -352,10 +354,11 @@ pub struct Guest {
     /// Policy parameters, by name.
     pub params: BTreeMap<String, String>,
     pub hz: Hz,
-    /// Linux's own scheduler ends slices by a timer, too, not only at ticks (HRTICK, used from 7.2 on); of `linux` only.
+    /// Linux's own scheduler ends slices by a timer, too, not only at ticks (HRTICK, used from 7.2 on); of `linux`
+    /// only.
     pub hrtick: bool,
-    /// The guest's kernel accounts for steal (CONFIG_PARAVIRT_TIME_ACCOUNTING): time for which a vCPU has no physical CPU is
-    /// charged to nobody. Else it is charged to the task that runs there.
+    /// The guest's kernel accounts for steal (CONFIG_PARAVIRT_TIME_ACCOUNTING): time for which a vCPU has no physical
+    /// CPU is charged to nobody. Else it is charged to the task that runs there.
     pub steal_accounting: bool,
     /// Pause-loop exiting: a vCPU that spins longer than `ple_window_ns` exits, and the host hears of it.
     pub ple: bool,

@@ -89,7 +89,8 @@ pub enum PlacementError {
         vcpus: u32,
     },
     #[error(
-        "task `{task}`: `receive` must be its first step and occur once, a second wait inside a request needs a scheduler inside the VM"
+        "task `{task}`: `receive` must be its first step and occur once, a second wait inside a request needs a \
+         scheduler inside the VM"
     )]
     ReceiveInside { task: String },
     #[error(
@@ -103,7 +104,8 @@ pub enum PlacementError {
         free: u32,
     },
     #[error(
-        "tasks `{first}` and `{second}` of vm.{vm} serve requests on the same vCPUs with different nice or affinity; that needs a scheduler inside the VM"
+        "tasks `{first}` and `{second}` of vm.{vm} serve requests on the same vCPUs with different nice or affinity; \
+         that needs a scheduler inside the VM"
     )]
     MixedPools {
         vm: String,
@@ -115,7 +117,8 @@ pub enum PlacementError {
     )]
     NobodyReceives { from: String, to: String },
     #[error(
-        "task `{task}` begins with `first` steps and then serves requests with other tasks' vCPUs; that needs the guest level: leave `guest = \"none\"` out"
+        "task `{task}` begins with `first` steps and then serves requests with other tasks' vCPUs; that needs the \
+         guest level: leave `guest = \"none\"` out"
     )]
     FirstOfPool { task: String },
     #[error("task `{task}` has the step `{step}`, which cannot be done here")]

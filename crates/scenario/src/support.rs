@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What each place can do with a scenario, in one table.
 //!
-//! The file format is the same everywhere; a simulator, a lab VM and a host differ in what they can make of it. A place that gains a
-//! feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
+//! The file format is the same everywhere; a simulator, a lab VM and a host differ in what they can make of it. A place
+//! that gains a feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
 //! `berth scenario help places` prints it.
 use crate::diag::{At, Error, Result};
 use crate::model::{Guest, Hz, NetPath, Scenario, VmRole};
@@ -12,8 +12,8 @@ use crate::read::PATHS;
 /// How packets travel in a scenario that does not say (`net.path`).
 pub const DEFAULT_NET_PATH: &str = "none";
 
-/// Policies of the literature that files may name whether this release has them or not: without, the arm has no runs, and the table
-/// says why. A policy that has arrived may stay in the list: what is shipped runs.
+/// Policies of the literature that files may name whether this release has them or not: without, the arm has no runs,
+/// and the table says why. A policy that has arrived may stay in the list: what is shipped runs.
 pub static LATER_POLICIES: [(&str, &str); 19] = [
     ("amp", "AMP schedulers"),
     ("brm", "bias random vCPU migration"),

@@ -396,23 +396,28 @@ fn mistakes() {
         ("[disk.a]", &["does not have disks"]),
         ("[calibrate]", &["[calibrate] needs `arm`"]),
         (
-            "[vm.w]\n[arm.a]\n[arm.b]\n[calibrate]\narm = \"b\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"host.cores\" = [1, 2] }",
+            "[vm.w]\n[arm.a]\n[arm.b]\n[calibrate]\narm = \"b\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \
+             \"host.cores\" = [1, 2] }",
             &["`b` is an arm under test", "arm = \"a\"", "t.toml:5"],
         ),
         (
-            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"policy.slice\" = [1, 2] }",
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \
+             \"policy.slice\" = [1, 2] }",
             &["cannot be fitted", "what is tested"],
         ),
         (
-            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"vm.x.count\" = [1, 2] }",
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \
+             \"vm.x.count\" = [1, 2] }",
             &["there is no vm `x`"],
         ),
         (
-            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \"host.cores\" = [] }",
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \
+             \"host.cores\" = [] }",
             &["nothing to try"],
         ),
         (
-            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\nclaim = \"X\"\nsearch = { \"host.cores\" = [1] }",
+            "[vm.w]\n[arm.a]\n[calibrate]\narm = \"a\"\nmetric = \"w.cpu\"\nclaim = \"X\"\nsearch = { \"host.cores\" = \
+             [1] }",
             &["claims.toml beside the scenario"],
         ),
         (

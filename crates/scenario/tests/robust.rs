@@ -107,7 +107,8 @@ proptest! {
     }
 
     #[test]
-    fn random_lines(lines in prop::collection::vec("(\\[{1,2})?[a-z.*]{0,8}(\\]{1,2})?( = )?[-0-9a-z\"()%,. ]{0,12}", 0..8)) {
+    fn random_lines(lines in prop::collection::vec("(\\[{1,2})?[a-z.*]{0,8}(\\]{1,2})?( = )?[-0-9a-z\"()%,. \
+     ]{0,12}", 0..8)) {
         try_it(lines.join("\n"), &[]);
     }
 
@@ -117,8 +118,13 @@ proptest! {
     }
 
     #[test]
-    fn random_edits(address in "(vm|host|task|arm|run|policy|client|compare|expect)?(\\.[a-z*]{0,7}){0,4}", value in ".{0,16}", vary in ".{0,30}") {
-        try_it(shipped::SHIPPED[0].1.into(), &[Edit::Set(format!("{address}={value}")), Edit::AddPolicy(value.clone())]);
+    fn random_edits(
+        address in "(vm|host|task|arm|run|policy|client|compare|expect)?(\\.[a-z*]{0,7}){0,4}",
+        value in ".{0,16}",
+        vary in ".{0,30}",
+    ) {
+        let edits = [Edit::Set(format!("{address}={value}")), Edit::AddPolicy(value.clone())];
+        try_it(shipped::SHIPPED[0].1.into(), &edits);
         let _ = edit::variants(&[vary]);
         let _ = edit::variants(&[format!("{address}={value}")]);
     }
@@ -127,7 +133,8 @@ proptest! {
     fn random_phrases(text in "[a-z]{0,9}[ (]?[-0-9a-z%\"/.,() +µ±]{0,30}") {
         let quoted = text.replace(['"', '\\'], "");
         try_it(format!("[vm.v]\ntasks = [\"t\"]\n[task.t]\nloop = [\"{quoted}\", \"sleep 1ms\"]\n"), &[]);
-        try_it(format!("[vm.v]\ntasks = [\"t\"]\n[task.t]\nmodel = \"echo\"\n[client.c]\nto = \"v\"\nsends = \"{quoted}\"\n"), &[]);
+        try_it(format!("[vm.v]\ntasks = [\"t\"]\n[task.t]\nmodel = \"echo\"\n[client.c]\nto = \"v\"\nsends = \
+         \"{quoted}\"\n"), &[]);
         try_it(format!("[vm.v]\ncap = \"{quoted}\"\naffinity = \"{quoted}\"\n[run]\nwarmup = \"{quoted}\"\n"), &[]);
     }
 }

@@ -55,7 +55,8 @@ fn a_whole_file() {
                 }
             }
         },
-        "global" : { "duration" : 2, "calibration" : "CPU0", "default_policy" : "SCHED_OTHER", "ftrace" : "none", "pi_enabled" : false }
+        "global" : { "duration" : 2, "calibration" : "CPU0", "default_policy" : "SCHED_OTHER",
+            "ftrace" : "none", "pi_enabled" : false }
     }"#,
     );
     assert_eq!((s.run.warmup_ns, s.run.measure_ns), (0, 2_000_000_000));
@@ -165,7 +166,8 @@ fn tasks_that_meet_share_a_vm() {
 #[test]
 fn a_phase_without_end_is_the_loop_and_the_rest_comes_once() {
     let s = import(&thread(
-        r#""phases" : { "up" : { "loop" : 2, "run" : 1 }, "on" : { "loop" : -1, "run" : 2, "sleep" : 3 }, "never" : { "run" : 4 } }"#,
+        r#""phases" : { "up" : { "loop" : 2, "run" : 1 }, "on" : { "loop" : -1, "run" : 2, "sleep" : 3 },
+            "never" : { "run" : 4 } }"#,
     ));
     assert_eq!(
         s.tasks["t"].first,
@@ -359,9 +361,12 @@ fn files_are_told_apart_by_how_they_begin() {
     assert!(!rtapp::is_json(""));
 }
 
-const WHOLE: &str = r#"{ "tasks" : { "a" : { "instance" : 2, "delay" : 5, "phases" : { "p" : { "loop" : 3, "run" : 5, "lock" : "m", "unlock" : "m",
-    "timer" : { "ref" : "unique", "period" : 50, "mode" : "relative" } }, "q" : { "cpus" : [1, 2], "sleep" : 4, "barrier" : "b" } } },
-    "b" : { "loop" : 2, "wait" : { "ref" : "c", "mutex" : "m" }, "sync" : { "ref" : "c", "mutex" : "m" }, "barrier" : "b" },
+const WHOLE: &str = r#"{ "tasks" : { "a" : { "instance" : 2, "delay" : 5, "phases" : { "p" : { "loop" : 3, "run" : 5,
+    "lock" : "m", "unlock" : "m",
+    "timer" : { "ref" : "unique", "period" : 50, "mode" : "relative" } },
+        "q" : { "cpus" : [1, 2], "sleep" : 4, "barrier" : "b" } } },
+    "b" : { "loop" : 2, "wait" : { "ref" : "c", "mutex" : "m" }, "sync" : { "ref" : "c", "mutex" : "m" },
+        "barrier" : "b" },
     "c" : { "suspend" : "", "resume" : "c", "fork" : "a", "priority" : 4, "yield" : "", "iorun" : 5 } },
     "global" : { "duration" : -1, "default_policy" : "SCHED_OTHER" }, "resources" : {} }"#;
 
@@ -385,7 +390,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_damage(places in prop::collection::vec((any::<prop::sample::Index>(), 0..6_usize, "[-0-9a-z\"{}\\[\\]:,. /*\\\\ä]{0,6}"), 1..5)) {
+    fn random_damage(places in prop::collection::vec((any::<prop::sample::Index>(), 0..6_usize, "[-0-9a-z\"{}\\[\\]:,. \
+     /*\\\\ä]{0,6}"), 1..5)) {
         let mut text: Vec<char> = WHOLE.chars().collect();
         for (place, len, piece) in places {
             let at = place.index(text.len());
@@ -401,10 +407,13 @@ proptest! {
     }
 
     #[test]
-    fn random_events(events in prop::collection::vec((prop::sample::select(vec!["run", "runtime", "sleep", "iorun", "yield", "lock", "unlock",
-        "signal", "broad", "barrier", "fork", "timer", "loop", "cpus", "priority", "instance", "delay"]), 0..30_i64, any::<bool>()), 1..10)) {
+    fn random_events(events in prop::collection::vec((prop::sample::select(vec![
+        "run", "runtime", "sleep", "iorun", "yield", "lock", "unlock",
+        "signal", "broad", "barrier", "fork", "timer", "loop", "cpus", "priority", "instance", "delay",
+    ]), 0..30_i64, any::<bool>()), 1..10)) {
         let events: Vec<String> = events.iter().enumerate().map(|(i, (key, n, text))| {
-            let key = if matches!(*key, "loop" | "cpus" | "priority" | "instance" | "delay") { (*key).to_string() } else { format!("{key}{i}") };
+            let once = matches!(*key, "loop" | "cpus" | "priority" | "instance" | "delay");
+            let key = if once { (*key).to_string() } else { format!("{key}{i}") };
             let value = match (key.trim_end_matches(char::is_numeric), text) {
                 ("yield" | "lock" | "unlock" | "signal" | "broad" | "barrier", _) => format!("\"m{}\"", n % 2),
                 ("fork", _) => "\"t\"".to_string(),

@@ -6,7 +6,8 @@ use crate::ExitRecord;
 #[derive(Debug, thiserror::Error)]
 pub enum ScxError {
     #[error(
-        "this kernel ({release}) has no sched_ext, so it cannot run a policy; it needs Linux 6.18 or newer built with CONFIG_SCHED_CLASS_EXT"
+        "this kernel ({release}) has no sched_ext, so it cannot run a policy; it needs Linux 6.18 or newer built with \
+         CONFIG_SCHED_CLASS_EXT"
     )]
     NoSchedExt { release: String },
     #[error("another sched_ext scheduler is running ({0}); stop it first")]
@@ -30,7 +31,8 @@ pub enum ScxError {
     #[error("the object has no SEC(\"syscall\") program `{name}`; it has: {found}")]
     UnknownProgram { name: String, found: String },
     #[error(
-        "the policy's tables end at {most} CPUs, and this machine may have {possible} (/sys/devices/system/cpu/possible): take another policy"
+        "the policy's tables end at {most} CPUs, and this machine may have {possible} \
+         (/sys/devices/system/cpu/possible): take another policy"
     )]
     TooManyCpus { most: u32, possible: u32 },
     #[error("variable `{name}`: {reason}")]

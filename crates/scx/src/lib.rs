@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loads a compiled policy into the running kernel, watches it, sets its parameters, reads its counters, and unloads it.
+//! Loads a compiled policy into the running kernel, watches it, sets its parameters, reads its counters, and unloads
+//! it.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), berth_scx::ScxError> {
@@ -16,9 +17,11 @@
 //!
 //! # Why plain libbpf-rs
 //! The scx project's `scx_utils` does the same job through macros over a generated skeleton: one Rust type per object,
-//! made by the build. Berth loads objects it meets at run time (a user's own file, the same bytes the simulator ran), so
-//! there is no skeleton, and far fewer packages build (`cargo tree -p berth-scx`). What `scx_utils` does beyond libbpf is done here:
-//! * the weak `__SCX_*` constants in `.rodata` are filled from the running kernel's BTF ([`LoadOptions`] may override one);
+//! made by the build. Berth loads objects it meets at run time (a user's own file, the same bytes the simulator ran),
+//! so there is no skeleton, and far fewer packages build (`cargo tree -p berth-scx`). What `scx_utils` does beyond
+//! libbpf is done here:
+//! * the weak `__SCX_*` constants in `.rodata` are filled from the running kernel's BTF ([`LoadOptions`] may override
+//!   one);
 //! * members of `sched_ext_ops` that the kernel does not have are cleared, each with a warning in [`Loaded::warnings`];
 //! * `hotplug_seq` is set, so that a CPU going away between load and attach is noticed;
 //! * `SEC("syscall")` programs are associated with the scheduler where the kernel can do that (7.1 and newer);

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An array map's elements as 64-bit words, as they are at the moment. The kernel writes them meanwhile: each word is whole,
-/// several of them need not be of one moment.
+/// An array map's elements as 64-bit words, as they are at the moment. The kernel writes them meanwhile: each word is
+/// whole, several of them need not be of one moment.
 #[derive(Debug)]
 pub struct Shared {
     at: *mut libc::c_void,

@@ -3,8 +3,9 @@
 //!
 //! `cargo run --release -p berth-sim --example closed_forms -- [--seeds N] [--workers N] [--only WORDS] [--check]`
 //!
-//! Seeds are 1..=N. `--only`: systems whose name has these words. With `--check`, a coverage further from 95 % than 2 points is a failure; that is
-//! with 1,000 seeds, and 2.9 standard errors of the coverage, as it is with any other number. The table goes to standard output, progress to standard error; Ctrl-C ends it there.
+//! Seeds are 1..=N. `--only`: systems whose name has these words. With `--check`, a coverage further from 95 % than 2
+//! points is a failure; that is with 1,000 seeds, and 2.9 standard errors of the coverage, as it is with any other
+//! number. The table goes to standard output, progress to standard error; Ctrl-C ends it there.
 use berth_sim::oracle::closed_forms::{RoundRobin, Row};
 use berth_sim::oracle::interval::Interval;
 use berth_sim::replicate::{Replicate, jobs};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A vector for what the machine numbers itself: CPUs, tasks, queues.
 //!
-//! Some hundred times per switch something is looked up by a number that the machine has handed out and never takes back
-//! (vectors of this kind only grow). Numbers that come from outside are checked where they come in: a policy's CPUs by
-//! `ops_cpu_valid`, its tasks by `TaskTable::find`, its queues by `find_user`; the workload's by `get`. So an index is
-//! checked in builds with debug assertions only, which all tests are: the checks were a tenth of all instructions.
+//! Some hundred times per switch something is looked up by a number that the machine has handed out and never takes
+//! back (vectors of this kind only grow). Numbers that come from outside are checked where they come in: a policy's
+//! CPUs by `ops_cpu_valid`, its tasks by `TaskTable::find`, its queues by `find_user`; the workload's by `get`. So an
+//! index is checked in builds with debug assertions only, which all tests are: the checks were a tenth of all
+//! instructions.
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::ptr::NonNull;
 

@@ -32,7 +32,8 @@ pub enum SimError {
         at_ns: Nanos,
         seed: u64,
     },
-    #[error("task {task} did {actions} things in a row that take no time, at {}: let it compute or sleep", seconds(*at_ns))]
+    #[error("task {task} did {actions} things in a row that take no time, at {}: let it compute or \
+     sleep", seconds(*at_ns))]
     Livelock {
         task: String,
         actions: u32,
@@ -42,9 +43,11 @@ pub enum SimError {
     #[error("cancelled at {}", seconds(*at_ns))]
     Cancelled { at_ns: Nanos },
     /// Threads that wait for each other, for ever.
-    #[error("deadlock at {}: {what}; let every task take its locks in one order, and none at a barrier", seconds(*at_ns))]
+    #[error("deadlock at {}: {what}; let every task take its locks in one order, and none at a \
+     barrier", seconds(*at_ns))]
     Deadlock { what: String, at_ns: Nanos },
-    #[error("the run would last longer than {}, the most this machine's event queue can count: shorten it", seconds(*horizon_ns))]
+    #[error("the run would last longer than {}, the most this machine's event queue can count: shorten \
+     it", seconds(*horizon_ns))]
     TooLong { horizon_ns: Nanos },
     /// Something inside a VM; policies named in it are the guest's.
     #[error("VM {vm}: {error} (inside the guest)")]
@@ -151,7 +154,8 @@ mod tests {
         };
         assert_eq!(
             e.to_string(),
-            "policy p read 4 bytes at 0x8 (a NULL pointer), which it may not touch, in ops.enqueue at 0.000000 s, in function f, p.bpf.c:12"
+            "policy p read 4 bytes at 0x8 (a NULL pointer), which it may not touch, in ops.enqueue at 0.000000 s, in \
+             function f, p.bpf.c:12"
         );
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the lab's real guests note of themselves, noted of a simulated one: how long each request took, what the guest's
-//! busy threads ran while the task that answers waited, and who had how much of the vCPUs.
+//! What the lab's real guests note of themselves, noted of a simulated one: how long each request took, what the
+//! guest's busy threads ran while the task that answers waited, and who had how much of the vCPUs.
 //!
-//! A [`Sink`]: it follows which vCPU has a CPU of the host and which task the guest has on it. A task runs where both hold.
-//! Requests that find others unanswered are taken as answered when the task next sleeps.
+//! A [`Sink`]: it follows which vCPU has a CPU of the host and which task the guest has on it. A task runs where both
+//! hold. Requests that find others unanswered are taken as answered when the task next sleeps.
 use crate::machine::task::Life;
 use crate::trace::{Event, Kind, SharedSink, Sink};
 use crate::words::Nanos;

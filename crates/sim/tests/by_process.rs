@@ -19,8 +19,8 @@ const MS: u64 = 1_000_000;
 const PROCESS: u64 = 1 << 63;
 const NUMBERS: u64 = 1 << 22;
 
-/// What the first of two hogs gets of one CPU whose VM has three times the weight, known by its process instead of its cgroup.
-/// `start`: of the process it is told as, in ticks.
+/// What the first of two hogs gets of one CPU whose VM has three times the weight, known by its process instead of its
+/// cgroup. `start`: of the process it is told as, in ticks.
 fn share(name: &str, start: u64) -> f64 {
     let vm = |i: u32, weight| VmSpec {
         name: format!("v{i}"),

@@ -150,7 +150,8 @@ fn a_limit_holds_from_when_it_is_set_until_it_is_lifted() {
     m.check().unwrap();
 }
 
-/// Each on a CPU of its own, with periods that hardly ever end together: the end of one does not make the other's forgotten.
+/// Each on a CPU of its own, with periods that hardly ever end together: the end of one does not make the other's
+/// forgotten.
 #[test]
 fn limits_of_two_periods_hold_side_by_side() {
     let mut m = machine_of(2, "eevdf", &[1, 1]);

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 /// Metrics of one second on one CPU, with these VMs and this worker, under a policy, or `linux`.
 fn metrics(policy: &str, vms: &str, work: &str, sends: &str) -> BTreeMap<String, f64> {
     let text = format!(
-        "title = \"clients\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"1s\"\n[host]\ncores = 1\n[host.cost]\nprofile = \"lab\"\n\
-         {vms}\n[task.burn]\nmodel = \"busy\"\n[task.nap]\nloop = [\"sleep 10ms\", \"compute 100us\"]\n[task.worker]\nthreads = 1\nloop = [\"receive users\", \"{work}\", \"reply\"]\n\
+        "title = \"clients\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"1s\"\n[host]\ncores = 1\n[host.cost]\nprofile = \
+         \"lab\"\n\
+         {vms}\n[task.burn]\nmodel = \"busy\"\n[task.nap]\nloop = [\"sleep 10ms\", \"compute \
+         100us\"]\n[task.worker]\nthreads = 1\nloop = [\"receive users\", \"{work}\", \"reply\"]\n\
          [client.users]\nto = \"web\"\nsends = \"{sends}\"\n[compare]\npolicies = [\"vtime\"]\n"
     );
     let input = Input {

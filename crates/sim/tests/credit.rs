@@ -122,7 +122,8 @@ fn run_with(
     params: &BTreeMap<String, String>,
 ) -> BTreeMap<String, f64> {
     let text = format!(
-        "title = \"credit\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = [\"credit\"]\n{text}"
+        "title = \"credit\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = \
+         [\"credit\"]\n{text}"
     );
     let input = Input {
         name: "credit".into(),
@@ -247,10 +248,11 @@ fn who_sleeps_is_boosted_and_who_computes_waits() {
         "{} ms",
         m["nap.wakeup.p99"] / MS
     );
-    // The same with a thread that computes all the time: the vCPU never sleeps, is never boosted, and an event that comes
-    // when it has just lost its CPU waits for the turns of the three others, 30 ms each: 90 ms if accounting falls between two
-    // turns. Where it falls inside one, who runs then goes back to the end of those UNDER, before whoever is OVER:
-    // waits of two and four turns alternate. The specification's private model had the first case only.
+    // The same with a thread that computes all the time: the vCPU never sleeps, is never boosted, and an event that
+    // comes when it has just lost its CPU waits for the turns of the three others, 30 ms each: 90 ms if accounting
+    // falls between two turns. Where it falls inside one, who runs then goes back to the end of those UNDER, before
+    // whoever is OVER: waits of two and four turns alternate. The specification's private model had the first case
+    // only.
     let text = format!(
         "[host]\ncores = 1\n{HOG}{}{}",
         vm("loop", 1, 100, "hog"),

@@ -93,9 +93,9 @@ fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
     });
 }
 
-/// Threads that have work to do while they exit wait where the policy puts them. A kernel keeps them from a policy that does not
-/// ask for them; on real vCPUs two of them then took turns without end on the CPU's own queue, before a thread of the host. That
-/// itself does not happen here: the simulator's threads get on a little in each turn.
+/// Threads that have work to do while they exit wait where the policy puts them. A kernel keeps them from a policy that
+/// does not ask for them; on real vCPUs two of them then took turns without end on the CPU's own queue, before a thread
+/// of the host. That itself does not happen here: the simulator's threads get on a little in each turn.
 #[test]
 fn exiting_threads_are_left_to_the_policy() {
     both(|_, policy| {
@@ -126,8 +126,9 @@ fn exiting_threads_are_left_to_the_policy() {
     });
 }
 
-/// A kernel keeps threads from a policy that may not migrate for a moment, and those that exit from one that does not ask for
-/// them: on the CPU's own queue. Two whose slices have ended there, while a third thread waits for both, took turns of 1 us.
+/// A kernel keeps threads from a policy that may not migrate for a moment, and those that exit from one that does not
+/// ask for them: on the CPU's own queue. Two whose slices have ended there, while a third thread waits for both, took
+/// turns of 1 us.
 #[test]
 fn threads_that_are_kept_from_the_policy_take_turns_no_faster_than_the_rate_limit() {
     for name in ["credit", "flms"] {
@@ -153,9 +154,9 @@ fn threads_that_are_kept_from_the_policy_take_turns_no_faster_than_the_rate_limi
     }
 }
 
-/// A light sleeper is found by no tick for a while, earns nothing and owes what it has burned, still UNDER and boosted. Then a
-/// tick finds it. If the next accounting does not cover the debt it is OVER, and waits for its turn behind all others, as in
-/// Xen. It never waits otherwise.
+/// A light sleeper is found by no tick for a while, earns nothing and owes what it has burned, still UNDER and boosted.
+/// Then a tick finds it. If the next accounting does not cover the debt it is OVER, and waits for its turn behind all
+/// others, as in Xen. It never waits otherwise.
 #[test]
 fn a_sleeper_with_debts_waits_its_turn_once_a_tick_has_found_it() {
     const INACTIVE_AND_UNDER: i32 = -75; // a quarter of a period

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A CPU asks its policy at most 32 times in one pass for something to run. If each answer was for other CPUs, it passes
-//! its scheduler again (the kernel kicks the CPU that runs the pass): else what waits for it would stay where it is.
+//! A CPU asks its policy at most 32 times in one pass for something to run. If each answer was for other CPUs, it
+//! passes its scheduler again (the kernel kicks the CPU that runs the pass): else what waits for it would stay where it
+//! is.
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};

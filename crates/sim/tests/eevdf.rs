@@ -241,7 +241,10 @@ proptest! {
 
     /// Lag stays within its bound at every dispatch, and only the eligible are chosen.
     #[test]
-    fn lag_is_bounded(nice in proptest::collection::vec(-5i32..=5, 2..=12), hz in prop_oneof![Just(250u32), Just(1000)]) {
+    fn lag_is_bounded(
+        nice in proptest::collection::vec(-5i32..=5, 2..=12),
+        hz in prop_oneof![Just(250u32), Just(1000)],
+    ) {
         let setting = Setting { hz, ..MODEL };
         let (worst, dispatches) = hold(&setting, 3e6, &nice, 4_000);
         prop_assert!(worst <= 1.0, "{worst} of the bound with {nice:?} at {hz} Hz");
@@ -288,8 +291,8 @@ fn beside(hogs: usize, slice_ns: u64) -> Vec<u64> {
     latencies(&run(&MODEL, &threads, 30_000), 0)
 }
 
-/// A thread that runs 0.2 ms every 20 ms has no guarantee of being dispatched at once (C5.3). On the private model: beside
-/// three hogs the median is 0 and 99 % are within 3.6 ms; beside 16 the longest is 28 ms.
+/// A thread that runs 0.2 ms every 20 ms has no guarantee of being dispatched at once (C5.3). On the private model:
+/// beside three hogs the median is 0 and 99 % are within 3.6 ms; beside 16 the longest is 28 ms.
 #[test]
 fn a_light_sleeper_with_the_default_slice_may_wait() {
     let at = |times: &[u64], q: f64| times[(q * (times.len() - 1) as f64) as usize] as f64 / 1e6;
@@ -354,7 +357,8 @@ fn metrics(
     prepare: impl FnOnce(&mut Host) -> Options,
 ) -> BTreeMap<String, f64> {
     let text = format!(
-        "title = \"eevdf\"\n[run]\nwarmup = \"1s\"\nmeasure = \"4s\"\n[compare]\npolicies = [\"eevdf\"]\n[task.hog]\nmodel = \"busy\"\n{text}"
+        "title = \"eevdf\"\n[run]\nwarmup = \"1s\"\nmeasure = \"4s\"\n[compare]\npolicies = \
+         [\"eevdf\"]\n[task.hog]\nmodel = \"busy\"\n{text}"
     );
     let input = Input {
         name: "eevdf".into(),

@@ -78,7 +78,8 @@ fn a_noisy_neighbour_steals_from_a_guest() {
     let text = format!(
         "{RUN}[host]\ncores = 2\n[vm.web]\nvcpus = 2\ntasks = [\"serve\", \"log\"]\n\
          [vm.noise]\ncount = 2\nvcpus = 2\ntasks = [\"burn\"]\n\
-         [task.burn]\nmodel = \"busy\"\nthreads = 3\n[task.log]\nthreads = 4\nloop = [\"timer every 10ms\", \"compute 100us\"]\n\
+         [task.burn]\nmodel = \"busy\"\nthreads = 3\n[task.log]\nthreads = 4\nloop = [\"timer every 10ms\", \"compute \
+         100us\"]\n\
          [task.serve]\nthreads = 4\nloop = [\"receive users\", \"compute 300us\", \"reply\"]\n\
          [client.users]\nto = \"web\"\nsends = \"closed(2 users, think 2ms)\"\n"
     );
@@ -99,7 +100,8 @@ fn a_noisy_neighbour_steals_from_a_guest() {
 #[test]
 fn every_shipped_policy_runs_on_both_levels() {
     let text = "[run]\nwarmup = \"50ms\"\nmeasure = \"400ms\"\n[host]\ncores = 3\ntasks = [\"tick\"]\n\
-         [vm.web]\ncount = 2\nvcpus = 2\ntasks = [\"serve\"]\n[vm.late]\nvcpus = 3\ntasks = [\"par\", \"spin\"]\nstart = \"20ms\"\nstop = \"300ms\"\n\
+         [vm.web]\ncount = 2\nvcpus = 2\ntasks = [\"serve\"]\n[vm.late]\nvcpus = 3\ntasks = [\"par\", \"spin\"]\nstart \
+         = \"20ms\"\nstop = \"300ms\"\n\
          [vm.old]\nvcpus = 1\nguest = \"none\"\ntasks = [\"burn\"]\n\
          [task.tick]\nloop = [\"timer every 5ms\", \"compute 200us\"]\n[task.burn]\nmodel = \"busy\"\n\
          [task.par]\nthreads = 5\nloop = [\"compute uniform(100us, 2ms)\", \"barrier b\"]\n\
@@ -158,9 +160,9 @@ fn a_guest_policy_that_is_wrong_is_named_with_vm_and_line() {
     }
 }
 
-/// An echo beside a task that computes, in a guest of one vCPU that `competitors` VMs take turns with: mean response and
-/// p99, ms. (Real guests, two emulated CPUs, slices of 1.4 ms by ticks: means of 1.6, 3.9 and 5.8 ms for one to three
-/// competitors, with a floor of 0.4: docs/guests.md.)
+/// An echo beside a task that computes, in a guest of one vCPU that `competitors` VMs take turns with: mean response
+/// and p99, ms. (Real guests, two emulated CPUs, slices of 1.4 ms by ticks: means of 1.6, 3.9 and 5.8 ms for one to
+/// three competitors, with a floor of 0.4: docs/guests.md.)
 #[test]
 fn an_echo_beside_a_hog_in_a_guest_answers_within_turns_of_its_vcpu() {
     for (competitors, mean, p99) in [(1, 3.2, 14.0), (2, 7.8, 21.0), (3, 11.7, 26.0)] {
@@ -221,8 +223,8 @@ fn a_spinning_vm_keeps_its_share_under_kvm() {
     assert_ne!(said, had("credit", "ple_yield = \"kvm\"\n"));
 }
 
-/// A guest's slice is over in the same tick as its vCPU's: the switch is due 1 us later, when the vCPU has no CPU. The guest's
-/// watchdog, which looks meanwhile, must not make it.
+/// A guest's slice is over in the same tick as its vCPU's: the switch is due 1 us later, when the vCPU has no CPU. The
+/// guest's watchdog, which looks meanwhile, must not make it.
 #[test]
 fn a_switch_that_is_due_waits_for_its_vcpu() {
     let text = "[run]\nwarmup = \"10ms\"\nmeasure = \"60s\"\n[host]\ncores = 2\n[host.cost]\ntick = \"1us\"\n\

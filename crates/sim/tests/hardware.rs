@@ -438,7 +438,8 @@ proptest! {
             if flip {
                 speeds.reverse();
             }
-            let cost = HostCost { kinds: CoreKind::by_speed(&speeds), cache: Some(Cache::default()), ..HostCost::default() };
+            let kinds = CoreKind::by_speed(&speeds);
+            let cost = HostCost { kinds, cache: Some(Cache::default()), ..HostCost::default() };
             let w = work * 100_000;
             let parts = vec![
                 part(&[Act::Mark, Act::Compute(w), Act::Sleep(MS)], &[on(0)]),

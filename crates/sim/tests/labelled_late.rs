@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! On a host a vCPU's thread is born as any thread and told of later, when it has run: `credit` and `flms` place it first then.
-//! `flms` moves nobody between CPUs that are equally busy, so that weights hold only where each CPU has its part of every VM.
+//! On a host a vCPU's thread is born as any thread and told of later, when it has run: `credit` and `flms` place it
+//! first then. `flms` moves nobody between CPUs that are equally busy, so that weights hold only where each CPU has its
+//! part of every VM.
 use berth_identity::{Class, Role, ThreadRecord};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};

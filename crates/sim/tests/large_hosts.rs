@@ -28,7 +28,8 @@ fn host(packages: u32) -> Shape {
     }
 }
 
-/// 300 VMs of four vCPUs that compute, 300 of four that wake 200 times a second: more than two vCPUs for each CPU of 1,024.
+/// 300 VMs of four vCPUs that compute, 300 of four that wake 200 times a second: more than two vCPUs for each CPU of
+/// 1,024.
 fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
     let mut cast = Cast::default();
     let mut vms = Vec::new();
@@ -65,8 +66,8 @@ fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
     (Box::new(Machine::new(&spec, &vms, cast)), vms)
 }
 
-/// Each works for the time of two partitions of `flms`, a tenth of its watchdog's at the end of which it would be thrown out:
-/// nobody starves, no callback takes more instructions than it may.
+/// Each works for the time of two partitions of `flms`, a tenth of its watchdog's at the end of which it would be
+/// thrown out: nobody starves, no callback takes more instructions than it may.
 fn works(name: &str) {
     let policy = support::policy(name);
     let (mut m, vms) = machine(host(8));

@@ -264,8 +264,9 @@ fn a_spin_lock_is_handed_back_and_forth() {
     let work = "loop = [\"spin l\", \"compute 100us\", \"unlock l\"]";
     let (metrics, _) = run(&threads(2, &[("t", 2, work)]), SECOND).unwrap();
     assert_eq!((metrics["cpu"], metrics["work"]), (2.0, 1.0));
-    // On one CPU, slices are 20 ms. The first is all work; in the second the other one burns, for the lock's holder
-    // has no CPU; from then on whoever runs owns the lock, does its 100 us, hands it over and burns the rest: 20 ms + 48 x 100 us.
+    // On one CPU, slices are 20 ms. The first is all work; in the second the other one burns, for the lock's holder has
+    // no CPU; from then on whoever runs owns the lock, does its 100 us, hands it over and burns the rest: 20 ms + 48 x
+    // 100 us.
     let (metrics, _) = run(&threads(1, &[("t", 2, work)]), SECOND).unwrap();
     assert_eq!((metrics["cpu"], metrics["work"]), (1.0, 0.0248));
 }

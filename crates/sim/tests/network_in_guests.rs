@@ -138,7 +138,8 @@ fn a_deadlock_names_the_vm() {
 fn a_stream_into_a_busy_guest() {
     let s = scenario(
         "[host]\ncores = 2\n[vm.v]\nvcpus = 2\ntasks = [\"sink\", \"hog\"]\n\
-         [task.sink]\nmodel = \"stream\"\ncompute = \"2500ns\"\nthreads = 1\n[task.hog]\nmodel = \"busy\"\nthreads = 1\n\
+         [task.sink]\nmodel = \"stream\"\ncompute = \"2500ns\"\nthreads = 1\n[task.hog]\nmodel = \"busy\"\nthreads = \
+         1\n\
          [client.c]\nto = \"v\"\nsends = \"window 256KiB\"\nrequest = \"1500B\"\nreply = \"64B\"\n\
          [net]\npath = \"vhost\"\nper_packet_host = \"3us\"\n",
     );

@@ -59,15 +59,16 @@ fn metrics(text: &str, policy: &str, edits: &[&str], seed: u64) -> Metrics {
 const THREE_HOGS: &str = "title = \"three hogs\"\n[run]\nwarmup = \"1s\"\nmeasure = \"10s\"\n[host]\ncores = 2\n\
     [vm.hog]\ncount = 3\nguest = \"none\"\ntasks = [\"burn\"]\n[task.burn]\nmodel = \"busy\"\n";
 
-/// Two CPUs whose hogs began together change them together for ever, if ticks are never late: the third finds a CPU in the same
-/// instant in which the one before it left. (On the kernel they wait 8 to 16 ms in the median.)
+/// Two CPUs whose hogs began together change them together for ever, if ticks are never late: the third finds a CPU in
+/// the same instant in which the one before it left. (On the kernel they wait 8 to 16 ms in the median.)
 #[test]
 fn cpus_that_begin_together_do_not_stay_in_step() {
     for seed in 1..=4 {
         let found = metrics(THREE_HOGS, "gfifo", &[], seed);
         let p50 = found["hog.run_delay.p50"];
         assert!((4e6..21e6).contains(&p50), "seed {seed}: {p50} ns");
-        // A slice of 20 ms is not used up at the fifth tick after the one that began it, but in some thirtieth of all cases.
+        // A slice of 20 ms is not used up at the fifth tick after the one that began it, but in some thirtieth of all
+        // cases.
         let switches = found["hog.switches"];
         assert!((83.0..87.0).contains(&switches), "{switches} a second");
     }
@@ -86,13 +87,14 @@ fn lateness_is_the_seeds() {
     assert_ne!(of(7), of(8));
 }
 
-/// Costs of the lab's machine: what a sleeper waits in the mean, alone, on the second CPU beside a busy first one, and on the first
-/// beside a busy second one.
+/// Costs of the lab's machine: what a sleeper waits in the mean, alone, on the second CPU beside a busy first one, and
+/// on the first beside a busy second one.
 #[test]
 fn emulated_cpus_take_turns() {
     let run = |sleeper: u32, hog: bool| {
         let text = format!(
-            "title = \"turns\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"4s\"\n[host]\ncores = 2\n[host.cost]\nprofile = \"lab\"\n\
+            "title = \"turns\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"4s\"\n[host]\ncores = 2\n[host.cost]\nprofile = \
+             \"lab\"\n\
              [vm.sleeper]\nguest = \"none\"\naffinity = [{sleeper}]\ntasks = [\"work\"]\n\
              [vm.hog]\ncount = {}\nguest = \"none\"\naffinity = [{}]\ntasks = [\"burn\"]\n\
              [task.work]\nloop = [\"compute exp(300us)\", \"sleep exp(700us)\"]\n[task.burn]\nmodel = \"busy\"\n",
@@ -123,9 +125,11 @@ fn emulated_cpus_take_turns() {
 fn vcpus_take_no_turns_of_their_own() {
     let p50 = |server: u32| {
         let text = format!(
-            "title = \"guest\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"2s\"\n[host]\ncores = 2\n[host.cost]\nprofile = \"lab\"\n\
+            "title = \"guest\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"2s\"\n[host]\ncores = 2\n[host.cost]\nprofile = \
+             \"lab\"\n\
              [vm.web]\nvcpus = 2\naffinity = [0]\ntasks = [\"serve\", \"nap\"]\n\
-             [task.serve]\nthreads = 1\naffinity = [{server}]\nloop = [\"receive users\", \"compute 100us\", \"reply\"]\n\
+             [task.serve]\nthreads = 1\naffinity = [{server}]\nloop = [\"receive users\", \"compute 100us\", \
+             \"reply\"]\n\
              [task.nap]\nthreads = 1\naffinity = [{}]\nloop = [\"compute 30us\", \"sleep 3ms\"]\n\
              [client.users]\nto = \"web\"\nsends = \"every 7ms\"\n",
             1 - server
@@ -157,7 +161,8 @@ fn tasks_of_a_mixed_vm_keep_to_their_vcpus() {
     // So do those that a task forks: four more that compute have the other three.
     let text = "title = \"forks\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"1s\"\n[host]\ncores = 4\n\
         [vm.db]\nvcpus = 4\nclass = \"mixed\"\nreserved_vcpus = 1\ntasks = [\"parent\"]\n\
-        [task.parent]\nthreads = 1\nfirst = [\"fork burn\", \"fork burn\", \"fork burn\", \"fork burn\"]\nloop = [\"sleep 1s\"]\n\
+        [task.parent]\nthreads = 1\nfirst = [\"fork burn\", \"fork burn\", \"fork burn\", \"fork burn\"]\nloop = \
+        [\"sleep 1s\"]\n\
         [task.burn]\nmodel = \"busy\"\n";
     let cpu = run(text, "gfifo", Some("gfifo"), &[], 1)["db.cpu"];
     assert!((2.99..3.01).contains(&cpu), "{cpu} CPUs");

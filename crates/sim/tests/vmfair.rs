@@ -27,7 +27,8 @@ fn run(text: &str, seed: u64) -> BTreeMap<String, f64> {
 
 fn run_for(time: &str, text: &str, seed: u64) -> BTreeMap<String, f64> {
     let text = format!(
-        "title = \"vmfair\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = [\"vmfair\"]\n{text}"
+        "title = \"vmfair\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = \
+         [\"vmfair\"]\n{text}"
     );
     let input = Input {
         name: "vmfair".into(),
@@ -113,14 +114,15 @@ fn a_vm_with_many_threads_gets_no_more_than_its_weight() {
 }
 
 /// On one CPU, and for a vCPU pinned to one, the kernel asks no policy which CPU a waking thread should have: it is the
-/// enqueue operation that has to preempt.
-/// While a thread that wakes often waits for its turn, it counts as one that shares its VM's time, though it uses none of
-/// it. The VM's other thread was charged for both, and the VM had 0.29 CPUs.
+/// enqueue operation that has to preempt. While a thread that wakes often waits for its turn, it counts as one that
+/// shares its VM's time, though it uses none of it. The VM's other thread was charged for both, and the VM had 0.29
+/// CPUs.
 #[test]
 fn a_vm_whose_second_thread_only_wakes_often_has_its_share() {
     for (weight, want) in [(100, 0.5), (50, 2.0 / 7.0), (300, 1.0)] {
         let text = format!(
-            "[host]\ncores = 2\n{HOG}[task.tick]\nthreads = 1\nloop = [\"sleep uniform(1500us, 3500us)\", \"compute 10us\"]\n\
+            "[host]\ncores = 2\n{HOG}[task.tick]\nthreads = 1\nloop = [\"sleep uniform(1500us, 3500us)\", \"compute \
+             10us\"]\n\
              [task.grind]\nthreads = 1\nloop = [\"compute 1ms\"]\n\
              [vm.mixed]\nvcpus = 2\nweight = {weight}\nclass = \"batch\"\ntasks = [\"grind\", \"tick\"]\n{}{}{}",
             vm("a", 2, 100, "batch", "hog"),
@@ -272,7 +274,8 @@ fn nobody_waits_for_ever() {
     assert!(m["heavy.cpu"] >= 0.97, "heavy {}", m["heavy.cpu"]);
 
     let split = format!(
-        "[host]\ncores = 2\n{HOG}[task.bound]\nthreads = 1\naffinity = [0]\nmodel = \"busy\"\n[task.rest]\nthreads = 2\nmodel = \"busy\"\n{}{}affinity = [0]\n",
+        "[host]\ncores = 2\n{HOG}[task.bound]\nthreads = 1\naffinity = [0]\nmodel = \"busy\"\n[task.rest]\nthreads = \
+         2\nmodel = \"busy\"\n{}{}affinity = [0]\n",
         "[vm.split]\nvcpus = 3\ntasks = [\"bound\", \"rest\"]\n",
         vm("pinned", 2, 300, "batch", "hog")
     );

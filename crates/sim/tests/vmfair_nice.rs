@@ -56,8 +56,8 @@ fn shares(vms: [&[i32]; 2]) -> Vec<f64> {
         .collect()
 }
 
-/// It did not: threads' clocks ran faster or slower than their VM's by the nice value alone, came to the bounds there are for
-/// them, and took turns.
+/// It did not: threads' clocks ran faster or slower than their VM's by the nice value alone, came to the bounds there
+/// are for them, and took turns.
 #[test]
 fn nice_divides_a_vms_time() {
     let mut wrong = Vec::new();

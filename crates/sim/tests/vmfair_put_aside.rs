@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `vmfair` where threads of a higher class take the CPU: whom they interrupt goes first on the CPU's own queue, and the
-//! kernel asks no policy before it goes on. Found by comparing with real kernels (docs/fidelity.md).
+//! `vmfair` where threads of a higher class take the CPU: whom they interrupt goes first on the CPU's own queue, and
+//! the kernel asks no policy before it goes on. Found by comparing with real kernels (docs/fidelity.md).
 use berth_scenario::model::Class;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
@@ -33,8 +33,8 @@ fn vm(group: u32, class: Class) -> VmSpec {
     }
 }
 
-/// Adds a real-time thread of the host that takes the CPU nearly half of the time, and runs; the CPU time of each thread but
-/// that one in ten seconds, ns.
+/// Adds a real-time thread of the host that takes the CPU nearly half of the time, and runs; the CPU time of each
+/// thread but that one in ten seconds, ns.
 fn interrupted(mut cast: Cast, vms: &[VmSpec]) -> Vec<u64> {
     let threads = cast.scripts.len();
     let takes = [
@@ -55,8 +55,8 @@ fn interrupted(mut cast: Cast, vms: &[VmSpec]) -> Vec<u64> {
     ids.iter().map(runtime).collect()
 }
 
-/// A latency VM that needs one and a half of its slices. When its slice had ended, the interrupted hog was first, with most of
-/// its own left.
+/// A latency VM that needs one and a half of its slices. When its slice had ended, the interrupted hog was first, with
+/// most of its own left.
 #[test]
 fn a_latency_vm_goes_on_before_an_interrupted_hog() {
     let (computes, sleeps) = (1_500 * US, 8_377 * US);

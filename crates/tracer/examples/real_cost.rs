@@ -2,7 +2,8 @@
 //! What watching costs on this kernel's own /proc: `cargo run --release -p berth-tracer --example real_cost [VMS]`.
 //!
 //! Starts so many processes (500 if nothing is said) that each hold a VM of this machine's KVM with 4 vCPUs, and have 8
-//! threads that sleep; then watches them as `berth top` does, by /proc and by BPF. Without `/dev/kvm` nothing is measured.
+//! threads that sleep; then watches them as `berth top` does, by /proc and by BPF. Without `/dev/kvm` nothing is
+//! measured.
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
@@ -126,8 +127,8 @@ fn mean(times: u32, mut f: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
     Ok((cpu() - before) / f64::from(times))
 }
 
-/// What reading these counters takes at least: files that are open, read one after the other. With more threads than files
-/// may be open, by as many as may.
+/// What reading these counters takes at least: files that are open, read one after the other. With more threads than
+/// files may be open, by as many as may.
 fn bare(snapshot: &Snapshot) -> io::Result<f64> {
     // Two are pipes to each VM.
     let room = berth_host::dir::files_allowed().saturating_sub(2 * snapshot.vms.len() + 100);

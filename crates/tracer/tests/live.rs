@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tracer on this kernel: two threads share a CPU, one of them never sleeps. Skipped, with the reason, where BPF is not
-//! allowed.
+//! The tracer on this kernel: two threads share a CPU, one of them never sleeps. Skipped, with the reason, where BPF is
+//! not allowed.
 use berth_host::model::{
     Evidence, Manager, NameFrom, Proof, Role, Snapshot, TaskId, Thread, Vm, Vmm,
 };

@@ -43,7 +43,8 @@ fn empty() -> Answer {
     Answer::default()
 }
 
-/// Asks while the door is served, in rounds that never wait: the answer, and how many requests the agent was given meanwhile.
+/// Asks while the door is served, in rounds that never wait: the answer, and how many requests the agent was given
+/// meanwhile.
 fn asked(
     door: &mut Door,
     question: impl FnOnce() -> io::Result<Answer> + Send,

@@ -100,8 +100,8 @@ impl Case {
         records.join(format!("{}.json", self.name))
     }
 
-    /// What is set in the simulator, `ADDRESS=VALUE`, where `vm` is the guest and these are the keys that it may have. What
-    /// the simulator's guests cannot be told is left out where it is what real guests usually have.
+    /// What is set in the simulator, `ADDRESS=VALUE`, where `vm` is the guest and these are the keys that it may have.
+    /// What the simulator's guests cannot be told is left out where it is what real guests usually have.
     ///
     /// # Errors
     /// The key that is missing: the case is not simulated.

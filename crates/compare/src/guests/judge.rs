@@ -85,8 +85,8 @@ impl Beside {
         Some((row.sim?, row.real?))
     }
 
-    /// The mean response that arithmetic expects of the real guest, ns: the simulated one, and what the real guest takes longer
-    /// than simulated with nobody beside it, in the run time of its vCPU, which has 1 - steal of a CPU.
+    /// The mean response that arithmetic expects of the real guest, ns: the simulated one, and what the real guest
+    /// takes longer than simulated with nobody beside it, in the run time of its vCPU, which has 1 - steal of a CPU.
     pub fn expected(&self, all: &[Beside]) -> Option<f64> {
         let alone = all.iter().find(|b| Some(&b.case) == self.alone.as_ref())?;
         let (sim, real) = alone.row(&What::Mean)?;

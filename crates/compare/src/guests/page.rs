@@ -109,7 +109,8 @@ pub fn markdown(all: &[Beside]) -> String {
     out
 }
 
-/// Of each case of which one without competitors is known: how much of its difference is what an answer takes longer there.
+/// Of each case of which one without competitors is known: how much of its difference is what an answer takes longer
+/// there.
 fn explained(all: &[Beside]) -> String {
     let mut out = String::new();
     for b in all {
@@ -135,9 +136,12 @@ fn explained(all: &[Beside]) -> String {
         return out;
     }
     format!(
-        "\n## What the emulator adds\n\nAn emulated guest takes longer for an answer than a simulated one also with nobody \
-         beside it. That is run time of its vCPU, so\nbeside others it is as many times longer as the vCPU has less than a CPU: \
-         expected = simulated + (real - simulated, alone) / (1 - steal).\nOf means; not judged, and used for nothing.\n\n\
+        "\n## What the emulator adds\n\nAn emulated guest takes longer for an answer than a simulated one also with \
+         nobody \
+         beside it. That is run time of its vCPU, so\nbeside others it is as many times longer as the vCPU has less \
+         than a CPU: \
+         expected = simulated + (real - simulated, alone) / (1 - steal).\nOf means; not judged, and used for \
+         nothing.\n\n\
          | case | simulated | expected | real | real / expected |\n|---|---:|---:|---:|---:|\n{out}"
     )
 }

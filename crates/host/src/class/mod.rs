@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a VM is for, by what it does: latency, batch, or both. A state machine fed with samples; it reads nothing itself.
+//! What a VM is for, by what it does: latency, batch, or both. A state machine fed with samples; it reads nothing
+//! itself.
 //!
-//! Seen from the host, latency work is many short bursts that somebody waits for, batch work is CPU time in long bursts. A
-//! burst is what a vCPU runs between two wake-ups; waiting in a run queue does not change its length. Per vCPU ([`vcpu`]) a
-//! mean burst says short or long; per VM, CPU time of long vCPUs says that there is batch work, and wake-ups of short
-//! vCPUs beyond a guest's housekeeping that there is latency work. Two kinds of latency work do not show as wake-ups, and
-//! are added where their evidence can be read: packets for a vCPU that never sleeps (its vhost threads wake all the same),
-//! and halts that KVM's halt polling ends before the thread has slept (`halt_exits` of debugfs).
+//! Seen from the host, latency work is many short bursts that somebody waits for, batch work is CPU time in long
+//! bursts. A burst is what a vCPU runs between two wake-ups; waiting in a run queue does not change its length. Per
+//! vCPU ([`vcpu`]) a mean burst says short or long; per VM, CPU time of long vCPUs says that there is batch work, and
+//! wake-ups of short vCPUs beyond a guest's housekeeping that there is latency work. Two kinds of latency work do not
+//! show as wake-ups, and are added where their evidence can be read: packets for a vCPU that never sleeps (its vhost
+//! threads wake all the same), and halts that KVM's halt polling ends before the thread has slept (`halt_exits` of
+//! debugfs).
 //!
-//! A mean hides two kinds of bursts on one vCPU. Where BPF is allowed there is a histogram of them ([`Bursts`]), and CPU time in
-//! the longest counts as batch work whatever the mean is.
+//! A mean hides two kinds of bursts on one vCPU. Where BPF is allowed there is a histogram of them ([`Bursts`]), and
+//! CPU time in the longest counts as batch work whatever the mean is.
 //!
-//! What cannot be told apart: latency work on a vCPU that never sleeps and whose interrupts come past the host (a passed-through
-//! device), and a server so busy that its requests queue up: it does not sleep between them, and from outside is a hog.
+//! What cannot be told apart: latency work on a vCPU that never sleeps and whose interrupts come past the host (a
+//! passed-through device), and a server so busy that its requests queue up: it does not sleep between them, and from
+//! outside is a hog.
 pub mod vcpu;
 
 pub use berth_identity::Class;
@@ -42,7 +45,8 @@ pub struct Rules {
     pub batch_part: f64,
     /// Time constant of the smoothing, in seconds.
     pub memory_s: f64,
-    /// Time for which a VM must have been a clear case of more batch work, or less latency work, than was known, in seconds.
+    /// Time for which a VM must have been a clear case of more batch work, or less latency work, than was known, in
+    /// seconds.
     pub patience_s: f64,
     /// The same for what gives a privilege, or is not clear; the first time.
     pub caution_s: f64,
@@ -86,8 +90,8 @@ pub const OCTAVES: usize = 24;
 /// CPU time by the length of the burst it was part of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bursts {
-    /// CPU time in bursts of `2^i` to `2^(i+1)` microseconds, in nanoseconds; all shorter ones in the first, all longer ones
-    /// in the last.
+    /// CPU time in bursts of `2^i` to `2^(i+1)` microseconds, in nanoseconds; all shorter ones in the first, all longer
+    /// ones in the last.
     pub ns: [u64; OCTAVES],
 }
 
@@ -140,8 +144,8 @@ pub struct Evidence {
     pub wakeups_per_s: f64,
     /// Wake-ups of vCPUs with short bursts, beyond housekeeping, per second.
     pub latency_per_s: f64,
-    /// Packets per second that woke nobody, because the vCPU was running: half the wake-ups of vhost (a packet and its answer
-    /// are one each) beyond those of the vCPUs.
+    /// Packets per second that woke nobody, because the vCPU was running: half the wake-ups of vhost (a packet and its
+    /// answer are one each) beyond those of the vCPUs.
     pub unseen_per_s: f64,
     /// Halts per second that polling ended.
     pub polled_per_s: f64,
@@ -475,7 +479,8 @@ mod tests {
             (verdict.class, verdict.evidence.unseen_per_s),
             (Class::Mixed, 200.0)
         );
-        // An echo server that halts 5,000 times a second and is polled for: it burns the whole CPU and is no batch work.
+        // An echo server that halts 5,000 times a second and is polled for: it burns the whole CPU and is no batch
+        // work.
         let polled = VmSample {
             halts: Some(5000),
             ..second(1000, 3)

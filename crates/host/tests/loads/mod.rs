@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loads of VMs, generated: what the host's counters would show of guests whose work is known.
 //!
-//! Each vCPU is a queue that serves what its tasks bring: open-loop requests (timers, packets, also in bursts), closed-loop
-//! bursts (build jobs, batch with IO), duty cycles, hogs, and the housekeeping of a guest's kernel. Bursts, wake-ups and
-//! packets come out of the queue; nothing about them is drawn. Other VMs take a part of the CPU that changes all the time.
-//! Between latency and batch the ranges leave a gap (a background job of a few per cent of a CPU, requests of 5 ms): there
-//! is no truth to be right about. Nor is there where others take so much that requests queue up: such a vCPU never sleeps.
+//! Each vCPU is a queue that serves what its tasks bring: open-loop requests (timers, packets, also in bursts),
+//! closed-loop bursts (build jobs, batch with IO), duty cycles, hogs, and the housekeeping of a guest's kernel. Bursts,
+//! wake-ups and packets come out of the queue; nothing about them is drawn. Other VMs take a part of the CPU that
+//! changes all the time. Between latency and batch the ranges leave a gap (a background job of a few per cent of a CPU,
+//! requests of 5 ms): there is no truth to be right about. Nor is there where others take so much that requests queue
+//! up: such a vCPU never sleeps.
 use berth_host::class::{Bursts, Class, VcpuSample, VmSample};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,8 +21,8 @@ pub enum Set {
     Judges,
 }
 
-/// Where the seeds of [`Set::Judges`] come from: the letters "Berth" and a 4, for issue 4. Written down, and committed, before
-/// any load of theirs was ever run; not to be changed.
+/// Where the seeds of [`Set::Judges`] come from: the letters "Berth" and a 4, for issue 4. Written down, and committed,
+/// before any load of theirs was ever run; not to be changed.
 pub const JUDGES: u64 = 0x42_65_72_74_68_04;
 
 /// A small generator of random numbers (SplitMix64).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A guest kernel that accounts for stolen time (`CONFIG_PARAVIRT_TIME_ACCOUNTING`), which the distribution's do not: built
-//! once from the distribution's own source package, kept in the cache.
+//! A guest kernel that accounts for stolen time (`CONFIG_PARAVIRT_TIME_ACCOUNTING`), which the distribution's do not:
+//! built once from the distribution's own source package, kept in the cache.
 use super::apt::Suite;
 use super::cache::Cache;
 use super::kernel::{Kernel, SUITES_OF_LINES};
@@ -39,7 +39,8 @@ pub fn kept(kernel: &Kernel) -> Result<Option<PathBuf>, LabError> {
     Ok(image.is_file().then_some(image))
 }
 
-/// The image, built if the cache has none: about 160 MB are downloaded, and two processors have some 4 to 10 minutes to do.
+/// The image, built if the cache has none: about 160 MB are downloaded, and two processors have some 4 to 10 minutes to
+/// do.
 ///
 /// # Errors
 /// No source to be had, a tool missing (by its package's name), no room, or the build's last words.

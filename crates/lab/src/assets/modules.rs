@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's KVM, for micro-VMs inside the lab's VM: where it is modules, they are found or downloaded by a rule like
-//! the kernel itself, and kept beside it.
+//! The kernel's KVM, for micro-VMs inside the lab's VM: where it is modules, they are found or downloaded by a rule
+//! like the kernel itself, and kept beside it.
 use super::apt::Suite;
 use super::cache::Cache;
 use super::kernel::{Kernel, SUITES_OF_LINES};
@@ -154,7 +154,8 @@ fn download(
     Err(LabError::UnfitKernel {
         path: format!("kernel {release}"),
         reason: format!(
-            "no archive has its modules any more, so no micro-VMs; a newer kernel (--refresh), or the modules of your own in {}",
+            "no archive has its modules any more, so no micro-VMs; a newer kernel (--refresh), or the modules of your \
+             own in {}",
             to.display()
         ),
     })

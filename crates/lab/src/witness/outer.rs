@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Inside the lab's VM: starts the real guest under nested KVM and, when its floor is measured, the competitors; reads the
-//! guest's console to know where it is, and the kernel's counters of the vCPU threads at both ends of the window.
+//! Inside the lab's VM: starts the real guest under nested KVM and, when its floor is measured, the competitors; reads
+//! the guest's console to know where it is, and the kernel's counters of the vCPU threads at both ends of the window.
 //!
-//! Every VM of the scenario has a cgroup of its own with its weight, and its CPUs. The guest's has its vCPU threads alone: a
-//! cgroup's weight is divided among the CPUs that it works on, so what else the emulator does, on CPU 0, would take from the
-//! vCPUs' part. That, and this process, is in no cgroup.
+//! Every VM of the scenario has a cgroup of its own with its weight, and its CPUs. The guest's has its vCPU threads
+//! alone: a cgroup's weight is divided among the CPUs that it works on, so what else the emulator does, on CPU 0, would
+//! take from the vCPUs' part. That, and this process, is in no cgroup.
 use super::inside::set_hrtick;
 use super::job::{BEGIN, END, ERROR, FLOOR_DONE, GuestAnswer, READY, WitnessAnswer, WitnessJob};
 use super::watched::Watched;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Inside a real guest: the threads that do the tasks of its VM, and what each notes.
 //!
-//! Work is counted in turns of a loop whose speed was measured before, not in CPU time: a guest's kernel may count stolen
-//! time as used. A busy thread notes every hole in its own time line; what it ran in a wait is the wait less its holes.
-//! The thread that answers sleeps by itself until a request is due: a thread that woke it would be one more to schedule.
+//! Work is counted in turns of a loop whose speed was measured before, not in CPU time: a guest's kernel may count
+//! stolen time as used. A busy thread notes every hole in its own time line; what it ran in a wait is the wait less its
+//! holes. The thread that answers sleeps by itself until a request is due: a thread that woke it would be one more to
+//! schedule.
 use berth_results::guest::Answer;
 use berth_scenario::dist::{Arrivals, Rng, Stream};
 use berth_scenario::model::{Nanos, Step, Task};

@@ -23,7 +23,8 @@ impl<'a> Watched<'a> {
         let cpus = scenario.host.nr_cpus();
         if !(2..=MOST_CPUS).contains(&cpus) {
             return refuse(format!(
-                "a real guest needs a host of 2 to {MOST_CPUS} CPUs, of which CPU 0 is the emulator's; this has {cpus}: \
+                "a real guest needs a host of 2 to {MOST_CPUS} CPUs, of which CPU 0 is the emulator's; this has \
+                 {cpus}: \
                  set host.cores"
             ));
         }
@@ -35,7 +36,8 @@ impl<'a> Watched<'a> {
         };
         if matches!(client.sends, Sends::Closed { .. }) {
             return refuse(format!(
-                "client.{} waits for answers; a real guest's requests are due at times of their own (`every 100ms +- 50%`)",
+                "client.{} waits for answers; a real guest's requests are due at times of their own (`every 100ms +- \
+                 50%`)",
                 client.name
             ));
         }

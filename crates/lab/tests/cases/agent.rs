@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The agent beside real micro-VMs: it finds them, policies are switched while they run, one VM ends, the agent is killed,
-//! another scheduler is there first, a policy that starves a VM is unloaded. One boot.
+//! The agent beside real micro-VMs: it finds them, policies are switched while they run, one VM ends, the agent is
+//! killed, another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
 use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};

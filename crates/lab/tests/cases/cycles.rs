@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Load a policy, boot micro-VMs under it, let them end, unload it; again and again, each policy in turn. Nothing may be
-//! left: no file, no program, no map, no complaint of the kernel. One boot of the lab. `BERTH_LAB_BOOTS` is how many
+//! Load a policy, boot micro-VMs under it, let them end, unload it; again and again, each policy in turn. Nothing may
+//! be left: no file, no program, no map, no complaint of the kernel. One boot of the lab. `BERTH_LAB_BOOTS` is how many
 //! micro-VMs each policy sees boot, `BERTH_LAB_POLICY` one policy. `make lab-boots` has 200 under each; without either
 //! variable it is a few under two.
 use super::agent::{load, policy, quiet, rules, state};
@@ -15,8 +15,8 @@ use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Micro-VMs without `BERTH_LAB_BOOTS`, and the policies without `BERTH_LAB_POLICY` then: the main one, and the one with the
-/// longest slices, under which whoever measures must not stand in line with whom it measures.
+/// Micro-VMs without `BERTH_LAB_BOOTS`, and the policies without `BERTH_LAB_POLICY` then: the main one, and the one
+/// with the longest slices, under which whoever measures must not stand in line with whom it measures.
 const BOOTS: u64 = 32;
 const POLICIES: [&str; 2] = ["vmfair", "credit"];
 /// Of them, in each cycle.
@@ -144,7 +144,8 @@ fn under(scenario: &Scenario, cycles: u64, name: &str) -> Result<String, String>
         format!("memory is gone: {before:?}, then {after:?}"),
     )?;
     Ok(format!(
-        "{} micro-VM boots ({known} known to it while they ran), {cycles} loads and unloads, {gone} KiB less memory at the end",
+        "{} micro-VM boots ({known} known to it while they ran), {cycles} loads and unloads, {gone} KiB less memory at \
+         the end",
         AT_ONCE * cycles
     ))
 }

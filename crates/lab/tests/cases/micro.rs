@@ -38,8 +38,8 @@ warmup = "200ms"
 measure = "800ms"
 "#;
 
-/// Two VMs in one cgroup, known by their processes: each may have one of the two CPUs. Thread by thread, the first one's vCPU
-/// would have a quarter of both.
+/// Two VMs in one cgroup, known by their processes: each may have one of the two CPUs. Thread by thread, the first
+/// one's vCPU would have a quarter of both.
 const ONE_CGROUP: &str = r#"
 [host]
 cores = 2
@@ -159,8 +159,8 @@ pub fn micro_vms(assets: &Assets) -> Result<String, String> {
     ))
 }
 
-/// The emulator's CPUs compute about equally fast while all are busy (`turns.rs`), in guests too; and what a guest's work is
-/// measured by is right.
+/// The emulator's CPUs compute about equally fast while all are busy (`turns.rs`), in guests too; and what a guest's
+/// work is measured by is right.
 pub fn equal_turns(assets: &Assets) -> Result<String, String> {
     let two = EACH_ITS_CPU.replace("= 4", "= 2");
     let arms = [("two", two.as_str()), ("four", EACH_ITS_CPU)].map(|(name, text)| {

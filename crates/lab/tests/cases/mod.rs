@@ -199,7 +199,8 @@ fn policy(options: LoadOptions) -> Option<LabPolicy> {
     })
 }
 
-/// Boots with a custom function inside, which has real vCPUs; the kernel's log must be clean. Gives the function's result.
+/// Boots with a custom function inside, which has real vCPUs; the kernel's log must be clean. Gives the function's
+/// result.
 fn with_micro_vms(
     assets: &Assets,
     name: &str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Full and partial switch mode side by side: a latency VM among hogs, with and without other work on the host. One boot;
-//! the seeds of an arm one after the other. The table in docs/agent.md.
+//! Full and partial switch mode side by side: a latency VM among hogs, with and without other work on the host. One
+//! boot; the seeds of an arm one after the other. The table in docs/agent.md.
 use super::agent::{load, policy, state};
 use super::{NEVER, check, host, options, read_scenario};
 use berth_agent::agent::Agent;
@@ -53,7 +53,8 @@ pub fn modes(assets: &Assets) -> Result<String, String> {
         ..options()
     };
     let mut text = String::from(
-        "\n| host | arm | web wake-up p50 ms | p99 ms | max ms | hogs, CPUs | policy ended |\n|---|---|---|---|---|---|---|",
+        "\n| host | arm | web wake-up p50 ms | p99 ms | max ms | hogs, CPUs | policy ended \
+         |\n|---|---|---|---|---|---|---|",
     );
     for (what, host_keys) in [
         ("idle", "cores = 2"),

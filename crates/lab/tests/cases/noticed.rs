@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork of its
-//! process until the policy knows its vCPU), a vCPU that is added, a VM that is killed. Part of the boot of `agent`.
+//! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork
+//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed. Part of the boot of
+//! `agent`.
 use super::agent::{policy, rules};
 use super::check;
 use berth_agent::agent::Status;

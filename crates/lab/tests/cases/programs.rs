@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Schedulers that are programs of their own: this program, called by another name, is one that schedules and one that gives up.
+//! Schedulers that are programs of their own: this program, called by another name, is one that schedules and one that
+//! gives up.
 use super::{NEVER, check, host, options};
 use berth_lab::assets::Assets;
 use berth_lab::job::{Answer, Work};

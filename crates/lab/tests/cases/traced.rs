@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The tracer on the vCPU threads of micro-VMs, beside what the guests themselves saw: how late the timers of a latency VM were,
-//! by its own clock, and how long its thread waited after a wake-up, by BPF. One boot, in virtual time.
+//! The tracer on the vCPU threads of micro-VMs, beside what the guests themselves saw: how late the timers of a latency
+//! VM were, by its own clock, and how long its thread waited after a wake-up, by BPF. One boot, in virtual time.
 use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
@@ -39,7 +39,8 @@ pub fn beside_the_guests(assets: &Assets) -> Result<String, String> {
     let o = &result;
     let n = |name: &str| o[name].as_f64().unwrap_or(-1.0);
     let said = format!(
-        "wake-up p50 {:.0} us, p99 {:.0} us by BPF; {:.0} us and {:.0} us by the guest; {:.0} % of the waiting behind the hogs",
+        "wake-up p50 {:.0} us, p99 {:.0} us by BPF; {:.0} us and {:.0} us by the guest; {:.0} % of the waiting behind \
+         the hogs",
         n("traced.p50") / 1e3,
         n("traced.p99") / 1e3,
         n("guest.p50") / 1e3,

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-const SCENARIO: &str = "[run]\nmeasure = \"3s\"\n[host]\ncores = 2\n[vm.a]\naffinity = [1]\ntasks = [\"hog\", \"echo\"]\n\
-    [vm.b]\naffinity = [1]\ntasks = [\"burn\"]\n[task.hog]\nmodel = \"busy\"\nthreads = 1\n[task.burn]\nmodel = \"busy\"\n\
+const SCENARIO: &str = "[run]\nmeasure = \"3s\"\n[host]\ncores = 2\n[vm.a]\naffinity = [1]\ntasks = [\"hog\", \
+ \"echo\"]\n\
+    [vm.b]\naffinity = [1]\ntasks = [\"burn\"]\n[task.hog]\nmodel = \"busy\"\nthreads = 1\n[task.burn]\nmodel = \
+    \"busy\"\n\
     [task.echo]\nthreads = 1\nloop = [\"receive pinger\", \"compute 75us\", \"reply\"]\n\
     [client.pinger]\nto = \"a\"\nsends = \"every 50ms +- 50%\"\n";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Every shipped policy on a real kernel: the verifier takes it, it starts, serves VMs of all three classes for a while,
-//! is not ejected, and leaves without a complaint in the kernel's log. One boot for all of them.
+//! Every shipped policy on a real kernel: the verifier takes it, it starts, serves VMs of all three classes for a
+//! while, is not ejected, and leaves without a complaint in the kernel's log. One boot for all of them.
 use crate::cases::{check, host, options, read_scenario};
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;

@@ -75,7 +75,8 @@ pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> KvmError {
 }
 
 impl Machine {
-    /// A VM with these vCPUs, each with its number among the run's threads: its memory, ready for [`Machine::bring_up`].
+    /// A VM with these vCPUs, each with its number among the run's threads: its memory, ready for
+    /// [`Machine::bring_up`].
     ///
     /// # Errors
     /// The scenario does not fit.

@@ -109,7 +109,8 @@ pub(crate) fn form(scenario: &Scenario, seed: u64) -> Result<Form, LoadError> {
     let (all, least, most) = speed.turns_per_second();
     let millions = |turns: u64| turns as f64 / 1e6;
     let mut notes = vec![format!(
-        "vCPUs are those of real KVM micro-VMs; with all CPUs busy a guest's work loop turns {:.0} million times a second of CPU time ({:.0} to {:.0} by CPU)",
+        "vCPUs are those of real KVM micro-VMs; with all CPUs busy a guest's work loop turns {:.0} million times a \
+         second of CPU time ({:.0} to {:.0} by CPU)",
         millions(all),
         millions(least),
         millions(most)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which vCPU of which micro-VM does what.
 //!
-//! A VM whose tasks fold onto its vCPU threads ([`berth_scenario::placement`]) has the same threads as without KVM, each
-//! vCPU with one task. Any other VM has its tasks' threads dealt to its vCPUs in turn, in the order of its list; the
-//! guest's scheduler then shares each vCPU among them.
+//! A VM whose tasks fold onto its vCPU threads ([`berth_scenario::placement`]) has the same threads as without KVM,
+//! each vCPU with one task. Any other VM has its tasks' threads dealt to its vCPUs in turn, in the order of its list;
+//! the guest's scheduler then shares each vCPU among them.
 use berth_identity::Role;
 use berth_scenario::model::{Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError, Work};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One process per micro-VM, as VMMs have it: so that whoever looks for VMs on this machine finds them one by one.
 //!
-//! It is a copy of this process (`fork`), made before the run has threads: guest memory, the words of [`crate::page`] and
-//! the eventfds are shared with it, everything else is its own. What it has to say goes through a pipe, a line each.
+//! It is a copy of this process (`fork`), made before the run has threads: guest memory, the words of [`crate::page`]
+//! and the eventfds are shared with it, everything else is its own. What it has to say goes through a pipe, a line
+//! each.
 use super::machine::Machine;
 use crate::mailbox::{Asker, Message};
 use crate::metrics::Latencies;
@@ -64,7 +65,8 @@ impl Process {
         slots: &[Arc<Slot>],
     ) -> io::Result<Process> {
         let (reader, writer) = io::pipe()?;
-        // SAFETY: the copy uses only what a single thread may use after a fork: its own memory, and new threads of its own.
+        // SAFETY: the copy uses only what a single thread may use after a fork: its own memory, and new threads of its
+        // own.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -73,7 +75,8 @@ impl Process {
                 // Nothing of a panicked run is used afterwards; its message is on standard error.
                 let done =
                     std::panic::catch_unwind(AssertUnwindSafe(|| inside(shared, machine, slots)));
-                // SAFETY: ends this copy without running what belongs to the first process (removing cgroups, flushing).
+                // SAFETY: ends this copy without running what belongs to the first process (removing cgroups,
+                // flushing).
                 unsafe { libc::_exit(if done.is_ok() { 0 } else { 101 }) }
             }
             pid => {
@@ -214,8 +217,9 @@ fn settle_in(name: &str) {
         line.as_ptr_range().end as libc::c_ulong,
     );
     let short: Vec<u8> = name.bytes().take(15).chain([0]).collect();
-    // SAFETY: plain system calls; the command line lives for ever. Without the right to set it (CAP_SYS_RESOURCE) it stays as it
-    // is: the kernel wants the start below the end at each step, which new memory, below the stack, fulfils.
+    // SAFETY: plain system calls; the command line lives for ever. Without the right to set it (CAP_SYS_RESOURCE) it
+    // stays as it is: the kernel wants the start below the end at each step, which new memory, below the stack,
+    // fulfils.
     unsafe {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
             libc::signal(signal, libc::SIG_IGN);

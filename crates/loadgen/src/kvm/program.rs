@@ -99,8 +99,8 @@ impl<'a> Programs<'a> {
         }
     }
 
-    /// Writes a vCPU's `struct task`s one after the other; each with where its random numbers come from. Gives the first one's
-    /// address.
+    /// Writes a vCPU's `struct task`s one after the other; each with where its random numbers come from. Gives the
+    /// first one's address.
     ///
     /// # Errors
     /// No room.

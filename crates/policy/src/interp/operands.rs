@@ -40,8 +40,8 @@ enum Operand {
     },
 }
 
-/// The pointers among the arguments of one function: position and meaning. And whether the function itself refuses, or reads
-/// as a number of its own width, a size that is none.
+/// The pointers among the arguments of one function: position and meaning. And whether the function itself refuses, or
+/// reads as a number of its own width, a size that is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operands(Vec<(usize, Operand)>, bool);
 
@@ -317,8 +317,8 @@ mod tests {
         );
     }
 
-    /// Functions with a pointer that nobody checks before the call: they look it up, read it byte by byte with a check of their
-    /// own, or never follow it. A new row that is not here and not understood by [`Parameter::operand`] fails.
+    /// Functions with a pointer that nobody checks before the call: they look it up, read it byte by byte with a check
+    /// of their own, or never follow it. A new row that is not here and not understood by [`Parameter::operand`] fails.
     #[test]
     fn pointers_that_functions_check_themselves() {
         let own = [

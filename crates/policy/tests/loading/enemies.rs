@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Objects that mean harm: whatever they reach for outside their instance is refused, by translated code as by the interpreter.
+//! Objects that mean harm: whatever they reach for outside their instance is refused, by translated code as by the
+//! interpreter.
 use super::kernel::{Machine, VTABLE, attach};
 use super::{enqueue, load};
 use berth_policy::abi::{Op, Trap, TrapKind};
@@ -152,7 +153,8 @@ fn masks_are_as_wide_as_the_machine() {
 fn functions_that_call_each_other_too_deeply() {
     let down = |n: u32| {
         format!(
-            "__noinline u64 f{n}(u64 k) {{ u64 a[8] = {{ k }}; asm volatile(\"\" :: \"r\"(a)); return a[0] + f{}(k); }}\n",
+            "__noinline u64 f{n}(u64 k) {{ u64 a[8] = {{ k }}; asm volatile(\"\" :: \"r\"(a)); return a[0] + f{}(k); \
+             }}\n",
             n + 1
         )
     };
@@ -197,7 +199,8 @@ fn the_stack_is_where_it_is() {
     let said = not_loaded("", "asm volatile(\"r10 = 0\" ::: \"memory\");");
     assert!(said.contains("r10"), "{said}");
     // Four times around the numbers of 32 bits, and 2,000 bytes further.
-    let around = "asm volatile(\"r2 = r10; r2 += 0x7fffffff; r2 += 0x7fffffff; r2 += 2002; *(u64 *)(r2 + 0) = r2\" ::: \"r2\", \"memory\");";
+    let around = "asm volatile(\"r2 = r10; r2 += 0x7fffffff; r2 += 0x7fffffff; r2 += 2002; *(u64 *)(r2 + 0) = r2\" ::: \
+     \"r2\", \"memory\");";
     refused("", around, true);
 }
 

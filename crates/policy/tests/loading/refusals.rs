@@ -22,7 +22,8 @@ fn unknown_kernel_functions_by_name() {
     assert!(message.contains("bpf_override_return"), "{message}");
     // Tail calls are a helper, too.
     let message = refused(
-        "struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4); __uint(value_size, 4); } m SEC(\".maps\");",
+        "struct { __uint(type, BPF_MAP_TYPE_PROG_ARRAY); __uint(max_entries, 1); __uint(key_size, 4); \
+         __uint(value_size, 4); } m SEC(\".maps\");",
         "bpf_tail_call((void *)p, &m, 0);",
     );
     assert!(message.contains("maps of type 3"), "{message}");

@@ -281,7 +281,8 @@ mod tests {
     use berth_host::trace::{Behind, Waited};
     use std::time::Duration;
 
-    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 \
+     anon_inode:kvm-vcpu:0\n\
                         fd 5 anon_inode:kvm-vcpu:1\nthread 6 kvm-vcpu-0 run=4\nthread 7 other\n\
                         file sys/devices/system/cpu/online 0-1\n";
 
@@ -373,7 +374,8 @@ mod tests {
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        assert!(text.contains("build02 60 % · the host's threads 40 %. From wake-up to running: median 200 us, p99 4.10 ms. Worst wait 31.0 ms."), "{text}");
+        assert!(text.contains("build02 60 % · the host's threads 40 %. From wake-up to running: median 200 us, p99 \
+         4.10 ms. Worst wait 31.0 ms."), "{text}");
         assert!(
             text.contains(
                 "mixed, by what it does: 1.50 CPUs, 1.00 of them in long bursts · 375 wake-ups/s"

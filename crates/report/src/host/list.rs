@@ -51,7 +51,8 @@ pub fn list(view: &View, style: &Style) -> String {
     }
     let mut words = vec![
         format!(
-            "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue (the guest sees it as \
+            "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue (the guest sees it \
+             as \
              steal). Mean wait: in a queue, each time.",
             view.seconds
         ),
@@ -139,7 +140,8 @@ mod tests {
     use berth_host::root::Root;
     use std::time::Duration;
 
-    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+    const HOST: &str = "process 5 lkvm\nargs lkvm run --name quiet\nfd 3 anon_inode:kvm-vm\nfd 4 \
+     anon_inode:kvm-vcpu:0\n\
                         thread 6 kvm-vcpu-0 run=4\nprocess 9 lkvm\nargs lkvm run --name \"two words\"\n\
                         fd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\nthread 10 kvm-vcpu-0 run=4\n\
                         file proc/sys/kernel/hostname kvm07\nfile sys/devices/system/cpu/online 0-1\n";

@@ -80,7 +80,8 @@ fn figure(e: &Experiment, group: &Group, words: &str, arms: &[(usize, Distributi
     for t in x.ticks(7) {
         let px = x.px(t);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">{}</text>",
             HEIGHT - BOTTOM,
             HEIGHT - BOTTOM + 17.0,
             time(t)
@@ -100,7 +101,8 @@ fn figure(e: &Experiment, group: &Group, words: &str, arms: &[(usize, Distributi
         }
         let py = y.px(share);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
+            "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{name}</text>",
             WIDTH - RIGHT,
             LEFT - 8.0,
             py + 4.0
@@ -141,7 +143,8 @@ fn figure(e: &Experiment, group: &Group, words: &str, arms: &[(usize, Distributi
             last = *share;
         }
         svg.push_str(&format!(
-            "<path class=\"curve {class}\" data-arm=\"{}\" data-t=\"{}\" data-s=\"{}\" d=\"{path}\"><title>{}</title></path>",
+            "<path class=\"curve {class}\" data-arm=\"{}\" data-t=\"{}\" data-s=\"{}\" \
+             d=\"{path}\"><title>{}</title></path>",
             escape(name),
             ts.trim_end(),
             shares.trim_end(),
@@ -152,12 +155,14 @@ fn figure(e: &Experiment, group: &Group, words: &str, arms: &[(usize, Distributi
     Figure {
         title: format!("{}: {words}", group.name),
         caption: format!(
-            "Share of {words} of {} ({} VMs, {}) that is longer than t; all seeds together. Lower and further left is better. Steps of 4.5 %.",
+            "Share of {words} of {} ({} VMs, {}) that is longer than t; all seeds together. Lower and further left is \
+             better. Steps of 4.5 %.",
             group.name, group.vms, group.class
         ),
         body: format!(
             "{}<svg class=\"curves\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"survival curve\" \
-             data-left=\"{LEFT}\" data-right=\"{}\" data-low=\"{low:.6}\" data-high=\"{high:.6}\" data-bottom=\"{}\">{svg}\
+             data-left=\"{LEFT}\" data-right=\"{}\" data-low=\"{low:.6}\" data-high=\"{high:.6}\" \
+             data-bottom=\"{}\">{svg}\
              <path class=\"finger\" d=\"\"/></svg><div class=\"tip\" hidden></div>",
             legend(&entries),
             WIDTH - RIGHT,

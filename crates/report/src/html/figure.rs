@@ -26,7 +26,8 @@ impl Figure {
 /// The data behind a figure: to unfold, and to copy.
 pub fn data(csv: &str) -> String {
     format!(
-        "<details class=\"data\"><summary>Data</summary><button type=\"button\" class=\"copy\">Copy</button><pre>{}</pre></details>",
+        "<details class=\"data\"><summary>Data</summary><button type=\"button\" \
+         class=\"copy\">Copy</button><pre>{}</pre></details>",
         escape(csv)
     )
 }

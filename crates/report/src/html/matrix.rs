@@ -108,7 +108,9 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
     Some(Figure {
         title: "Who waited for whom".into(),
         caption: format!(
-            "{unit} down wanted a CPU while what stands across had it: milliseconds of waiting per second, all threads and seeds; rows add up to the run delay. {IDLE}: the CPU was free, the wake-up on its way. {COSTS}: it was changing threads. Darker is more, the same scale for all arms."
+            "{unit} down wanted a CPU while what stands across had it: milliseconds of waiting per second, all threads \
+             and seeds; rows add up to the run delay. {IDLE}: the CPU was free, the wake-up on its way. {COSTS}: it \
+             was changing threads. Darker is more, the same scale for all arms."
         ),
         body: format!("<div class=\"matrices\">{body}</div>"),
         csv,
@@ -140,7 +142,8 @@ fn one(arm: &str, table: &Table, waiters: &[String], causes: &[String], largest:
             let own = if waiter == cause { " own" } else { "" };
             let dark = if heat > 62.0 { " dark" } else { "" };
             cells.push_str(&format!(
-                "<td class=\"heat{own}{dark}\" style=\"--h:{heat:.0}%\" title=\"{} waited {} ms/s while {} had the CPU\">{text}</td>",
+                "<td class=\"heat{own}{dark}\" style=\"--h:{heat:.0}%\" title=\"{} waited {} ms/s while {} had the \
+                 CPU\">{text}</td>",
                 escape(waiter),
                 ms(ns),
                 escape(cause)
@@ -153,7 +156,8 @@ fn one(arm: &str, table: &Table, waiters: &[String], causes: &[String], largest:
         ));
     }
     format!(
-        "<div class=\"matrix\"><h4>{}</h4><div class=\"scroll\"><table><thead><tr><th></th>{head}<th scope=\"col\"><span>all</span></th></tr></thead><tbody>{rows}</tbody></table></div></div>",
+        "<div class=\"matrix\"><h4>{}</h4><div class=\"scroll\"><table><thead><tr><th></th>{head}<th \
+         scope=\"col\"><span>all</span></th></tr></thead><tbody>{rows}</tbody></table></div></div>",
         escape(arm)
     )
 }

@@ -33,7 +33,8 @@ const SCRIPT: &str = include_str!("script.js");
 const FULL_VARIANTS: usize = 4;
 
 /// Instead of the matrix, where nobody knows.
-const UNKNOWN_WAITS: &str = "<section><h2>Who waited for whom</h2><p>Not known here: the kernel's counters say how long \
+const UNKNOWN_WAITS: &str = "<section><h2>Who waited for whom</h2><p>Not known here: the kernel's counters say how \
+ long \
     a thread waited, not for whom. The simulator knows.</p></section>";
 
 /// The page of all results of a scenario: of one place, or of several.
@@ -63,7 +64,8 @@ pub fn page(all: &[&Results]) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'\">\
          <title>{0} · Berth</title><style>{STYLE}</style></head>\
          <body><header><h1>{0}</h1></header><main>{body}</main>\
          <footer>Made by Berth {1}. This file needs nothing else and asks nobody.</footer>\

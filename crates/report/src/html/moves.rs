@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How far threads moved between CPUs: per arm, changes of CPU a second by distance. Far moves leave warm caches behind.
+//! How far threads moved between CPUs: per arm, changes of CPU a second by distance. Far moves leave warm caches
+//! behind.
 use super::escape::{csv_row, escape};
 use super::figure::{COLOURS, Figure, legend};
 use crate::text::value;
@@ -69,7 +70,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
                 continue;
             }
             svg.push_str(&format!(
-                "<g class=\"k{}\"><rect class=\"ran\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{BAR}\"><title>{}: to {name} {}</title></rect></g>",
+                "<g class=\"k{}\"><rect class=\"ran\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
+                 height=\"{BAR}\"><title>{}: to {name} {}</title></rect></g>",
                 i % COLOURS,
                 escape(arm),
                 escape(&shown)

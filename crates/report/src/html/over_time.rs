@@ -53,7 +53,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
         for v in y.ticks(4) {
             let py = y.px(v);
             svg.push_str(&format!(
-                "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+                 text-anchor=\"end\">{}</text>",
                 WIDTH - RIGHT,
                 LEFT - 6.0,
                 py + 4.0,

@@ -48,7 +48,8 @@ pub fn sentences(e: &Experiment) -> String {
     let how = match seeds {
         1 => "One seed: there are no intervals, and nothing can be said about chance.".to_string(),
         n => format!(
-            "The same arrivals for all, paired over {n} seeds. A colour stands only where the 95 % interval excludes “no difference”."
+            "The same arrivals for all, paired over {n} seeds. A colour stands only where the 95 % interval excludes \
+             “no difference”."
         ),
     };
     out.push_str(&format!("<p class=\"fine\">{how}</p>"));

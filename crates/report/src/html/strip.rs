@@ -81,7 +81,8 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     for t in x.ticks(10) {
         let px = x.px(t);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{bottom:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{bottom:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">{}</text>",
             bottom + 17.0,
             if t == 0.0 { "0".into() } else { time(t) }
         ));
@@ -113,7 +114,8 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
         let (a, b) = (x.px(*at as f64), x.px((at + ns) as f64));
         let mine = if *name == w.thread { " mine" } else { "" };
         svg.push_str(&format!(
-            "<rect class=\"ran {}{mine}\" x=\"{a:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\"><title>{} on CPU {cpu}: {} from {}</title></rect>",
+            "<rect class=\"ran {}{mine}\" x=\"{a:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\"><title>{} on CPU \
+             {cpu}: {} from {}</title></rect>",
             class_of(e, group),
             y + 2.0,
             (b - a).max(0.4),
@@ -167,7 +169,8 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
             s.from_ns as f64 / 1e9
         ),
         body: format!(
-            "{}<div class=\"scroll\"><svg class=\"strip\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"what ran on each CPU\">{svg}</svg></div>",
+            "{}<div class=\"scroll\"><svg class=\"strip\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
+             aria-label=\"what ran on each CPU\">{svg}</svg></div>",
             legend(&entries)
         ),
         csv,

@@ -97,8 +97,10 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
         ));
     }
     format!(
-        "<div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>\
-         <p class=\"caption\">Mean over seeds ± 95 % interval. ▸: lower than every other arm, the paired interval excludes “no difference”.</p>"
+        "<div class=\"scroll\"><table \
+         class=\"metrics\"><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>\
+         <p class=\"caption\">Mean over seeds ± 95 % interval. ▸: lower than every other arm, the paired interval \
+         excludes “no difference”.</p>"
     )
 }
 
@@ -141,7 +143,8 @@ pub fn expects(e: &Experiment) -> String {
         })
         .collect();
     format!(
-        "<section><h2>Expectations</h2><div class=\"scroll\"><table class=\"plain\"><tbody>{rows}</tbody></table></div></section>"
+        "<section><h2>Expectations</h2><div class=\"scroll\"><table \
+         class=\"plain\"><tbody>{rows}</tbody></table></div></section>"
     )
 }
 
@@ -230,7 +233,8 @@ pub fn findings(e: &Experiment) -> String {
             ""
         };
         rows.push_str(&format!(
-            "<tr><th scope=\"row\">{}</th><td>{} <small>{}{fitted}</small></td><td>{}</td><td>{} <small>{}</small></td><td><span class=\"{class}\">{word}</span> <small>{}</small></td></tr>",
+            "<tr><th scope=\"row\">{}</th><td>{} <small>{}{fitted}</small></td><td>{}</td><td>{} \
+             <small>{}</small></td><td><span class=\"{class}\">{word}</span> <small>{}</small></td></tr>",
             escape(&c.id),
             escape(&c.says),
             escape(&c.source),
@@ -256,7 +260,9 @@ pub fn findings(e: &Experiment) -> String {
         ]));
     }
     format!(
-        "<section><h2>The paper's claims</h2><div class=\"scroll\"><table class=\"plain\"><thead><tr><th></th><th>claim</th><th>paper</th><th>ours</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>\
+        "<section><h2>The paper's claims</h2><div class=\"scroll\"><table \
+         class=\"plain\"><thead><tr><th></th><th>claim</th><th>paper</th><th>ours</th>\
+         <th>verdict</th></tr></thead><tbody>{rows}</tbody></table></div>\
          <p class=\"caption\">What counts as found was written down before the runs.</p>{}</section>",
         data(&csv)
     )
@@ -349,8 +355,11 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         ("", "")
     };
     format!(
-        "<section><h2>Simulator beside real kernel</h2><div class=\"scroll\"><table class=\"metrics\"><thead><tr><th></th>{head}{more}</tr><tr><th></th>{places}{of_places}</tr></thead><tbody>{rows}</tbody></table></div>\
-         <p class=\"caption\">Means over each place's seeds. Delays across CPUs of the lab's emulated machine are its own; compare shares, ranking and ratios.</p>{}</section>",
+        "<section><h2>Simulator beside real kernel</h2><div class=\"scroll\"><table \
+         class=\"metrics\"><thead><tr><th></th>{head}{more}</tr><tr><th></th>{places}{of_places}</tr></thead>\
+         <tbody>{rows}</tbody></table></div>\
+         <p class=\"caption\">Means over each place's seeds. Delays across CPUs of the lab's emulated machine are its \
+         own; compare shares, ranking and ratios.</p>{}</section>",
         data(&csv)
     )
 }

@@ -109,7 +109,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
         let class = key(e, p.index);
         svg.push_str(&format!(
             "<g class=\"{class}\"><path class=\"bar\" d=\"M{:.1} {cy:.1}H{:.1}M{cx:.1} {:.1}V{:.1}\"/>\
-             <circle class=\"dot\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"6\"><title>{}: p99 {} ({} to {}), {:.1} ({:.1} to {:.1})</title></circle>",
+             <circle class=\"dot\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"6\"><title>{}: p99 {} ({} to {}), {:.1} ({:.1} to \
+             {:.1})</title></circle>",
             x.px(p.x.1),
             x.px(p.x.2),
             y.px(p.y.1),
@@ -166,7 +167,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
     Some(Figure {
         title: "Gain against price".into(),
         caption: format!(
-            "Each arm once: {latency} (logarithmic) against {what}. Bars are 95 % intervals over seeds; the cross-hair is the baseline, {base}."
+            "Each arm once: {latency} (logarithmic) against {what}. Bars are 95 % intervals over seeds; the cross-hair \
+             is the baseline, {base}."
         ),
         body: format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"gain against price\">{svg}</svg>"
@@ -180,7 +182,8 @@ fn frame(x: &Axis, y: &Axis, what: &str, latency: &str) -> String {
     for v in x.ticks(7) {
         let px = x.px(v);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" \
+             text-anchor=\"middle\">{}</text>",
             HEIGHT - BOTTOM,
             HEIGHT - BOTTOM + 17.0,
             plain(v)
@@ -189,7 +192,8 @@ fn frame(x: &Axis, y: &Axis, what: &str, latency: &str) -> String {
     for v in y.ticks(6) {
         let py = y.px(v);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            "<path class=\"grid\" d=\"M{LEFT} {py:.1}H{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" \
+             text-anchor=\"end\">{}</text>",
             WIDTH - RIGHT,
             LEFT - 8.0,
             py + 4.0,

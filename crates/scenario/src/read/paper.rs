@@ -114,7 +114,8 @@ pub fn calibrate(
             let Some(known) = claims::beside(context.folder) else {
                 return Err(Error::at(
                     at,
-                    format!("the value of `{}` is looked for in claims.toml beside the scenario, which is not there", id.escape_debug()),
+                    format!("the value of `{}` is looked for in claims.toml beside the scenario, which is not \
+                     there", id.escape_debug()),
                 )
                 .label("say the value with `target`"));
             };

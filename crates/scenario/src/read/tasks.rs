@@ -82,7 +82,8 @@ fn work(
             .label("a model brings its own steps")),
         (None, None) => Err(Error::at(&section.at, format!("[task.{name}] does nothing"))
             .label("it needs a `loop` of steps, or a `model`")
-            .note("For instance: loop = [\"receive users\", \"compute exp(300us)\", \"reply\"]   or   model = \"busy\"")),
+            .note("For instance: loop = [\"receive users\", \"compute exp(300us)\", \"reply\"]   or   model = \
+             \"busy\"")),
         (Some(_), None) => {
             models::keys(section, "", &[])?;
             let (steps, places) = steps(context, section, nr_cpus)?;

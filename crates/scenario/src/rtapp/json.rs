@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! JSON as rt-app writes it, into the tree that scenarios are: with comments, with keys that repeat, every value with its place.
+//! JSON as rt-app writes it, into the tree that scenarios are: with comments, with keys that repeat, every value with
+//! its place.
 use crate::diag::{At, Error, Result, Source};
 use crate::tree::{Entry, Node, Table, Value};
 use std::sync::Arc;

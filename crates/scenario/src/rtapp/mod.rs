@@ -6,7 +6,8 @@
 //! - A task becomes a task of the same name, `instance` its threads, `delay` a sleep before its loop; phases and their
 //!   loops are written out as steps.
 //! - Tasks that meet at locks, conditions, barriers or forks share a VM; every other task has a VM of its own. VMs have
-//!   no guest: each thread is a thread of the host, as under rt-app, with the weight of its VM in proportion to threads.
+//!   no guest: each thread is a thread of the host, as under rt-app, with the weight of its VM in proportion to
+//!   threads.
 //! - `run` and `runtime` are the same: the simulator's CPUs have one speed unless `host` says otherwise.
 //! - A `timer` waits for the next point of a grid; a missed point is left out, the grid stays. Its phase is random.
 //! - `suspend` and `resume` are an event named after the thread, `sync` the sequence that rt-app documents for it.

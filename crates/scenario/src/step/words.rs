@@ -46,7 +46,8 @@ kinds! {
     Wait "wait" "wait NAME" "sleep until the next `signal NAME` or `broadcast NAME` in the VM";
     Signal "signal" "signal NAME" "wake the thread that waits longest; without one, nothing";
     Broadcast "broadcast" "broadcast NAME" "wake all that wait";
-    Chunks "chunks" "chunks NAME 64 exp(1ms)" "take chunks of work from a pool that all threads share, and from each other";
+    Chunks "chunks" "chunks NAME 64 exp(1ms)" "take chunks of work from a pool that all threads share, and from each \
+     other";
     Read "read" "read NAME 4KiB" "from the disk NAME";
     Write "write" "write NAME 4KiB" "to the disk NAME";
 }

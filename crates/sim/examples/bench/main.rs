@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
 //!
-//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick] [--w8|--callbacks|--two-levels|--train] [--only WORDS]`
+//! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick]
+//! [--w8|--callbacks|--two-levels|--train] [--only WORDS]`
 //!
 //! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
 //! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
 //! invariants on, trace not kept. A row is the median of N runs (5), engine and bare loop taking turns, in CPU
 //! time of the thread, so that a busy machine disturbs little. Tables go to standard output.
 //!
-//! `--train` runs other worlds than those that are measured, for `tools/profiled`: a program is not to be measured on what it
-//! was made for.
+//! `--train` runs other worlds than those that are measured, for `tools/profiled`: a program is not to be measured on
+//! what it was made for.
 mod bare;
 mod callback;
 mod engine;
@@ -86,7 +87,8 @@ fn arguments() -> Result<Arguments, String> {
             "--only" => parsed.only = value()?,
             other => {
                 return Err(format!(
-                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, --train, --only WORDS"
+                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, \
+                     --train, --only WORDS"
                 ));
             }
         }
@@ -198,13 +200,14 @@ fn bare_line(what: &str, w: &bare::W8, tick_ns: Option<u64>, repeat: usize) -> L
     }
 }
 
-/// The rows with guests whose name has `only` in it: the best of `repeat` runs each, the rows in turns, with the bare loop
-/// among them. On a machine with neighbours the best is nearest to what the program takes. The rows with `eevdf` inside are
-/// what users have by default: guests are Linux.
+/// The rows with guests whose name has `only` in it: the best of `repeat` runs each, the rows in turns, with the bare
+/// loop among them. On a machine with neighbours the best is nearest to what the program takes. The rows with `eevdf`
+/// inside are what users have by default: guests are Linux.
 fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     let mut json = Vec::new();
     println!(
-        "| two levels | sim-s per CPU-s | M events/s | of bare | ns per event | M switches/s | bytes per vCPU | at the end | trace hash |"
+        "| two levels | sim-s per CPU-s | M events/s | of bare | ns per event | M switches/s | bytes per vCPU | at the \
+         end | trace hash |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let small = |host, guest, hz| two_levels::Case {
@@ -255,8 +258,8 @@ fn two_levels(repeat: usize, quick: bool, only: &str) -> Fallible<Vec<String>> {
     Ok(json)
 }
 
-/// Worlds of one level and of two that are not measured: other sizes and pairs of policies. What they came to is printed, and
-/// nothing that a clock has to do with.
+/// Worlds of one level and of two that are not measured: other sizes and pairs of policies. What they came to is
+/// printed, and nothing that a clock has to do with.
 fn train() -> Fallible<()> {
     let pairs = [("vmfair", "eevdf"), ("eevdf", "vtime"), ("vtime", "vmfair")];
     let sizes = [(5, 7, 1_000), (60, 150, 60)];

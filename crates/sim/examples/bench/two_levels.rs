@@ -73,7 +73,8 @@ impl Ran {
     pub fn json(&self, what: &str, bare_rate: f64) -> String {
         format!(
             "{{\"what\": \"{what}\", \"sim_s_per_cpu_s\": {:.4}, \"events_per_cpu_s\": {:.0}, \
-             \"ratio_to_bare\": {:.4}, \"switches_per_cpu_s\": {:.0}, \"bytes_per_vcpu\": {:.0}, \"bytes_per_vcpu_at_end\": {:.0}}}",
+             \"ratio_to_bare\": {:.4}, \"switches_per_cpu_s\": {:.0}, \"bytes_per_vcpu\": {:.0}, \
+             \"bytes_per_vcpu_at_end\": {:.0}}}",
             self.sim_seconds / self.seconds,
             self.events as f64 / self.seconds,
             self.events as f64 / self.seconds / bare_rate,

@@ -174,8 +174,8 @@ impl EventQueue {
         unsafe { &mut *self.groups.as_mut_ptr().cast::<u64>().add(n) }
     }
 
-    /// Put a key into a node; the winner of its group. The other three are compared first, so that keys on their way to the
-    /// root wait for one comparison a level.
+    /// Put a key into a node; the winner of its group. The other three are compared first, so that keys on their way to
+    /// the root wait for one comparison a level.
     #[inline(always)]
     fn put(&mut self, n: usize, key: u64) -> u64 {
         let others = (*self.node(n ^ 1))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Large worlds lie in large pages. Thousands of guests are more 4 KiB pages than a processor keeps the translations of,
-//! and an event that finds its guest in memory would walk the page tables for each structure of it, too. Once the guests
-//! are there, Linux is asked to put what they lie in into huge pages, in place (`MADV_COLLAPSE`, Linux 6.1; the system's
-//! setting for transparent huge pages does not matter). A hint: where it is refused, it is slower and nothing else.
+//! Large worlds lie in large pages. Thousands of guests are more 4 KiB pages than a processor keeps the translations
+//! of, and an event that finds its guest in memory would walk the page tables for each structure of it, too. Once the
+//! guests are there, Linux is asked to put what they lie in into huge pages, in place (`MADV_COLLAPSE`, Linux 6.1; the
+//! system's setting for transparent huge pages does not matter). A hint: where it is refused, it is slower and nothing
+//! else.
 use super::ahead::MANY;
 use super::world::WorldRef;
 use crate::scx::Handle;

@@ -20,9 +20,9 @@
 //!   sharing 2 S for all: insensitivity is a strong statement there, and the shorter memory (1/16 of that at 0.8)
 //!   is what makes 1,000 seeds affordable.
 //! * **M/M/1 under processor sharing, utilisation 0.8**: the number in the system is the same birth and death process
-//!   as first come first served, so the relaxation time is the same 90 S, and so are warm-up (3,000 arrivals) and batches
-//!   (7,200 arrivals). A request's stay sees less of the backlog after it than a queue's does, so the lengths are
-//!   ample. Slices of S/4, because no limit is needed (next point) and short ones cost time only.
+//!   as first come first served, so the relaxation time is the same 90 S, and so are warm-up (3,000 arrivals) and
+//!   batches (7,200 arrivals). A request's stay sees less of the backlog after it than a queue's does, so the lengths
+//!   are ample. Slices of S/4, because no limit is needed (next point) and short ones cost time only.
 //! * **The limit of short quanta.** Round robin differs from processor sharing by a term proportional to the
 //!   quantum q. Each seed is run with q and 2 q on the same arrivals, and request by request 2 T(q) - T(2q)
 //!   removes that term (Richardson). What is left is of order q^2: with q = S/20, 0.1 % for constant service
@@ -36,10 +36,10 @@
 //! * **Weighted max-min** ([`super::epochs`]): demands are drawn anew every 100 ms, so the shares of one thread in 240
 //!   epochs are independent and need no batches against correlation; 20 batches of 12 are taken as everywhere. The
 //!   share of one epoch has a standard deviation near 0.3 CPUs, its mean over 240 epochs 0.02, with a skewness of at
-//!   most 1.5 / sqrt(240) = 0.1: 0.25 points. Slices of 100 us: at the end of an epoch a thread may be a slice or two off
-//!   its fair share, which is 0.002 CPUs if it were always in the same direction, a tenth of the standard deviation:
-//!   0.1 points. A thread that looks for the epoch's end every 100 us takes at most as much of its demand along:
-//!   0.0005 CPUs on average. Warm-up: the first epoch.
+//!   most 1.5 / sqrt(240) = 0.1: 0.25 points. Slices of 100 us: at the end of an epoch a thread may be a slice or two
+//!   off its fair share, which is 0.002 CPUs if it were always in the same direction, a tenth of the standard
+//!   deviation: 0.1 points. A thread that looks for the epoch's end every 100 us takes at most as much of its demand
+//!   along: 0.0005 CPUs on average. Warm-up: the first epoch.
 use super::epochs::{self, Epochs};
 use super::interval::{Interval, batch_means};
 use super::load::{self, Closed, Open};

@@ -267,7 +267,10 @@ mod tests {
         #[test]
         fn disciplines_agree_where_they_must(list in proptest::collection::vec((0u64..50, 1u64..40), 1..60)) {
             let mut at = 0;
-            let r: Vec<Request> = list.iter().map(|&(gap, service)| { at += gap; Request { arrival: at, service } }).collect();
+            let r: Vec<Request> = list
+                .iter()
+                .map(|&(gap, service)| { at += gap; Request { arrival: at, service } })
+                .collect();
             let last = |x: &[u64]| x.iter().zip(&r).map(|(x, r)| x + r.arrival).max();
             let (f, rr) = (fcfs(1, &r), round_robin(3, &r));
             prop_assert_eq!(last(&f), last(&rr));

@@ -111,7 +111,10 @@ mod tests {
         /// The definition itself: all is given out, limits hold, and whoever is below the limit has the
         /// largest share per weight of all.
         #[test]
-        fn is_max_min(capacity in 0.1f64..20.0, claims in proptest::collection::vec((0.1f64..50.0, 0.01f64..2.0), 1..30)) {
+        fn is_max_min(
+            capacity in 0.1f64..20.0,
+            claims in proptest::collection::vec((0.1f64..50.0, 0.01f64..2.0), 1..30),
+        ) {
             let claims: Vec<Claim> = claims.into_iter().map(|(w, l)| claim(w, l)).collect();
             let shares = max_min(capacity, &claims);
             let limits: f64 = claims.iter().map(|c| c.limit).sum();

@@ -14,8 +14,8 @@ use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
-/// A guest's own costs: speeds, caches and turns are those of the physical CPU under it, which passes them on. Its ticks are no
-/// later than there is time between them.
+/// A guest's own costs: speeds, caches and turns are those of the physical CPU under it, which passes them on. Its
+/// ticks are no later than there is time between them.
 fn inside(host: &HostCost, hz: Hz) -> HostCost {
     let most = match hz {
         Hz::Ticks(hz) => HostCost::most_tick_jitter_ns(hz),

@@ -55,7 +55,8 @@ pub struct MachineSpec {
     pub shape: Shape,
     pub hz: Hz,
     pub cost: HostCost,
-    /// Slices end by a timer of their own besides the ticks (HRTICK): exactly, unless a tick is being worked on just then.
+    /// Slices end by a timer of their own besides the ticks (HRTICK): exactly, unless a tick is being worked on just
+    /// then.
     pub slice_timer: bool,
     /// A guest's: time for which its vCPUs have no physical CPU is charged to nobody; else to who runs there.
     pub steal_accounting: bool,
@@ -69,7 +70,8 @@ pub struct MachineSpec {
     pub uptime_ns: Nanos,
     /// Tasks expected: room in one piece.
     pub tasks: usize,
-    /// What its policy can reach of the kernel's objects ([`berth_policy::policy::Policy::needs`]): less takes less memory.
+    /// What its policy can reach of the kernel's objects ([`berth_policy::policy::Policy::needs`]): less takes less
+    /// memory.
     pub needs: Needs,
     pub seed: u64,
     pub mutation: Option<Mutation>,

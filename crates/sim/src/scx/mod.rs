@@ -24,12 +24,12 @@
 //! ```
 //!
 //! What nearly every event runs through, some fifty functions of the crate, is put into one section of the program
-//! (`.text.sim`). The hot part of them is about as large as a processor's first cache for code; scattered over a program
-//! of megabytes its lines compete for the same places (at two levels 11 misses an event, in one piece 2; `cachegrind`
-//! with 32 KB of 8 ways). A section says where code lies, and nothing else.
+//! (`.text.sim`). The hot part of them is about as large as a processor's first cache for code; scattered over a
+//! program of megabytes its lines compete for the same places (at two levels 11 misses an event, in one piece 2;
+//! `cachegrind` with 32 KB of 8 ways). A section says where code lies, and nothing else.
 //!
-//! `dequeue_task_here` and the others of such names are part of their callers: for the place that nearly every event comes
-//! through. Everybody else calls `dequeue_task`, so that there are few copies.
+//! `dequeue_task_here` and the others of such names are part of their callers: for the place that nearly every event
+//! comes through. Everybody else calls `dequeue_task`, so that there are few copies.
 //!
 //! Semantics are those of Linux 7.1 and newer, row by row of the conformance checklist. Not modelled: queued
 //! (remote) wake-ups, core scheduling, sub-schedulers, tickless CPUs, the deadline server for sched_ext,

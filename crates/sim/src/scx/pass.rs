@@ -44,8 +44,8 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// A switch on a CPU that has seen higher classes; `true`: the next task goes on where they took the CPU from it. It was
-    /// interrupted, which is neither a stay in the queue nor a switch.
+    /// A switch on a CPU that has seen higher classes; `true`: the next task goes on where they took the CPU from it.
+    /// It was interrupted, which is neither a stay in the queue nor a switch.
     #[cold]
     fn put_aside(
         &mut self,

@@ -72,8 +72,8 @@ fn chance(seed: u64, at: Nanos) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Out of evenly distributed numbers: up to `half` for half of them, up to twice that for half of the rest, and so on: nearly
-/// an exponential distribution, whose mean is 1.5 times `half`.
+/// Out of evenly distributed numbers: up to `half` for half of them, up to twice that for half of the rest, and so on:
+/// nearly an exponential distribution, whose mean is 1.5 times `half`.
 fn lateness(number: u64, half: Nanos) -> Nanos {
     let (more, within) = (number | 1 << 15, number >> 32);
     Nanos::from(more.trailing_zeros()) * half + ((within * half) >> 32)

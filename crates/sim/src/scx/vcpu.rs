@@ -72,7 +72,8 @@ impl Handle {
             } else {
                 self.work_end(cpu, curr, work_start)
             };
-            // A timer for the end of a slice is set by the clock on the wall; a tick looks whether the slice is used up.
+            // A timer for the end of a slice is set by the clock on the wall; a tick looks whether the slice is used
+            // up.
             if c.tick_at > now && (!self.slice_timer || c.tick_at == NEVER) {
                 self.refresh_tick(cpu);
             }
@@ -84,8 +85,8 @@ impl Handle {
         self.arm(cpu);
     }
 
-    /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is left
-    /// where it is until then (`Machine::catch_up`); only the watchdog, which needs no CPU, comes in time.
+    /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is
+    /// left where it is until then (`Machine::catch_up`); only the watchdog, which needs no CPU, comes in time.
     #[inline]
     pub fn rests(self) -> bool {
         self.waiting as usize == self.cpus.len()

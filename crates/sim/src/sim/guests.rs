@@ -138,7 +138,8 @@ impl<W: Workload> Machine<W> {
         true
     }
 
-    /// What fell due before now in a guest none of whose vCPUs had a physical CPU: it goes to the CPU it is for, and waits.
+    /// What fell due before now in a guest none of whose vCPUs had a physical CPU: it goes to the CPU it is for, and
+    /// waits.
     pub(crate) fn catch_up(&mut self, mut k: Handle, now: Nanos) {
         let mut w = self.world;
         loop {

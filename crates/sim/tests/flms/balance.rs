@@ -223,8 +223,8 @@ fn step_2_may_end_at_a_sibling_without_work() {
     assert_eq!(case("literal", &[2, 1]).runs(), Some(1));
 }
 
-/// D13: to the letter of steps 3 and 5 the busiest CPU is the victim, whatever it has; CPUs 3 and 5 are idle. Where step 4
-/// finds the busiest of the package not worth it, step 5 follows in both readings.
+/// D13: to the letter of steps 3 and 5 the busiest CPU is the victim, whatever it has; CPUs 3 and 5 are idle. Where
+/// step 4 finds the busiest of the package not worth it, step 5 follows in both readings.
 #[test]
 fn steps_3_and_5_may_end_at_a_cpu_without_work() {
     let case = |steps35: &'static str, waiters: &[u32], difference: &[(u32, i64)]| Thief {
@@ -242,7 +242,8 @@ fn steps_3_and_5_may_end_at_a_cpu_without_work() {
     assert_eq!(case("literal", &[4], &[(2, A), (4, B + 1)]).runs(), Some(0));
 }
 
-/// D13: an idle CPU of the group for I/O takes by its queues' key, class first; by IO_Boost alone it favours the exhausted.
+/// D13: an idle CPU of the group for I/O takes by its queues' key, class first; by IO_Boost alone it favours the
+/// exhausted.
 #[test]
 fn a_thief_for_io_takes_by_key_or_by_boost() {
     let case = |sp_take: &'static str, boosts: &[(u64, u64)]| Thief {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The decisions where the paper is silent, each as the switch it is: what is published, and what the other reading does.
-//! (Balancing: `balance.rs`; where woken vCPUs go: `wake.rs`.)
+//! The decisions where the paper is silent, each as the switch it is: what is published, and what the other reading
+//! does. (Balancing: `balance.rs`; where woken vCPUs go: `wake.rs`.)
 use crate::support::{Cast, Peek};
 use crate::world::*;
 use berth_scenario::model::Class;
@@ -133,8 +133,8 @@ fn io_boost_has_four_modes() {
     assert_eq!(at("off"), [0, 0]);
 }
 
-/// D16: a VM of another class starts anew, with what equation 7 makes of its history; one that is labelled again as what it
-/// was keeps its IO_Boost.
+/// D16: a VM of another class starts anew, with what equation 7 makes of its history; one that is labelled again as
+/// what it was keeps its IO_Boost.
 #[test]
 fn another_class_starts_another_io_boost() {
     // Without equation 7, a new start is 0, and equation 5 adds up until then.
@@ -274,7 +274,8 @@ fn sizes_may_be_steadied() {
     }
 }
 
-/// D11: who wakes in the group for I/O with a smaller IO_Boost waits for the slice's end, or preempts after the rate limit.
+/// D11: who wakes in the group for I/O with a smaller IO_Boost waits for the slice's end, or preempts after the rate
+/// limit.
 #[test]
 fn a_smaller_io_boost_may_preempt() {
     const STEP: u64 = MS / 20;
@@ -354,8 +355,8 @@ fn ticks_move_running_vcpus_or_not() {
     assert_eq!(where_at("0"), [0, 0]);
 }
 
-/// Equation 8 and the moving average of D9, at every end of a T_busy: an eighth of what was burned in it, seven eighths of
-/// what was there. A hog has 300 credits each time, nobody else any; at 150 ms it goes to sleep.
+/// Equation 8 and the moving average of D9, at every end of a T_busy: an eighth of what was burned in it, seven eighths
+/// of what was there. A hog has 300 credits each time, nobody else any; at 150 ms it goes to sleep.
 #[test]
 fn loads_are_averages_of_busy_periods() {
     let mut cast = Cast::default();

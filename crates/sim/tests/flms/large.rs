@@ -5,7 +5,8 @@ use crate::world::*;
 use berth_scenario::model::Class;
 use berth_sim::machine::Shape;
 
-/// Busy vCPUs of VMs of four, on a host that has a CPU for each in its group: CPUs that compute at the end, and vCPUs that do.
+/// Busy vCPUs of VMs of four, on a host that has a CPU for each in its group: CPUs that compute at the end, and vCPUs
+/// that do.
 fn all_run(cpus: u32, io: u32, compute: u32, wake_place: &str) {
     let mut cast = Cast::default();
     let mut vms = Vec::new();
@@ -40,8 +41,8 @@ fn two_hundred_and_forty_have_one_each_of_256() {
     all_run(256, 30, 30, "tickle");
 }
 
-/// Two vCPUs on one CPU, an idle one in their group: it comes once the loads differ by more than A allows, and no tick has
-/// to send anybody.
+/// Two vCPUs on one CPU, an idle one in their group: it comes once the loads differ by more than A allows, and no tick
+/// has to send anybody.
 #[test]
 fn an_idle_cpu_comes_back_when_it_is_worth_the_way() {
     let mut cast = Cast::default();

@@ -231,8 +231,8 @@ fn the_io_group_is_served_by_io_boost() {
     assert!(checked > 150, "{checked}");
 }
 
-/// D10: who leaves its CPU because the groups changed has not been scheduled once. Were it, those few credits would count as
-/// the least I/O of all, and it would wait for good in a group whose members all have credit left.
+/// D10: who leaves its CPU because the groups changed has not been scheduled once. Were it, those few credits would
+/// count as the least I/O of all, and it would wait for good in a group whose members all have credit left.
 #[test]
 fn a_change_of_groups_is_no_turn() {
     let mut cast = Cast::default();
@@ -263,9 +263,10 @@ fn a_change_of_groups_is_no_turn() {
     assert!(loads.iter().all(|l| l.1 > 50), "{loads:?}");
 }
 
-/// What follows from equations 5 and 7 in a group whose members all have credit left: a vCPU that has used next to nothing
-/// has the largest IO_Boost of all, and waits for as long as they compute. A kernel ends the policy for it. Three of
-/// eight CPUs are theirs, twelve vCPUs on each: an eleventh of a CPU for the others is less than the 0.096 CPUs they earn.
+/// What follows from equations 5 and 7 in a group whose members all have credit left: a vCPU that has used next to
+/// nothing has the largest IO_Boost of all, and waits for as long as they compute. A kernel ends the policy for it.
+/// Three of eight CPUs are theirs, twelve vCPUs on each: an eleventh of a CPU for the others is less than the 0.096
+/// CPUs they earn.
 #[test]
 fn who_used_least_can_starve() {
     let mut cast = Cast::default();

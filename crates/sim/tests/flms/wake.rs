@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! D11b: where a vCPU of the group for I/O goes when it wakes. A hog holds CPU 0; a light vCPU whose last CPU that is wakes
-//! now and then while other CPUs of the group are idle.
+//! D11b: where a vCPU of the group for I/O goes when it wakes. A hog holds CPU 0; a light vCPU whose last CPU that is
+//! wakes now and then while other CPUs of the group are idle.
 use crate::support::Cast;
 use crate::world::*;
 use berth_scenario::model::Class;
@@ -16,8 +16,8 @@ const SHAPE: Shape = Shape {
     threads: 2,
 };
 
-/// The CPU on which the light vCPU is just after it has woken for the second time, with hogs on these CPUs, and whether it
-/// runs there. `same_package` and `other_package` of 1000: no idle CPU of another core would come for it.
+/// The CPU on which the light vCPU is just after it has woken for the second time, with hogs on these CPUs, and whether
+/// it runs there. `same_package` and `other_package` of 1000: no idle CPU of another core would come for it.
 fn second_turn(hogs: &[u32], params: &[(&str, &str)]) -> (u32, bool) {
     let mut cast = Cast::default();
     let mut vms = vec![vm(0, Class::Batch, 7, 1)];
@@ -75,8 +75,8 @@ fn direct_goes_to_the_nearest_idle_cpu() {
     assert_eq!(second_turn(&all, &with(DIRECT)), (0, false));
 }
 
-/// `tickle`, the preset `paper`: it waits where it was, and an idle CPU of the group is asked to come, which runs the eight
-/// steps: without a threshold it takes it; with one that the loads do not pass it does not.
+/// `tickle`, the preset `paper`: it waits where it was, and an idle CPU of the group is asked to come, which runs the
+/// eight steps: without a threshold it takes it; with one that the loads do not pass it does not.
 #[test]
 fn tickle_leaves_it_to_an_idle_cpu_that_may_refuse() {
     assert_eq!(second_turn(&[0, 1], &with(TICKLE)), (0, false));

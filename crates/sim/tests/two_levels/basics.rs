@@ -97,8 +97,8 @@ fn a_timer_of_a_preempted_vcpu_is_taken_when_it_runs_again() {
     assert!(longest > Some(5 * MS), "{longest:?}");
 }
 
-/// What a policy reads of a task that runs, `se.sum_exec_runtime` and the time since `se.exec_start`, is what the task has
-/// had, however much was stolen from its vCPU.
+/// What a policy reads of a task that runs, `se.sum_exec_runtime` and the time since `se.exec_start`, is what the task
+/// has had, however much was stolen from its vCPU.
 #[test]
 fn no_stolen_time_is_in_what_a_policy_reads_of_a_task() {
     let mut stage = Stage::new(1, vec![Room::new(2)]);
@@ -160,8 +160,8 @@ fn equal_seeds_give_equal_traces() {
     assert_eq!(first, run());
 }
 
-/// Slices are worth their overhead whoever takes the CPU away: `eevdf` with slices that end exactly passes its scheduler
-/// some times per slice, not once a nanosecond.
+/// Slices are worth their overhead whoever takes the CPU away: `eevdf` with slices that end exactly passes its
+/// scheduler some times per slice, not once a nanosecond.
 #[test]
 fn eevdf_does_not_creep_when_the_host_preempts_it() {
     for weights in [[0, 0, 0], [-5, 0, 3], [-19, 5, 19]] {

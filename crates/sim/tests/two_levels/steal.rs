@@ -139,8 +139,8 @@ fn stolen(sleepers: usize) -> impl Strategy<Value = Stolen> {
 }
 
 /// Tasks that compute have the shares that they have without steal, within 2 points of the guest's run time: of any
-/// weights where each has its vCPU, and of one weight where they move between vCPUs. (Who moves, and when, is balancing,
-/// which Linux does by the clock on the wall.)
+/// weights where each has its vCPU, and of one weight where they move between vCPUs. (Who moves, and when, is
+/// balancing, which Linux does by the clock on the wall.)
 #[test]
 fn shares_are_those_without_steal() {
     let placed = prop::collection::vec((-10i32..=10, (0u32..8).prop_map(Some)), 1..=12);
@@ -196,8 +196,8 @@ fn turns_come_in_run_time() {
         .unwrap();
 }
 
-/// An echo beside tasks that compute: each may have the vCPU once before it, for (slice + tick) of run time, stretched by
-/// the vCPU's absences; the absence in which its timer goes off is not part of it.
+/// An echo beside tasks that compute: each may have the vCPU once before it, for (slice + tick) of run time, stretched
+/// by the vCPU's absences; the absence in which its timer goes off is not part of it.
 #[test]
 fn an_echo_waits_no_longer_than_can_be_said_on_paper() {
     TestRunner::new(cases(32))
@@ -218,9 +218,9 @@ fn an_echo_waits_no_longer_than_can_be_said_on_paper() {
         .unwrap();
 }
 
-/// In a guest that does not account for steal, an absence is charged to who runs when it begins, like run time. So a task
-/// may have had (slice + tick + absence) too much, which it waits for (tasks) times by the clock on the wall, and who runs
-/// then may have as much too much again. Nobody starves.
+/// In a guest that does not account for steal, an absence is charged to who runs when it begins, like run time. So a
+/// task may have had (slice + tick + absence) too much, which it waits for (tasks) times by the clock on the wall, and
+/// who runs then may have as much too much again. Nobody starves.
 #[test]
 fn without_steal_accounting_the_absence_is_charged_to_who_ran() {
     TestRunner::new(cases(32))

@@ -38,8 +38,8 @@ pub struct Watch {
     /// What runs on each CPU of each machine.
     curr: BTreeMap<(MachineId, CpuId), TaskId>,
     waits: BTreeMap<(MachineId, TaskId), Wait>,
-    /// Per machine and task: the longest wait in run time of its vCPU (if it was moved meanwhile, of that which ran less of
-    /// the first and the last one), and by the wall; ns.
+    /// Per machine and task: the longest wait in run time of its vCPU (if it was moved meanwhile, of that which ran
+    /// less of the first and the last one), and by the wall; ns.
     pub longest: BTreeMap<(MachineId, TaskId), (Nanos, Nanos)>,
 }
 

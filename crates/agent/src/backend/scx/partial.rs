@@ -5,10 +5,10 @@
 //! A caution that the lab shows (`docs/agent.md`): the kernel's own scheduler ranks above sched_ext, so threads in this
 //! class wait for every ordinary thread.
 //!
-//! Threads have no handle by which the class could be set; it goes by number. So a VM is acted on only when its process has
-//! been held ([`Held`]) since before the scan that says it is this VM, and has not ended; and a thread only if it is in the
-//! folder of that process, before and after. If a number changes hands between the last look and the system call, it is
-//! given back.
+//! Threads have no handle by which the class could be set; it goes by number. So a VM is acted on only when its process
+//! has been held ([`Held`]) since before the scan that says it is this VM, and has not ended; and a thread only if it
+//! is in the folder of that process, before and after. If a number changes hands between the last look and the system
+//! call, it is given back.
 use crate::register::{Entry, ThreadKey, VmKey};
 use berth_host::pidfd::Held;
 use berth_host::procfile::{self, PF_KTHREAD};
@@ -47,8 +47,8 @@ impl Partial {
         }
     }
 
-    /// Gives the threads of these VMs to the policy, and back those that are no longer among them. A VM that was not there
-    /// the last time is given its turn the next time. Returns how many threads the kernel refused now.
+    /// Gives the threads of these VMs to the policy, and back those that are no longer among them. A VM that was not
+    /// there the last time is given its turn the next time. Returns how many threads the kernel refused now.
     pub fn give(&mut self, vms: &[&Entry]) -> usize {
         let mut wanted: BTreeMap<ThreadKey, VmKey> = BTreeMap::new();
         let mut held = BTreeMap::new();

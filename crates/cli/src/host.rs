@@ -98,15 +98,19 @@ pub fn run(args: &Args) -> Done {
     let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
     let obstacle = obstacle();
     let mut policies_of = BTreeMap::new();
-    for planned in plan.variants.iter_mut().flat_map(|v| &mut v.arms) {
-        if planned.arm.policy == "linux" {
-            no_params(&planned.arm)?;
-        } else if let Some(why) = &obstacle {
-            planned.absent = Some(format!("no policy can be loaded here: {why}"));
-        } else if planned.absent.is_none() {
-            let policy = agent::resolve(&agent::choice(&planned.arm))?;
-            planned.hash = Some(policy.hash.clone());
-            policies_of.insert(planned.arm.name.clone(), policy);
+    for variant in &mut plan.variants {
+        for planned in &mut variant.arms {
+            if planned.arm.policy == "linux" {
+                no_params(&planned.arm)?;
+            } else if let Some(why) = &obstacle {
+                planned.absent = Some(format!("no policy can be loaded here: {why}"));
+            } else if planned.absent.is_none() {
+                let scenario = variant.scenario.for_arm(&planned.arm);
+                let policy = agent::resolve(&agent::choice(&planned.arm))?;
+                policies::object_keeps_caps(&planned.arm, scenario, &policy.object)?;
+                planned.hash = Some(policy.hash.clone());
+                policies_of.insert(planned.arm.name.clone(), policy);
+            }
         }
     }
     if plan.runs() == 0 {

@@ -739,3 +739,25 @@ fn traces() {
     );
     assert_eq!(place.results()["experiments"][0]["runs"][0]["hash"], hash);
 }
+
+#[test]
+fn a_cap_is_kept_or_the_policy_refused() {
+    let place = Place::new(&SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n"));
+    let said = place.fails(2, &["sim", "short.toml", "-q"]);
+    for part in [
+        "arm gfifo",
+        "VM web",
+        "berth_vms",
+        "linux, credit, eevdf",
+        "vmfair",
+    ] {
+        assert!(said.contains(part), "no {part} in: {said}");
+    }
+    assert!(!said.contains("vtime"), "{said}");
+    let kept = r#"["linux", "credit", "eevdf", "flms", "lottery", "vmfair"]"#;
+    let capped = SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n");
+    let place = Place::new(&capped.replace(r#"["gfifo", "vmfair"]"#, kept));
+    let out = place.berth(&["sim", "short.toml", "-q"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+}

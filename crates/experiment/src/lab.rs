@@ -202,6 +202,7 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                 Some(LabPolicy::Program(program))
             } else {
                 let object = policies::object(&arm.policy)?;
+                policies::object_keeps_caps(arm, variant.scenario.for_arm(arm), &object)?;
                 planned.hash = Some(berth_policy::identity::hash(&object));
                 let mut options = berth_scx::LoadOptions::default();
                 for (name, value) in policies::values(arm, &object)? {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
 use crate::error::Failure;
+use berth_identity::record::VMS;
+use berth_policy::abi::Op;
 use berth_policy::error::LoadError;
+use berth_policy::ir::Program;
 use berth_policy::params::Param;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::presets::{self, Preset};
 use berth_policy::profile::KernelProfile;
 use berth_scenario::diag::nearest;
-use berth_scenario::model::Arm;
+use berth_scenario::model::{Arm, Scenario};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -209,18 +212,69 @@ pub fn program_hash(program: &Path) -> Result<String, Failure> {
     Ok(berth_policy::identity::hash(&bytes))
 }
 
+/// The shipped policies that keep caps, and `linux`.
+fn keepers() -> Vec<&'static str> {
+    let shipped = berth_builtin::all().iter().filter(|b| !b.study);
+    let kept = shipped.filter(|b| readable(b.object).is_some_and(|p| knows_caps(&p)));
+    std::iter::once("linux")
+        .chain(kept.map(|b| b.name))
+        .collect()
+}
+
+fn knows_caps(program: &Program) -> bool {
+    let mut ops = program.structs.iter().flat_map(|s| &s.ops);
+    program.maps.iter().any(|map| map.name == VMS)
+        || ops.any(|(op, _)| *op == Op::CgroupSetBandwidth)
+}
+
+/// Before anything runs: are there VMs with a cap, and a policy that keeps caps? It does if it takes the VMs' records
+/// (`berth_vms`) or is told of cgroups' bandwidth (`ops.cgroup_set_bandwidth`).
+///
+/// # Errors
+/// It keeps none, which is a refusal: a cap that nobody keeps would be no cap in the results either.
+pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(), Failure> {
+    let Some(vm) = scenario.vms.iter().find(|vm| vm.cap_milli.is_some()) else {
+        return Ok(());
+    };
+    if knows_caps(program) {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "arm {}: VM {} has a cap, and policy {} keeps none: it neither takes the VMs' records (map {}) nor is told of \
+         cgroups' bandwidth (ops.cgroup_set_bandwidth)\n  Leave out the cap or this arm, or take one of the \
+         policies that keep caps: {}",
+        arm.name,
+        vm.name,
+        arm.policy,
+        VMS,
+        keepers().join(", ")
+    )))
+}
+
+/// What an object's code, maps and callbacks are; nothing for what only a kernel can load.
+fn readable(object: &[u8]) -> Option<Program> {
+    berth_policy::object::load(object, &KernelProfile::default()).ok()
+}
+
+/// As [`keeps_caps`], for an object of which nothing has been read yet.
+///
+/// # Errors
+/// As there.
+pub fn object_keeps_caps(arm: &Arm, scenario: &Scenario, object: &[u8]) -> Result<(), Failure> {
+    readable(object).map_or(Ok(()), |program| keeps_caps(arm, scenario, &program))
+}
+
 /// An arm's parameters for a kernel.
 ///
 /// # Errors
 /// As [`check_params`].
 pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
-    let program = berth_policy::object::load(object, &KernelProfile::default());
     // What only a kernel can load has no declarations that could be read here.
-    let (params, presets) = program
+    let (params, presets) = readable(object)
         .and_then(|p| {
-            let params = berth_policy::params::declared(&p)?;
-            let presets = presets::declared(&p, &params)?;
-            Ok((params, presets))
+            let params = berth_policy::params::declared(&p).ok()?;
+            let presets = presets::declared(&p, &params).ok()?;
+            Some((params, presets))
         })
         .unwrap_or_default();
     if params.is_empty() {

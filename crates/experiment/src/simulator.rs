@@ -162,6 +162,7 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
             let kernel = &job.scenario.host.kernel;
             let (policy, named) = loaded.by_name(&arm.policy, kernel)?;
             fits(&policy, arm, job.scenario.host.nr_cpus())?;
+            policies::keeps_caps(arm, &job.scenario, policy.program())?;
             let params = policies::resolve(arm, policy.params(), policy.presets())?;
             job.policy = JobPolicy { params, ..named };
             for vm in &job.scenario.vms {

@@ -2,28 +2,28 @@
 //! `berth compare`: simulator beside real kernel, judged by bounds written down beforehand.
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
-use crate::{output, sets};
+use crate::output;
 use berth_compare::known::Known;
-use berth_compare::{Bounds, Comparison, compare, markdown, table};
-use berth_experiment::plan::{Lengths, Plan, plan};
-use berth_experiment::{policies, simulator};
-use berth_results::experiment::{Experiment, Results};
-use berth_results::schema::Place;
+use berth_compare::{Bounds, Comparison, markdown, table};
+use berth_experiment::Request;
+use berth_experiment::compare::page::{self, Pages};
+use berth_experiment::compare::sets::{self, Compared};
+use berth_experiment::compare::{Boot, Comparing, Kept, Record};
+use berth_experiment::plan::Lengths;
+use berth_results::experiment::Results;
 use berth_results::write;
-use berth_scenario::model::{HostCost, Scenario};
-use berth_scenario::profile::Profile;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
-    pub(crate) run: RunOptions,
+    run: RunOptions,
 
     /// Record the kernel anew: starts that have no record yet (`missing`), those and arms whose policy has changed since
     /// (`changed`), or everything (`all`); --arm says for which arms only
     #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "missing", value_parser = ["missing", "changed", "all"])]
-    pub(crate) record: Option<String>,
+    record: Option<String>,
 
     /// A second folder of scenarios, judged to report only; with the first one they have no scenario in common
     #[arg(long, value_name = "FOLDER")]
@@ -31,7 +31,7 @@ pub struct Args {
 
     /// Record only, and compare nothing
     #[arg(long, requires = "record")]
-    pub(crate) record_only: bool,
+    record_only: bool,
 
     /// Write a folder's list of known broken bounds anew: reasons stay where there is one, new rows wait for theirs
     #[arg(long)]
@@ -55,11 +55,11 @@ pub struct Args {
 
     /// Write the comparison as a page
     #[arg(long, value_name = "FILE")]
-    pub(crate) markdown: Option<PathBuf>,
+    markdown: Option<PathBuf>,
 
     /// Write what came out in all and the largest errors into a page, between its lines `begin fidelity` and `end fidelity`
     #[arg(long, value_name = "FILE")]
-    pub(crate) summary: Option<PathBuf>,
+    summary: Option<PathBuf>,
 
     /// Kernel of the VM: `newest`, a line such as 7.0, or VMLINUZ,CONFIG
     #[arg(long, value_name = "RULE", default_value = "newest")]
@@ -93,15 +93,11 @@ const EXAMPLES: &str = "Examples:
 A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.
 Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a run failed, 130 interrupted.";
 
-/// What an emulated machine does in a bearable time.
-const SHORT: Lengths = Lengths {
-    warmup_ms: 500,
-    measure_ms: 2_000,
-    seeds: 2,
-};
-
 pub fn run(args: &Args) -> Done {
     let (text, bounds) = bounds(args)?;
+    let boot = |request: &Request, lengths, per_boot, seeds: Option<&[u64]>| {
+        boot(args, request, lengths, per_boot, seeds)
+    };
     if args.show_bounds {
         output::print(&text);
         return Ok(());
@@ -127,21 +123,34 @@ pub fn run(args: &Args) -> Done {
                 )));
             }
         }
-        let mut notes = Vec::new();
-        let c = single(args, &bounds, &mut notes)?;
+        let kept = Kept {
+            out: &args.run.out,
+            vcpus: args.vcpus.as_deref(),
+            full: args.full,
+        };
+        let (c, used) = comparing(args, bounds.clone(), &boot)?.single(&kept)?;
         show(args, &c);
-        notes.iter().for_each(|note| eprintln!("note: {note}"));
+        if let Some((file, vcpus)) = used {
+            let of = match vcpus.as_str() {
+                "kvm" => ", with micro-VMs (the bounds were written for threads: --vcpus threads)",
+                _ => "",
+            };
+            let file = file.display();
+            eprintln!("note: the kernel's side is that of {file}{of}; --record makes it anew");
+        }
         return finish(args, &bounds, &Known::default(), &[c]);
     }
     let known = named.join("known.toml");
     let list = Known::read(&known).map_err(|e| Failure::Input(e.to_string()))?;
+    let comparing = comparing(args, bounds.clone(), &boot)?;
     if let Some(sealed) = &args.sealed {
-        sets::disjoint(&args.run, &named, sealed)?;
+        sets::disjoint(&comparing.request, &named, sealed)?;
     }
-    let open = sets::compared(args, &named, &bounds)?;
+    let open = folder(args, &comparing, &named)?;
     let sealed = args.sealed.as_deref();
-    let sealed = sealed.map(|folder| sets::compared(args, folder, &bounds));
-    let sealed = sealed.transpose()?;
+    let sealed = sealed
+        .map(|sealed| folder(args, &comparing, sealed))
+        .transpose()?;
     if args.record_only {
         return Ok(());
     }
@@ -150,8 +159,49 @@ pub fn run(args: &Args) -> Done {
         write::atomic(&known, text.as_bytes()).map_err(|e| Failure::Run(e.to_string()))?;
     }
     let list = Known::read(&known).map_err(|e| Failure::Input(e.to_string()))?;
-    sets::publish(args, &bounds, &list, &open, sealed.as_ref())?;
+    let pages = Pages {
+        table: args.markdown.clone(),
+        summary: args.summary.clone(),
+    };
+    page::publish(&pages, &bounds, &list, &open, sealed.as_ref())?;
     finish(args, &bounds, &list, &open.all)
+}
+
+fn comparing<'a>(
+    args: &Args,
+    bounds: Bounds,
+    boot: &'a Boot<'a>,
+) -> Result<Comparing<'a>, Failure> {
+    Ok(Comparing {
+        request: args.run.request()?,
+        bounds,
+        lab_costs: args.costs == "lab",
+        running: args.run.running(0, false),
+        command: args.run.command(),
+        record: match args.record.as_deref() {
+            None => None,
+            Some("all") => Some(Record::All),
+            Some("changed") => Some(Record::Changed),
+            Some(_) => Some(Record::Missing),
+        },
+        boot,
+    })
+}
+
+/// Compares a folder, unless it is only recorded, and says what its records lack.
+fn folder(args: &Args, comparing: &Comparing, folder: &Path) -> Result<Compared, Failure> {
+    let show = |c: &Comparison| show(args, c);
+    let show = (!args.record_only).then_some(&show as &dyn Fn(&Comparison));
+    let compared = sets::compared(comparing, folder, show)?;
+    for (scenario, what) in &compared.missing {
+        eprintln!("note: {scenario}: {what}");
+    }
+    for arm in &compared.stale {
+        eprintln!(
+            "note: {arm}: another build than was recorded, or a changed policy; --record changed records it again"
+        );
+    }
+    Ok(compared)
 }
 
 fn bounds(args: &Args) -> Result<(String, Bounds), Failure> {
@@ -164,7 +214,7 @@ fn bounds(args: &Args) -> Result<(String, Bounds), Failure> {
     Ok((text, bounds))
 }
 
-pub(crate) fn show(args: &Args, c: &Comparison) {
+fn show(args: &Args, c: &Comparison) {
     if args.run.json {
         return;
     }
@@ -209,88 +259,10 @@ fn finish(args: &Args, bounds: &Bounds, known: &Known, all: &[Comparison]) -> Do
     }
 }
 
-/// Runs the plan in the simulator.
-pub(crate) fn simulate(args: &Args, plan: &mut Plan) -> Result<Experiment, Failure> {
-    let cost = match args.costs.as_str() {
-        "lab" => Some(Profile::named("lab").map_err(Failure::Run)?.cost),
-        _ => None,
-    };
-    for variant in &mut plan.variants {
-        adapt(&mut variant.scenario, cost.as_ref());
-        let changed = variant.arms.iter_mut();
-        let changed = changed.filter_map(|a| a.arm.scenario.as_mut());
-        changed.for_each(|scenario| adapt(scenario, cost.as_ref()));
-    }
-    let running = args.run.running(0, false);
-    first(simulator::whole(plan, &running, args.run.command())?)
-}
-
-/// The lab folds a VM's tasks onto its vCPU threads, and has costs of its own: so does the simulator here.
-fn adapt(scenario: &mut Scenario, cost: Option<&HostCost>) {
-    for vm in &mut scenario.vms {
-        vm.guest.policy = "none".into();
-    }
-    if let Some(cost) = cost {
-        scenario.host.cost = cost.clone();
-    }
-}
-
-fn first(results: Results) -> Result<Experiment, Failure> {
-    let mut experiments = results.experiments;
-    if experiments.len() != 1 {
-        return Err(Failure::Input(
-            "compare takes one variant at a time: use --set, not --vary".into(),
-        ));
-    }
-    Ok(experiments.remove(0))
-}
-
-/// One scenario: the lab's results that are kept, if they fit, or new ones.
-fn single(args: &Args, bounds: &Bounds, notes: &mut Vec<String>) -> Result<Comparison, Failure> {
-    let lengths = (!args.full).then_some(SHORT);
-    let mut planned = plan(&args.run.request()?, &policies::shipped(), lengths)?;
-    let folder = write::folder(&args.run.out, &planned.name);
-    let kept = write::read(&folder, Place::Lab).map_err(|e| Failure::Input(e.to_string()))?;
-    let fits = |r: &Results| {
-        let variant = planned.variants.first();
-        let e = r.experiments.first();
-        let asked = args.vcpus.as_deref();
-        r.complete
-            && asked.is_none_or(|form| form == r.provenance.vcpus)
-            && variant.is_some_and(|v| {
-                v.full == r.provenance.scenario
-                    && v.arms
-                        .iter()
-                        .all(|a| e.is_some_and(|e| e.runs.iter().any(|run| run.arm == a.arm.name)))
-            })
-    };
-    let lab = match kept {
-        Some(results) if args.record.is_none() && fits(&results) => {
-            let of = match results.provenance.vcpus.as_str() {
-                "kvm" => ", with micro-VMs (the bounds were written for threads: --vcpus threads)",
-                _ => "",
-            };
-            notes.push(format!(
-                "the kernel's side is that of {}{of}; --record makes it anew",
-                write::json_path(&folder, Place::Lab).display()
-            ));
-            results
-        }
-        _ => {
-            let results = boot(args, &args.run, lengths, 1, None)?;
-            write::write(&folder, &results).map_err(|e| Failure::Run(e.to_string()))?;
-            results
-        }
-    };
-    let sim = simulate(args, &mut planned)?;
-    let lab = first(lab)?;
-    Ok(compare(&sim, &lab, bounds))
-}
-
 #[cfg(feature = "kernel")]
-pub(crate) fn boot(
+fn boot(
     args: &Args,
-    options: &RunOptions,
+    request: &Request,
     lengths: Option<Lengths>,
     seeds_per_boot: usize,
     seeds: Option<&[u64]>,
@@ -306,15 +278,14 @@ pub(crate) fn boot(
         ..LabOptions::default()
     };
     lab.jobs = args.jobs.unwrap_or(lab.jobs).max(1);
-    let boots = crate::lab::boots(options, &args.kernel, lab)?;
-    let command = options.command();
-    berth_experiment::lab::results(&options.request()?, lengths, seeds, &boots, command)
+    let boots = crate::lab::boots(&args.run, &args.kernel, lab)?;
+    berth_experiment::lab::results(request, lengths, seeds, &boots, args.run.command())
 }
 
 #[cfg(not(feature = "kernel"))]
-pub(crate) fn boot(
+fn boot(
     _: &Args,
-    _: &RunOptions,
+    _: &Request,
     _: Option<Lengths>,
     _: usize,
     _: Option<&[u64]>,

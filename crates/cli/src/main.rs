@@ -21,7 +21,6 @@ mod policy;
 mod record;
 mod results;
 mod scenario;
-mod sets;
 mod sim;
 mod top;
 mod trace;

@@ -6,9 +6,10 @@
 //! run is
 //! [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes what
 //! came out.
-//! [`claims`] are what papers report of a scenario.
+//! [`claims`] are what papers report of a scenario. [`compare`] puts simulator and real kernel beside each other.
 pub mod calibrate;
 pub mod claims;
+pub mod compare;
 #[cfg(feature = "kernel")]
 pub mod costs;
 pub mod error;

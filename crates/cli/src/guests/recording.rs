@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Recording real guests: each case until a recording is good, or so often.
-use super::{Args, scenario};
+use super::Args;
 use crate::exit::{Done, Failure};
 use crate::{interrupt, output};
 use berth_compare::guests::{Case, GuestBounds, GuestRecord};
+use berth_experiment::compare::guests::scenario;
 use berth_lab::assets::{self, Assets, KernelRule, accounting, modules};
 use berth_lab::witness::{self, Setting, Watched, WitnessAnswer};
 use berth_lab::{LabError, Progress, neighbours::Clocks};

@@ -25,15 +25,6 @@ const INSIDE: &[(&[&str], &str)] = &[
         ],
         "a kernel is one object: these subjects keep their part of its state beside what they do with it",
     ),
-    (
-        &[
-            "workload::requests",
-            "workload::scenario",
-            "workload::sender",
-            "workload::threads",
-        ],
-        "the workload of a scenario is one object, and these subjects are parts of it",
-    ),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

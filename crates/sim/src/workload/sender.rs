@@ -2,8 +2,8 @@
 //! The clients as one real-time thread of the host, as they are in the lab (`berth_loadgen`).
 //!
 //! It sleeps until a request is due, puts it into its queue, which wakes whom it is for, and has then something to do
-//! on its CPU before it sleeps again; an answer that a client waits for wakes it, too. So requests take the CPU from who
-//! runs, for a moment, without the policy being asked: threads of such classes do that on hosts, too.
+//! on its CPU before it sleeps again; an answer that a client waits for wakes it, too. So requests take the CPU from
+//! who runs, for a moment, without the policy being asked: threads of such classes do that on hosts, too.
 use super::api::{Nanos, SchedClass, TaskId, TaskSpec};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

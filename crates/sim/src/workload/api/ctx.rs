@@ -32,7 +32,7 @@ impl Ctx {
         self.k.topo.nr_cpus()
     }
 
-    /// Wake a task that sleeps in [`Action::Block`](super::Action::Block) or [`Action::SleepUntil`](super::Action::SleepUntil) (whose timer is then void).
+    /// Wake a task that sleeps in [`super::Action::Block`] or [`super::Action::SleepUntil`] (whose timer is then void).
     /// The calling CPU is the waker. `false`: it was not asleep, nothing happened.
     pub fn wake(&mut self, task: TaskId) -> bool {
         self.k.wake_task(task, self.cpu, false)
@@ -43,7 +43,7 @@ impl Ctx {
         self.k.wake_task(task, self.cpu, true)
     }
 
-    /// End the [`Action::Spin`](super::Action::Spin) of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
+    /// End the [`super::Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
     /// spinning, nothing happened. Of the machine this call is executed on.
     pub fn release(&mut self, task: TaskId) -> bool {
         self.k.release(task)
@@ -81,7 +81,7 @@ impl Ctx {
         self.k.fail(error);
     }
 
-    /// Call [`Workload::event`](super::Workload::event) with this token at this instant (not before now), as an interrupt on this CPU.
+    /// Call [`super::Workload::event`] with this token at this instant (not before now), as an interrupt on this CPU.
     pub fn at(&mut self, at: Nanos, token: u64) {
         let cpu = self.cpu;
         self.at_on(cpu, at, token);
@@ -157,7 +157,7 @@ impl Ctx {
     }
 
     /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces
-    /// it with [`Workload::born`](super::Workload::born) before it can run; the number returned is the same.
+    /// it with [`super::Workload::born`] before it can run; the number returned is the same.
     pub fn spawn(&mut self, spec: &TaskSpec) -> TaskId {
         self.k.spawn(spec, self.cpu)
     }
@@ -179,7 +179,7 @@ impl Ctx {
         hot.runtime + now
     }
 
-    /// The running task has begun to exit (PF_EXITING); what it does until [`Action::Exit`](super::Action::Exit) is part of that.
+    /// The running task has begun to exit (PF_EXITING); what it does until [`super::Action::Exit`] is part of that.
     pub fn exiting(&mut self) {
         let task = self.k.cpus[self.cpu as usize].curr;
         self.k.tasks.ts(task).flags |= PF_EXITING;
@@ -228,7 +228,7 @@ impl Ctx {
     }
 
     /// The mask of these CPUs (interned: equal lists give the equal number). Empty = all CPUs. CPUs beyond the
-    /// machine are ignored. Not for the event path: make masks in [`Workload::start`](super::Workload::start).
+    /// machine are ignored. Not for the event path: make masks in [`super::Workload::start`].
     pub fn mask(&mut self, cpus: &[CpuId]) -> MaskId {
         self.k.mask(cpus)
     }

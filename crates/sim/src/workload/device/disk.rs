@@ -5,11 +5,10 @@
 //!
 //! | what | function |
 //! |---|---|
-//! | a task's `read NAME 4KiB` or `write NAME 4KiB` comes in; a hit in the guest's page cache is done at once | `enter` |
+//! | a task's `read` or `write` comes in; a hit in the guest's page cache is done at once | `enter` |
 //! | system call, copy, page cache, the exit to the host | `guest_ns` of the task |
-//! | the queue, in the order of the device's scheduler, and the service time: seek, then size by rate | `event`, one at a time |
+//! | the queue, and the service time of one after the other: seek, then size by rate | `event` |
 //! | the host's interrupt when the device has finished | `Bus::interrupt` |
-//! | who moves the blocks: the VMM's main loop (`Role::Emulator`), an I/O thread (`Role::Iothread`) or a kernel thread
-//! (`Role::Vhost`); nobody, if the disk is the guest's own | `workers`, `serve` |
+//! | who moves the blocks: the VMM's main loop, an I/O thread, a vhost thread, or nobody | `workers`, `serve` |
 //! | write-back: a write is done at once, its blocks go to the disk later | `enter`, `event` |
 //! | the task goes on | `Bus::done` |

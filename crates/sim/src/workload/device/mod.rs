@@ -9,8 +9,8 @@
 //! | [`Device::guest_ns`] | before a task gives it in, and when it has got it back | the task's |
 //! | [`Device::enter`] | a client outside, or a task at a step, gives it in | nobody's: arithmetic |
 //! | [`Device::event`] | an instant that the device has asked for ([`Bus::at`]) | nobody's: arithmetic |
-//! | [`Bus::interrupt`] | in an event: the host's interrupt and what it does at once (softirq) | taken from who runs on that CPU |
-//! | [`Device::serve`] | a thread of the device has a CPU and asks what to do | that thread's: the policy schedules it |
+//! | [`Bus::interrupt`] | in an event: the host's interrupt and softirq | taken from who runs on that CPU |
+//! | [`Device::serve`] | a thread of the device has a CPU | that thread's: the policy schedules it |
 //! | [`Bus::done`], [`Bus::lost`] | in any of these | a guest's interrupt, if the one who waits is in a guest |
 //!
 //! The threads of a device ([`Worker`]) are tasks like any other, with the role by which policies know them. A device
@@ -26,7 +26,7 @@ pub(super) mod disk;
 pub(super) mod flow;
 pub(super) mod net;
 #[cfg(test)]
-mod tests;
+mod testing;
 
 /// A CPU of a machine of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,8 @@ pub(super) trait Device {
     /// nothing returns [`Action::Block`], and is to be woken by [`Bus::wake`].
     fn serve(&mut self, worker: u32, bus: &mut impl Bus<Self::Work>) -> Action;
 
-    /// CPU time that a task pays for a piece of work, ns: before it gives it in, or when it has got it; `woken`: after a
-    /// sleep, so that the guest's interrupt is part of it.
+    /// CPU time that a task pays for a piece of work, ns: before it gives it in, or when it has got it; `woken`: after
+    /// a sleep, so that the guest's interrupt is part of it.
     fn guest_ns(&self, work: Self::Work, woken: bool) -> Nanos;
 
     /// A VM has stopped, and with it the device's threads of that VM: what they had is lost, and what is still on its

@@ -73,8 +73,8 @@ impl Device for Net {
         }
     }
 
-    /// The packets, and for a request the interrupt if that woke the task (of an assigned device, the interrupt has been
-    /// served already).
+    /// The packets, and for a request the interrupt if that woke the task (of an assigned device, the interrupt has
+    /// been served already).
     fn guest_ns(&self, cargo: Cargo, woken: bool) -> Nanos {
         let irq = match self.spec.path {
             NetPath::DriverDomain | NetPath::Vhost | NetPath::Emulator if woken => self.spec.irq_ns,

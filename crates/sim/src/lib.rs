@@ -7,7 +7,8 @@
 //! machine     topology, CPUs, tasks, cgroups: data only
 //! scx         the kernel: passes through the scheduler, queues, idle masks, kicks, the policy's calls
 //! guest       machines inside VMs: their CPUs are threads of the host; the one clock
-//! workload    what tasks do
+//! workload    what tasks do: api (the line between work and machine), device (what tasks and clients give work to),
+//!             and on them the work of a scenario
 //! sim         a machine with its workload: the loop over events, of one machine and of many
 //! run         one simulation: scenario, policy and seed in, record out
 //! replicate   many runs at once

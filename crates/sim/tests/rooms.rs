@@ -8,33 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Circles inside a room: its files, and why.
-const INSIDE: &[(&[&str], &str)] = &[
-    (
-        &["guest::ahead", "guest::world"],
-        "the world holds how far it looks ahead; looking ahead is something the world does",
-    ),
-    (
-        &[
-            "scx::dispatch",
-            "scx::idle",
-            "scx::kernel",
-            "scx::kick",
-            "scx::lifecycle",
-            "scx::ops",
-            "scx::tick",
-        ],
-        "a kernel is one object: these subjects keep their part of its state beside what they do with it",
-    ),
-    (
-        &[
-            "workload::requests",
-            "workload::scenario",
-            "workload::sender",
-            "workload::threads",
-        ],
-        "the workload of a scenario is one object, and these subjects are parts of it",
-    ),
-];
+const INSIDE: &[(&[&str], &str)] = &[(
+    &[
+        "scx::dispatch",
+        "scx::idle",
+        "scx::kernel",
+        "scx::kick",
+        "scx::lifecycle",
+        "scx::ops",
+        "scx::tick",
+    ],
+    "a kernel is one object: these subjects keep their part of its state beside what they do with it",
+)];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 

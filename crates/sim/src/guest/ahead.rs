@@ -5,6 +5,7 @@
 //!
 //! Where an address must be read to find the next one, all candidates take one step, then all take the next: their
 //! waits overlap.
+use super::horizon::{WIDE, adapt};
 use super::world::WorldRef;
 use crate::machine::task::MARK_VCPU;
 use crate::scx::Handle;
@@ -15,30 +16,8 @@ use berth_policy::instance::Instance;
 
 /// Worlds of fewer machines fit into the caches.
 pub const MANY: usize = 100;
-/// Candidates of a look.
-const WIDE: usize = 24;
 /// Cache lines of a structure that is not known better.
 const LINE: usize = 64;
-
-/// When to look again, and how far.
-#[derive(Clone, Copy, Debug)]
-pub struct Ahead {
-    /// Events until then.
-    left: u32,
-    /// How far into the future, so that there are some candidates; ns.
-    guests: Nanos,
-    host: Nanos,
-}
-
-impl Default for Ahead {
-    fn default() -> Self {
-        Ahead {
-            left: 0,
-            guests: 1000,
-            host: 1000,
-        }
-    }
-}
 
 /// Ask for `bytes` at an address; any address will do.
 #[inline(always)]
@@ -54,15 +33,6 @@ fn ask<T>(at: *const T, bytes: usize) {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
         offset += LINE;
-    }
-}
-
-/// A bit more or less far, so that most candidates of a look are found and few are not.
-fn adapt(window: &mut Nanos, found: usize) {
-    if found == WIDE {
-        *window -= *window / 8;
-    } else if found < WIDE / 2 {
-        *window = (*window + *window / 8 + 1).min(10_000_000);
     }
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! world   all machines and the one clock; what became of the time of the vCPUs
 //! power   a VM is switched on and off
-//! ahead   memory of what happens next is asked for early
+//! ahead   memory of what happens next is asked for early; horizon: how far
 //! pages   memory of many guests is put into huge pages
 //! spin    the exit of a vCPU that spins for long (PLE)
 //! ```
@@ -16,6 +16,7 @@
 //! has its slot in the guest's queue; otherwise it has none, and what is due for it waits. A guest CPU with
 //! nothing to run puts its thread to sleep (halt); an interrupt for it wakes the thread.
 pub mod ahead;
+mod horizon;
 mod pages;
 pub mod power;
 pub mod spin;

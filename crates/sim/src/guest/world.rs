@@ -4,7 +4,7 @@
 //! The clock is a winner tree over machines, keyed by each machine's earliest event: after an event only the
 //! machines it touched are set anew, and a machine with nothing due costs nothing. Equal times: the host
 //! first, then guests in the order of their VMs.
-use super::ahead::Ahead;
+use super::horizon::Horizon;
 use crate::engine::queue::{EventQueue, NEVER};
 use crate::error::SimError;
 use crate::machine::task::Life;
@@ -32,7 +32,7 @@ pub struct World {
     pub machines: Vec<Option<Handle>>,
     pub guests: Vec<Option<GuestInfo>>,
     pub clock: Clock,
-    pub ahead: Ahead,
+    pub ahead: Horizon,
     pub vcpus: Vec<Vcpu>,
     /// Something has ended the run.
     pub stop: bool,

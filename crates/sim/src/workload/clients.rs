@@ -2,7 +2,7 @@
 //! Requests from outside: one stream per client and VM of its group.
 use super::api::Nanos;
 use super::mail::Asker;
-use super::net::Sizes;
+use super::program::Programs;
 use berth_scenario::dist::{Arrivals, LONGEST_NS, Rng, Stream};
 use berth_scenario::model::{Dist, Scenario, Sends};
 use berth_scenario::placement;
@@ -12,12 +12,15 @@ use berth_scenario::placement;
 pub(super) struct RequestStream {
     /// VM ordinal.
     pub vm: u32,
-    /// Name of the queue.
-    pub queue: String,
+    /// Number of the queue.
+    pub queue: u16,
     first: Nanos,
     stop: Nanos,
     source: Source,
-    pub sizes: Sizes,
+    /// Of a request and of a reply.
+    pub bytes: [u64; 2],
+    /// What counts as carried by both; of a stream, whose replies only acknowledge, the request.
+    pub carried: u64,
     /// Number of its first user among all users of the scenario.
     first_user: u32,
 }
@@ -41,7 +44,7 @@ pub(super) struct Clients {
 
 impl Clients {
     /// In file order of the clients, then of the VMs.
-    pub fn new(scenario: &Scenario, seed: u64) -> Clients {
+    pub fn new(scenario: &Scenario, programs: &Programs, seed: u64) -> Clients {
         let mut clients = Clients::default();
         for (c, client) in (0..).zip(&scenario.clients) {
             for vm in placement::instances(scenario) {
@@ -71,16 +74,16 @@ impl Clients {
                 };
                 let stream = RequestStream {
                     vm: vm.ordinal,
-                    queue: client.name.clone(),
+                    // Every client is heard, says the placement.
+                    queue: programs.queue(&client.name).unwrap_or(0),
                     first: spec.start_ns,
                     stop: spec.stop_ns.unwrap_or(LONGEST_NS),
                     source,
-                    sizes: Sizes::new(
-                        client.request_bytes,
-                        client.reply_bytes,
-                        client.window_bytes.is_some(),
-                        scenario.net.mtu,
-                    ),
+                    bytes: [client.request_bytes, client.reply_bytes],
+                    carried: match client.window_bytes {
+                        Some(_) => client.request_bytes,
+                        None => client.request_bytes + client.reply_bytes,
+                    },
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {
@@ -93,6 +96,23 @@ impl Clients {
             }
         }
         clients
+    }
+
+    /// When this user asks again after a request sent at `sent`, if it does not wait for the answer.
+    pub fn next_open(&mut self, asker: u32, sent: Nanos) -> Option<Nanos> {
+        let Asker { stream, user } = self.askers[asker as usize];
+        let stream = &mut self.streams[stream as usize];
+        if stream.is_open() {
+            stream.next(user, sent)
+        } else {
+            None
+        }
+    }
+
+    /// The VM that this user asks has stopped.
+    pub fn is_over(&self, asker: u32, now: Nanos) -> bool {
+        let Asker { stream, .. } = self.askers[asker as usize];
+        now >= self.streams[stream as usize].stop
     }
 }
 
@@ -114,11 +134,6 @@ impl RequestStream {
             }
         };
         (at < self.stop).then_some(at)
-    }
-
-    /// Its VM has stopped.
-    pub fn is_over(&self, now: Nanos) -> bool {
-        now >= self.stop
     }
 
     /// The next request does not wait for the answer to this one.

@@ -1,13 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the tasks do.
 //!
-//! [`api`] is the line between work and machine; [`scenario::ScenarioWorkload`] is the work of a scenario file.
+//! ```text
+//! api         the line between work and machine
+//! device      what tasks and clients give work to: the network
+//! events      the workload's events, as the machine keeps them
+//! homes       where threads live: VMs and the host
+//! program     tasks, ready to run; masks: their CPU lists
+//! threads     who does it, and where each is
+//! sync        locks, barriers, conditions, shared work
+//! mail        queues and the threads that wait at them
+//! clients     when who asks; sender: the clients as a thread
+//! measured    response times, and Little's law over all requests
+//! requests    from a queue to a thread, to the end
+//! devices     the devices of a scenario, and what they reach
+//! scenario    all these as the work of a scenario file; what it does:
+//!   births      threads begin, VMs start and stop
+//!   steps       a thread's next step; share: those that involve others
+//!   ask         clients ask
+//!   work        what the machine asks for
+//! ```
+//!
+//! Each knows those above it and none below.
 pub mod api;
+mod ask;
+mod births;
 mod clients;
-mod flow;
+mod device;
+mod devices;
+mod events;
+mod homes;
 mod mail;
-mod net;
-mod path;
+mod masks;
+mod measured;
 mod program;
 mod requests;
 pub mod scenario;
@@ -16,3 +41,4 @@ mod share;
 mod steps;
 mod sync;
 mod threads;
+mod work;

@@ -20,7 +20,7 @@ pub(super) enum Op {
     Send(u16),
     Yield,
     SetNice(i32),
-    /// Position in [`Programs::masks`].
+    /// Position in [`Programs::masks`], see [`super::masks`].
     SetAffinity(u32),
     /// Program number of the child.
     Fork(u32),
@@ -155,6 +155,13 @@ impl Programs {
         u16::try_from(at).ok()
     }
 
+    /// Number of a task's program.
+    pub fn number(&self, task: &str) -> u32 {
+        let found = self.all.binary_search_by(|p| p.task.as_str().cmp(task));
+        // Every name is known, says the placement.
+        found.unwrap_or(0) as u32
+    }
+
     fn resolve(
         &mut self,
         scenario: &Scenario,
@@ -213,7 +220,7 @@ impl Programs {
                     each: each.clone(),
                 }
             }
-            // The seam for disks: a device with a queue, and the thread that serves it.
+            // Their device: `super::device::disk`.
             Step::Read { .. } | Step::Write { .. } => {
                 return Err(PlacementError::NoSuchStep {
                     task: program.task.clone(),

@@ -1,189 +1,170 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Requests and messages on their way through queues to threads, and their ends.
-use super::api::{Ctx, Nanos, Who};
-use super::flow::Responses;
-use super::mail::Message;
-use super::scenario::ScenarioWorkload;
+use super::api::{CpuId, Ctx, HOST, Nanos, Who};
+use super::clients::Clients;
+use super::events::Event;
+use super::homes::Homes;
+use super::mail::{Mail, Message};
+use super::measured::Measured;
+use super::program::Programs;
+use super::sender::Sender;
+use super::threads::Threads;
+use berth_scenario::placement;
 
-/// What an event token says; the number is a thread group, VM or asker.
-pub(super) const KIND_SHIFT: u32 = 56;
-pub(super) const KIND_REQUEST: u64 = 0;
-/// A request that already moved to the CPU of the thread it is for.
-pub(super) const KIND_REQUEST_HERE: u64 = 1;
-pub(super) const KIND_VM_START: u64 = 2;
-pub(super) const KIND_VM_STOP: u64 = 3;
-/// The parcel at the head of the wire has come to the host.
-pub(super) const KIND_ARRIVED: u64 = 4;
-/// The NIC interrupts for a VM's queue; the second, on the CPU it is meant for.
-pub(super) const KIND_NIC_IRQ: u64 = 5;
-pub(super) const KIND_NIC_IRQ_HERE: u64 = 6;
-/// That interrupt is over.
-pub(super) const KIND_POLL: u64 = 7;
-/// The parcel at the head of the other wire has come to its client.
-pub(super) const KIND_ANSWERED: u64 = 8;
-/// Inside a VM: it has been switched on.
-pub(super) const KIND_BOOT: u64 = 9;
-
-pub(super) fn token(kind: u64, number: u32) -> u64 {
-    kind << KIND_SHIFT | u64::from(number)
+/// Queues, who puts something into them, and what became of it.
+pub(super) struct Requests {
+    pub clients: Clients,
+    /// The clients are a thread.
+    pub sender: Option<Sender>,
+    pub mail: Mail,
+    nr_queues: u16,
+    /// By home and queue: where a message sent from there goes.
+    routes: Vec<Option<u32>>,
+    /// CPU of the thread of each home that last took a message.
+    taken_on: Vec<CpuId>,
+    pub measured: Measured,
 }
 
-impl ScenarioWorkload {
-    /// Puts a message into a queue and wakes a thread for it.
-    pub(super) fn send(&mut self, home: u32, queue: u16, message: Message, ctx: &mut Ctx) {
-        self.mail.put(home, queue, message);
-        if let Some(thread) = self.waiter(home, queue) {
-            self.mail.leave(thread);
-            self.wake(thread, ctx);
+impl Requests {
+    pub fn new(homes: &Homes, programs: &Programs, clients: Clients) -> Requests {
+        let mut routes = Vec::new();
+        for from in homes.vms.iter().map(Some).chain([None]) {
+            for queue in &programs.queues {
+                let home = placement::receiver(&homes.scenario, from, queue);
+                routes.push(home.map(|vm| vm.unwrap_or(homes.host())));
+            }
+        }
+        Requests {
+            clients,
+            sender: None,
+            mail: Mail::new(homes.count(), programs.queues.len()),
+            nr_queues: programs.queues.len() as u16,
+            routes,
+            taken_on: vec![0; homes.count()],
+            measured: Measured::new(homes),
         }
     }
 
-    pub(super) fn waiter(&self, home: u32, queue: u16) -> Option<u32> {
+    /// Where a message to this queue goes from this home.
+    pub fn route(&self, home: u32, queue: u16) -> Option<u32> {
+        self.routes[home as usize * usize::from(self.nr_queues) + usize::from(queue)]
+    }
+
+    /// Puts a message into a queue and wakes a thread for it.
+    pub fn send(
+        &mut self,
+        threads: &Threads,
+        home: u32,
+        queue: u16,
+        message: Message,
+        ctx: &mut Ctx,
+    ) {
+        self.mail.put(home, queue, message);
+        if let Some(thread) = self.waiter(threads, home, queue) {
+            self.mail.leave(thread);
+            threads.wake(thread, ctx);
+        }
+    }
+
+    fn waiter(&self, threads: &Threads, home: u32, queue: u16) -> Option<u32> {
         let serves = |thread: u32| {
-            let t = &self.threads[thread as usize];
-            let serves = &self.serves[t.serves.0 as usize..][..usize::from(t.serves.1)];
-            t.listens == Some(queue) || serves.iter().any(|s| s.queue == queue)
+            let t = &threads[thread];
+            let mut served = threads.serves(t.serves).iter();
+            t.listens == Some(queue) || served.any(|s| s.queue == queue)
         };
         self.mail.longest_waiting(home, serves)
     }
 
-    pub(super) fn request(&mut self, asker: u32, moved: bool, now: Nanos, ctx: &mut Ctx) {
-        let from = self.clients.askers[asker as usize];
-        let (home, queue) = self.targets[from.stream as usize];
-        // With the guest level, the guest is interrupted where the thread is when it is woken.
-        if !moved && self.net.is_none() && !self.is_inside(home) {
-            // Where the interrupt goes: the CPU of the thread it wakes.
-            let waiter = self.waiter(home, queue);
-            let cpu = waiter.map_or(ctx.cpu(), |t| self.threads[t as usize].cpu);
-            if cpu != ctx.cpu() {
-                ctx.at_on(cpu, now, token(KIND_REQUEST_HERE, asker));
-                return;
-            }
-        }
-        if let Some(at) = self.ask(asker, now, ctx) {
-            let cpu = self.irq_cpu[home as usize];
-            ctx.at_on(cpu, at, token(KIND_REQUEST, asker));
+    /// CPU of the thread that a message for this queue would wake.
+    pub fn waits_on(&self, threads: &Threads, home: u32, queue: u16) -> Option<CpuId> {
+        let waiter = self.waiter(threads, home, queue)?;
+        Some(threads[waiter].cpu)
+    }
+
+    /// CPU of the thread of this home that last took a message.
+    pub fn taken_on(&self, home: u32) -> CpuId {
+        self.taken_on[home as usize]
+    }
+
+    /// The request in hand is given up.
+    pub fn drop_in_hand(&mut self, threads: &mut Threads, thread: u32, now: Nanos) {
+        if let Some(message) = threads[thread].in_hand.take() {
+            self.give_up(message, now);
         }
     }
 
-    /// The request that a client was to send at `sent` is sent. When the next one is due, if it does not wait for the answer.
-    pub(super) fn ask(&mut self, asker: u32, sent: Nanos, ctx: &mut Ctx) -> Option<Nanos> {
-        let from = self.clients.askers[asker as usize];
-        let (home, queue) = self.targets[from.stream as usize];
-        self.flow.enter_late(sent, ctx.now());
-        if sent >= self.measure_from && home < self.nr_vms {
-            let group = self.groups[home as usize] as usize;
-            self.traffic[group].offered += 1;
-        }
-        let message = Message {
-            sent,
-            from: Some(from),
-        };
-        if self.net.is_some() {
-            self.send_in(message, sent, ctx);
-        } else {
-            self.send(home, queue, message, ctx);
-        }
-        let stream = &mut self.clients.streams[from.stream as usize];
-        if stream.is_open() {
-            stream.next(from.user, sent)
-        } else {
-            None
+    /// A message will never be answered; that matters for a client's request.
+    pub fn give_up(&mut self, message: Message, now: Nanos) {
+        if message.from.is_some() {
+            self.measured.given_up(message.sent, now);
         }
     }
 
-    /// The request in hand is over; `answered` or given up.
-    pub(super) fn finish(
-        &mut self,
-        thread: u32,
-        now: Nanos,
-        answered: bool,
-        ctx: Option<&mut Ctx>,
-    ) {
-        let t = &mut self.threads[thread as usize];
-        let home = t.home;
-        if let Some(message) = t.in_hand.take() {
-            self.close(home, message, now, answered, ctx);
-        }
-    }
-
-    /// A request of a client, sent to this home, leaves the system.
-    pub(super) fn close(
-        &mut self,
-        home: u32,
-        message: Message,
-        now: Nanos,
-        answered: bool,
-        ctx: Option<&mut Ctx>,
-    ) {
+    /// The reply to a client's request has reached it.
+    pub fn answered(&mut self, homes: &Homes, message: Message, ctx: &mut Ctx) {
         let Some(from) = message.from else { return };
-        self.flow.leave(message.sent, now, answered);
-        if !answered {
+        let now = ctx.now();
+        let stream = &mut self.clients.streams[from.stream as usize];
+        self.measured
+            .answered(stream.vm, message.sent, stream.carried, now);
+        if stream.is_open() {
             return;
         }
-        let response = now - message.sent;
-        if let Some(record) = &mut self.record {
-            record.push(response);
-        }
-        if now >= self.measure_from && home < self.nr_vms {
-            let group = self.groups[home as usize] as usize;
-            self.by_group[group].record(response);
-            let sizes = &self.clients.streams[from.stream as usize].sizes;
-            let traffic = &mut self.traffic[group];
-            traffic.answered += 1;
-            traffic.bytes += sizes.payload;
-            if self.scenario.vms[group].count > 1 {
-                let vm = &mut self.by_vm[home as usize];
-                vm.get_or_insert_with(|| Responses::new(2)).record(response);
+        let Some(at) = stream.next(from.user, now) else {
+            return;
+        };
+        let asker = stream.asker(from.user);
+        match &mut self.sender {
+            Some(sender) => {
+                sender.answered(asker, at);
+                ctx.wake_in(HOST, sender.task);
             }
-        }
-        let stream = &mut self.clients.streams[from.stream as usize];
-        if let Some(ctx) = ctx
-            && !stream.is_open()
-            && let Some(at) = stream.next(from.user, now)
-        {
-            let asker = stream.asker(from.user);
-            if self.sender.is_some() {
-                self.answer(asker, at, ctx);
-            } else {
-                self.at_host(home, at, token(KIND_REQUEST, asker), ctx);
+            None => {
+                let place = homes.outside(stream.vm, ctx);
+                place.arm(at, Event::Request(asker).token(), ctx);
             }
         }
     }
 
     /// Gives a pool thread the oldest message in its queues; if there is none, it waits from now on.
-    pub(super) fn take_message(&mut self, who: Who) -> bool {
-        let t = &mut self.threads[who.token as usize];
-        let (first, n) = t.serves;
-        let serves = &self.serves[first as usize..][..usize::from(n)];
-        let oldest = self.mail.take(t.home, serves.iter().map(|s| s.queue));
+    pub fn take(&mut self, threads: &mut Threads, who: Who) -> bool {
+        let t = &threads[who.token];
+        let (home, serves) = (t.home, threads.serves(t.serves));
+        let oldest = self.mail.take(home, serves.iter().map(|s| s.queue));
         let Some((queue, message)) = oldest else {
-            self.mail.wait(t.home, who.token);
-            t.slept = true;
+            self.mail.wait(home, who.token);
+            threads[who.token].slept = true;
             return false;
         };
-        self.irq_cpu[t.home as usize] = who.cpu;
+        self.taken_on[home as usize] = who.cpu;
+        let program = serves.iter().find(|s| s.queue == queue).map(|s| s.program);
+        let t = &mut threads[who.token];
         t.in_hand = Some(message);
         t.step = 0;
-        if let Some(served) = serves.iter().find(|s| s.queue == queue) {
-            t.program = served.program;
-        }
+        t.program = program.unwrap_or(t.program);
         true
     }
 
     /// The step `receive` in the middle of a loop: the oldest message of that queue; if there is none, the thread
     /// waits. What it had in hand is given up.
-    pub(super) fn receive(&mut self, who: Who, queue: u16, now: Nanos) -> bool {
-        self.finish(who.token, now, false, None);
-        let t = &mut self.threads[who.token as usize];
+    pub fn receive(&mut self, threads: &mut Threads, thread: u32, queue: u16, now: Nanos) -> bool {
+        self.drop_in_hand(threads, thread, now);
+        let t = &mut threads[thread];
         let Some((_, message)) = self.mail.take(t.home, [queue]) else {
             t.listens = Some(queue);
             t.slept = true;
-            self.mail.wait(t.home, who.token);
+            self.mail.wait(t.home, thread);
             return false;
         };
         t.listens = None;
         t.in_hand = Some(message);
         true
+    }
+
+    /// A home has stopped: nobody takes what is in its queues.
+    pub fn clear(&mut self, home: u32, now: Nanos) {
+        while let Some((_, message)) = self.mail.take(home, 0..self.nr_queues) {
+            self.give_up(message, now);
+        }
     }
 }

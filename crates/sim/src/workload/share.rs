@@ -11,12 +11,12 @@ impl ScenarioWorkload {
     /// Does the thread's present step (the one before its next); `None`: it goes on with the next one.
     pub(super) fn share(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Option<Action> {
         let me = who.token;
-        let t = &self.threads[me as usize];
+        let t = &self.threads[me];
         let home = t.home;
         let op = &self.programs.all[t.program as usize].ops[t.step as usize - 1];
         let (sync, threads) = (&mut self.sync, &self.threads);
         let mut wake = |other: u32| {
-            ctx.wake(threads[other as usize].task);
+            ctx.wake(threads[other].task);
         };
         let waits = match op {
             Op::Lock(lock) => {
@@ -24,7 +24,7 @@ impl ScenarioWorkload {
                     return None;
                 }
                 // Once awake, it tries again.
-                self.threads[me as usize].step -= 1;
+                self.threads[me].step -= 1;
                 Action::Block
             }
             Op::Spin(lock) => {
@@ -38,7 +38,7 @@ impl ScenarioWorkload {
                     Unlocked::Free => (),
                     Unlocked::Wake(other) => wake(other),
                     Unlocked::Handed(other) => {
-                        ctx.release(threads[other as usize].task);
+                        ctx.release(threads[other].task);
                     }
                 }
                 return None;
@@ -66,7 +66,7 @@ impl ScenarioWorkload {
                 return None;
             }
             Op::Chunks { pool, chunks, each } => {
-                let t = &mut self.threads[me as usize];
+                let t = &mut self.threads[me];
                 return match sync.chunk(me, *pool, !t.sharing, *chunks, each) {
                     Share::Done => {
                         t.sharing = false;
@@ -82,8 +82,10 @@ impl ScenarioWorkload {
             _ => return None,
         };
         let at_barrier = |thread: u32, barrier: u32| {
-            let host = self.threads[thread as usize].host;
-            self.hosts[host as usize].barriers.contains(&barrier)
+            let host = self.threads[thread].host;
+            self.threads.hosts[host as usize]
+                .barriers
+                .contains(&barrier)
         };
         if let Some(stuck) = self.sync.stuck(me, at_barrier) {
             let what = self.deadlock(&stuck);
@@ -95,10 +97,10 @@ impl ScenarioWorkload {
     /// The thread ends: who waits at a barrier for nobody but it goes on.
     pub(super) fn leave_shared(&mut self, thread: u32, ctx: &mut Ctx) {
         let threads = &self.threads;
-        let host = &self.hosts[threads[thread as usize].host as usize];
+        let host = &self.threads.hosts[threads[thread].host as usize];
         self.sync
             .leave(thread, &host.barriers, &host.pools, |other| {
-                ctx.wake(threads[other as usize].task);
+                ctx.wake(threads[other].task);
             });
     }
 
@@ -107,9 +109,12 @@ impl ScenarioWorkload {
     fn deadlock(&self, stuck: &[u32]) -> String {
         const SHOWN: usize = 4;
         let thread = |t: u32| {
-            let t = &self.threads[t as usize];
+            let t = &self.threads[t];
             let task = &self.programs.all[t.program as usize].task;
-            format!("`{task}` ({})", self.hosts[t.host as usize].spec.name)
+            format!(
+                "`{task}` ({})",
+                self.threads.hosts[t.host as usize].spec.name
+            )
         };
         let names = &self.programs.names;
         let mut parts = Vec::new();

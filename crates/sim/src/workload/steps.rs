@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a thread does next: the steps of its task, one after the other.
 use super::api::{Action, Ctx, HOST, Nanos, Who};
+use super::device::Device;
+use super::devices::cargo;
 use super::mail::Message;
 use super::program::Op;
 use super::scenario::ScenarioWorkload;
@@ -10,12 +12,8 @@ impl ScenarioWorkload {
     /// See [`super::api::Workload::next`].
     pub(super) fn step(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
         let mut rounds = 0;
-        self.threads[who.token as usize].cpu = who.cpu;
-        if let Some(back) = self.threads[who.token as usize].back {
-            return self.move_packets(who, back, now, ctx);
-        }
         loop {
-            let t = &mut self.threads[who.token as usize];
+            let t = &mut self.threads[who.token];
             let program = &self.programs.all[t.program as usize];
             let Some(op) = program.ops.get(t.step as usize) else {
                 if t.step != IDLE {
@@ -32,8 +30,9 @@ impl ScenarioWorkload {
                     t.step = program.again;
                 } else {
                     t.step = IDLE;
-                    self.finish(who.token, now, false, None);
-                    if !self.take_message(who) {
+                    let (requests, threads) = (&mut self.requests, &mut self.threads);
+                    requests.drop_in_hand(threads, who.token, now);
+                    if !requests.take(threads, who) {
                         return Action::Block;
                     }
                     let ns = self.receive_cost(who.token);
@@ -64,60 +63,41 @@ impl ScenarioWorkload {
                     };
                     return Action::SleepUntil { at };
                 }
-                Op::Reply if self.net.is_none() => self.finish(who.token, now, true, Some(ctx)),
                 Op::Reply => {
-                    let cost = match &t.in_hand {
-                        Some(message) if message.from.is_some() && !t.packed => {
-                            let message = *message;
-                            self.cost_out(&message)
-                        }
-                        _ => 0,
-                    };
-                    let t = &mut self.threads[who.token as usize];
-                    if cost > 0 {
-                        t.packed = true;
-                        t.step -= 1;
-                        return Action::Compute { ns: cost };
+                    if let Some(ns) = self.reply(who.token, ctx) {
+                        return Action::Compute { ns };
                     }
-                    t.packed = false;
-                    self.transmit(who.token, now, ctx);
                 }
                 Op::Receive(queue) => {
                     let queue = *queue;
                     t.step -= 1;
-                    if !self.receive(who, queue, now) {
+                    let requests = &mut self.requests;
+                    if !requests.receive(&mut self.threads, who.token, queue, now) {
                         return Action::Block;
                     }
-                    self.threads[who.token as usize].step += 1;
+                    self.threads[who.token].step += 1;
                     let ns = self.receive_cost(who.token);
                     if ns > 0 {
                         return Action::Compute { ns };
                     }
                 }
                 Op::Send(queue) => {
-                    let (queue, home) = (*queue, t.home as usize);
-                    let route = self.routes[home * self.programs.queues.len() + usize::from(queue)];
-                    if let Some(to) = route {
-                        let message = Message {
-                            sent: now,
-                            from: None,
-                        };
-                        self.send(to, queue, message, ctx);
+                    let queue = *queue;
+                    if let Some(to) = self.requests.route(t.home, queue) {
+                        let (sent, from) = (now, None);
+                        let message = Message { sent, from };
+                        self.requests.send(&self.threads, to, queue, message, ctx);
                     }
                 }
                 Op::Yield => return Action::Yield,
                 Op::SetNice(nice) => {
-                    let group = self.groups.get(t.home as usize);
-                    let group = group.filter(|_| t.machine == HOST);
-                    let vm = group.map_or(0, |g| self.scenario.vms[*g as usize].nice);
+                    let vm = self.homes.vm(t.home).filter(|_| t.machine == HOST);
+                    let vm = vm.map_or(0, |vm| vm.nice);
                     return Action::SetNice((nice + vm).clamp(-20, 19));
                 }
                 Op::SetAffinity(mask) => {
-                    let masks = match t.machine {
-                        HOST => &self.masks,
-                        _ => &self.guest_masks[t.home as usize],
-                    };
-                    return Action::SetAffinity(masks[*mask as usize]);
+                    let mask = self.masks.get(t.machine, t.home, *mask);
+                    return Action::SetAffinity(mask);
                 }
                 Op::Fork(child) => {
                     let (parent, child) = (t.host, *child);
@@ -126,7 +106,8 @@ impl ScenarioWorkload {
                     }
                 }
                 Op::Exit => {
-                    self.finish(who.token, now, false, None);
+                    self.requests
+                        .drop_in_hand(&mut self.threads, who.token, now);
                     self.leave_shared(who.token, ctx);
                     return Action::Exit;
                 }
@@ -136,6 +117,40 @@ impl ScenarioWorkload {
                     }
                 }
             }
+        }
+    }
+
+    /// The request in hand is answered. First the CPU time that sending the reply takes, if any, ns: then the step is
+    /// asked for once more.
+    fn reply(&mut self, thread: u32, ctx: &mut Ctx) -> Option<Nanos> {
+        let t = &mut self.threads[thread];
+        let cargo = t.in_hand.and_then(|message| cargo(message, true));
+        if let (Some(net), Some(cargo), false) = (&self.devices.net, cargo, t.packed) {
+            let ns = net.guest_ns(cargo, false);
+            if ns > 0 {
+                t.packed = true;
+                t.step -= 1;
+                return Some(ns);
+            }
+        }
+        t.packed = false;
+        let message = t.in_hand.take()?;
+        let (devices, mut board) = self.plugged(ctx);
+        match (&mut devices.net, cargo) {
+            (Some(net), Some(cargo)) => net.enter(cargo, &mut board),
+            _ => self.requests.answered(&self.homes, message, ctx),
+        }
+        None
+    }
+
+    /// CPU time that a thread owes for the request it has just taken, ns.
+    fn receive_cost(&mut self, thread: u32) -> Nanos {
+        let t = &mut self.threads[thread];
+        let woken = std::mem::take(&mut t.slept);
+        let cargo = t.in_hand.and_then(|message| cargo(message, false));
+        match (&self.devices.net, cargo) {
+            (Some(net), Some(cargo)) => net.guest_ns(cargo, woken),
+            _ => 0,
         }
     }
 }

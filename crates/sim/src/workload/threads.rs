@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Threads of a scenario: from their description to a task of the machine, forks, VMs that start and stop.
-use super::api::{CpuId, Ctx, HOST, MachineId, Nanos, Role, TaskId, TaskSpec};
+//! Threads of a scenario: what each was started as, and where each is.
+use super::api::{CpuId, Ctx, MachineId, Nanos, Role, TaskId};
+use super::device::{DEVICES, Post, Worker};
+use super::homes::Homes;
 use super::mail::Message;
-use super::net::BackThread;
-use super::requests::{KIND_BOOT, token};
-use super::scenario::ScenarioWorkload;
-use crate::guest::machine_of;
-use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::{NetPath, Scenario};
-use berth_scenario::placement::{self, HostThread, Work};
+use super::program::Programs;
+use berth_scenario::dist::Rng;
+use berth_scenario::placement::{HostThread, Work};
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
 
 /// A pool thread between two messages has this as its next step.
 pub(super) const IDLE: u32 = u32::MAX;
 
-/// One thread: what [`Workload::next`] touches.
+/// One thread: what [`super::api::Workload::next`] touches.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     pub rng: Rng,
@@ -26,7 +26,7 @@ pub(super) struct Thread {
     /// VM ordinal, or the number of VMs for the host.
     pub home: u32,
     pub phases: Box<[Phase]>,
-    /// First and number of the queues it serves, in [`ScenarioWorkload::serves`]; 0 = not a pool.
+    /// First and number of the queues it serves, in [`Threads::serves`]; 0 = not a pool.
     pub serves: (u32, u16),
     pub alive: bool,
     /// Queue that it waits at in the middle of a loop.
@@ -38,13 +38,13 @@ pub(super) struct Thread {
     pub packed: bool,
     /// It is at a step that shares out work, and has had some of it.
     pub sharing: bool,
-    /// Back end it works for, and its number among their threads.
-    pub back: Option<(u32, u32)>,
+    /// What it does for a device, if it is the device's.
+    pub post: Option<Post>,
     /// CPU it was last seen on: where interrupts for it arrive.
     pub cpu: CpuId,
     /// Machine it is a task of.
     pub machine: MachineId,
-    /// Position in [`ScenarioWorkload::hosts`].
+    /// Position in [`Threads::hosts`].
     pub host: u32,
 }
 
@@ -70,135 +70,103 @@ pub(super) struct Host {
     pub serves: (u32, u16),
     /// The thread of the start it descends from.
     pub root: u32,
-    /// See [`Thread::back`].
-    pub back: Option<(u32, u32)>,
+    /// See [`Thread::post`].
+    pub post: Option<Post>,
     /// Barriers and work pools it comes to.
     pub barriers: Vec<u32>,
     pub pools: Vec<u32>,
 }
 
-/// The largest working set of what a thread does; none: the host's default.
-fn working_set(scenario: &Scenario, work: &Work) -> Option<u64> {
-    let names = match work {
-        Work::Task(name) => std::slice::from_ref(name),
-        Work::Pools(names) => names,
-    };
-    let said = |name: &String| scenario.tasks.get(name).and_then(|t| t.working_set);
-    if names.iter().all(|n| said(n).is_none()) {
-        return None;
-    }
-    let cache = scenario.host.cost.cache.as_ref();
-    let default = cache.map_or(0, |c| c.working_set);
-    names.iter().map(|n| said(n).unwrap_or(default)).max()
+/// The threads of a run.
+#[derive(Default)]
+pub(super) struct Threads {
+    pub all: Vec<Thread>,
+    /// Slots of threads that have exited.
+    free: Vec<u32>,
+    /// The threads of the start, then one per kind of forked thread.
+    pub hosts: Vec<Host>,
+    /// Threads of the start: those of the scenario, then the devices'.
+    pub initial: u32,
+    /// Forked kinds: (thread of the start, program) to position in `hosts`.
+    pub children: BTreeMap<(u32, u32), u32>,
+    serves: Vec<Served>,
+    /// Number of threads so far: the ordinal of the next forked one's random stream.
+    pub ordinals: u32,
+    /// By device and worker: its thread, once it has started.
+    workers: [Vec<u32>; DEVICES],
 }
 
-impl ScenarioWorkload {
-    /// A slot for one more thread as described by `hosts[host]`, and what the machine wants to know of it.
-    /// `ordinal`: number of its random stream.
-    pub(super) fn prepare(&mut self, host: u32, ordinal: u32, ctx: &mut Ctx) -> TaskSpec {
-        let Host {
+impl Index<u32> for Threads {
+    type Output = Thread;
+
+    fn index(&self, thread: u32) -> &Thread {
+        &self.all[thread as usize]
+    }
+}
+
+impl IndexMut<u32> for Threads {
+    fn index_mut(&mut self, thread: u32) -> &mut Thread {
+        &mut self.all[thread as usize]
+    }
+}
+
+/// Adds what is not there yet.
+fn merge(list: &mut Vec<u32>, more: &[u32]) {
+    for number in more {
+        if !list.contains(number) {
+            list.push(*number);
+        }
+    }
+}
+
+impl Threads {
+    /// Adds the description of a thread that is, or descends from, the thread `root` of the start.
+    pub fn describe(&mut self, spec: HostThread, root: u32, programs: &Programs) -> u32 {
+        let first = self.serves.len() as u32;
+        let program = match &spec.work {
+            Work::Task(name) => programs.number(name),
+            Work::Pools(names) => {
+                for name in names {
+                    let program = programs.number(name);
+                    if let Some(queue) = programs.all[program as usize].queue {
+                        self.serves.push(Served { queue, program });
+                    }
+                }
+                programs.number(&names[0])
+            }
+        };
+        let serves = (first, (self.serves.len() as u32 - first) as u16);
+        let (mut barriers, mut pools) = (Vec::new(), Vec::new());
+        let served = self.serves[first as usize..].iter().map(|s| s.program);
+        for p in served.chain([program]) {
+            let p = &programs.all[p as usize];
+            merge(&mut barriers, &p.barriers);
+            merge(&mut pools, &p.pools);
+        }
+        self.hosts.push(Host {
             spec,
             program,
             serves,
-            back,
-            ..
-        } = &self.hosts[host as usize];
-        let mut phase_rng = Rng::new(self.seed, Stream::Phase(ordinal));
-        // One phase per period, drawn in the order of the steps; pools one after the other.
-        let served = &self.serves[serves.0 as usize..][..usize::from(serves.1)];
-        let mut phases: Vec<Phase> = Vec::new();
-        let own = (served.is_empty() && back.is_none()).then_some(*program);
-        for program in served.iter().map(|s| s.program).chain(own) {
-            for &period in &self.programs.all[program as usize].periods {
-                if !phases.iter().any(|p| p.period == period) {
-                    let at = phase_rng.below(period);
-                    phases.push(Phase { period, at });
-                }
-            }
-        }
-        let thread = Thread {
-            rng: Rng::new(self.seed, Stream::Thread(ordinal)),
-            round: 0,
-            task: TaskId::MAX,
-            program: *program,
-            step: if served.is_empty() { 0 } else { IDLE },
-            home: spec.vm.as_ref().map_or(self.nr_vms, |vm| vm.ordinal),
-            phases: phases.into_boxed_slice(),
-            serves: *serves,
-            alive: true,
-            listens: None,
-            in_hand: None,
-            slept: false,
-            packed: false,
-            sharing: false,
-            back: *back,
-            cpu: ctx.cpu(),
-            machine: ctx.machine(),
-            host,
-        };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.threads[slot as usize] = thread;
-                slot
-            }
-            None => {
-                self.threads.push(thread);
-                self.threads.len() as u32 - 1
-            }
-        };
-        if !self.sync.is_unused() && back.is_none() {
-            let host = &self.hosts[host as usize];
-            let home = self.threads[slot as usize].home;
-            self.sync.join(slot, home, &host.barriers, &host.pools);
-        }
-        let vm = spec.vm.as_ref().map(|vm| &self.scenario.vms[vm.group]);
-        TaskSpec {
-            token: slot,
-            name: spec.name.clone(),
-            vm: spec.vm.as_ref().map(|vm| vm.ordinal),
-            role: spec.role,
-            io: vm.is_some_and(|vm| spec.role.vcpu().is_some_and(|v| vm.is_reserved(v))),
-            nice: spec.nice,
-            affinity: ctx.mask(&spec.affinity),
-            working_set: working_set(&self.scenario, &spec.work),
-            ..TaskSpec::default()
-        }
+            root,
+            post: None,
+            barriers,
+            pools,
+        });
+        self.hosts.len() as u32 - 1
     }
 
-    /// One more thread of a task in the VM of `parent`.
-    pub(super) fn fork(&mut self, parent: u32, program: u32, ctx: &mut Ctx) -> Option<TaskSpec> {
-        // What a child inherits is the same for all descendants of one thread.
-        let root = self.hosts[parent as usize].root;
-        let host = match self.children.get(&(root, program)) {
-            Some(&host) => host,
-            None => {
-                let task = &self.programs.all[program as usize].task;
-                let spec = &self.hosts[root as usize].spec;
-                let child = placement::forked(&self.scenario, spec, task).ok()?;
-                let host = self.describe(child, root);
-                self.children.insert((root, program), host);
-                host
-            }
-        };
-        let ordinal = self.ordinals;
-        self.ordinals += 1;
-        Some(self.prepare(host, ordinal, ctx))
-    }
-
-    /// Adds the description of a thread that moves packets: it belongs to the VM, like every thread of it.
-    pub(super) fn describe_back_end(&mut self, thread: &BackThread, hand: u32) {
-        let vms = placement::instances(&self.scenario);
-        let instance = &vms[thread.vm as usize];
-        let vm = &self.scenario.vms[instance.group];
-        let (role, what) = match (thread.vcpu, self.scenario.net.path) {
-            (Some(vcpu), _) => (Role::Vcpu(vcpu), vcpu.to_string()),
-            (None, NetPath::Emulator) => (Role::Emulator, "emulator".to_string()),
-            (None, _) => (Role::Vhost, "vhost".to_string()),
+    /// Adds the description of a device's thread: it belongs to the VM, like every thread of it.
+    pub fn describe_worker(&mut self, worker: &Worker, post: Post, homes: &Homes) {
+        let instance = &homes.vms[worker.vm as usize];
+        let vm = &homes.scenario.vms[instance.group];
+        let what = match worker.role {
+            Role::Vcpu(vcpu) => vcpu.to_string(),
+            role => role.word().to_string(),
         };
         let spec = HostThread {
             name: format!("{}/{what}", instance.name),
             vm: Some(instance.clone()),
-            role,
+            role: worker.role,
             work: Work::Pools(Vec::new()),
             affinity: vm.affinity.clone(),
             nice: vm.nice,
@@ -213,100 +181,65 @@ impl ScenarioWorkload {
             program: 0,
             serves: (0, 0),
             root,
-            back: Some((thread.back, hand)),
+            post: Some(post),
             barriers: Vec::new(),
             pools: Vec::new(),
         });
     }
 
+    /// The queues that a thread serves as a pool.
+    pub fn serves(&self, of: (u32, u16)) -> &[Served] {
+        &self.serves[of.0 as usize..][..usize::from(of.1)]
+    }
+
+    /// Puts a new thread into a slot.
+    pub fn add(&mut self, thread: Thread) -> u32 {
+        let post = thread.post;
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self[slot] = thread;
+                slot
+            }
+            None => {
+                self.all.push(thread);
+                self.all.len() as u32 - 1
+            }
+        };
+        if let Some(Post { device, worker }) = post {
+            let slots = &mut self.workers[device as usize];
+            slots.resize(slots.len().max(worker as usize + 1), u32::MAX);
+            slots[worker as usize] = slot;
+        }
+        slot
+    }
+
+    /// A thread has exited.
+    pub fn remove(&mut self, thread: u32) {
+        self[thread].alive = false;
+        self.free.push(thread);
+    }
+
     /// Wakes a thread, wherever it lives.
-    pub(super) fn wake(&self, thread: u32, ctx: &mut Ctx) {
-        let t = &self.threads[thread as usize];
+    pub fn wake(&self, thread: u32, ctx: &mut Ctx) {
+        let t = &self[thread];
         ctx.wake_in(t.machine, t.task);
     }
 
-    /// Is this home a VM with the guest level?
-    pub(super) fn is_inside(&self, home: u32) -> bool {
-        self.inside.get(home as usize) == Some(&true)
+    /// Wakes a device's thread.
+    pub fn wake_worker(&self, post: Post, ctx: &mut Ctx) {
+        self.wake(
+            self.workers[post.device as usize][post.worker as usize],
+            ctx,
+        );
     }
 
-    /// Is this thread a task of the machine inside its VM? (Threads that move packets are the host's.)
-    pub(super) fn lives_inside(&self, host: u32) -> bool {
-        self.hosts[host as usize].back.is_none() && self.is_inside(self.home_of(host))
-    }
-
-    /// An event outside the guests: on a CPU of the host, also when a guest asks for it.
-    pub(super) fn at_host(&self, home: u32, at: Nanos, token: u64, ctx: &mut Ctx) {
-        if ctx.machine() == HOST {
-            ctx.at(at, token);
-        } else {
-            ctx.at_in(HOST, home % self.host_cpus, at, token);
-        }
-    }
-
-    /// Switches a VM's machine on; its tasks are started by an interrupt on its first CPU.
-    pub(super) fn start_guest(&mut self, home: u32, ctx: &mut Ctx) {
-        ctx.start_vm(home);
-        let now = ctx.now();
-        ctx.at_in(machine_of(home), 0, now, token(KIND_BOOT, home));
-    }
-
-    /// Inside the VM: its tasks begin.
-    pub(super) fn boot(&mut self, home: u32, ctx: &mut Ctx) {
-        self.guest_masks[home as usize] =
-            self.mask_cpus.iter().map(|cpus| ctx.mask(cpus)).collect();
-        for host in 0..self.initial {
-            if self.home_of(host) == home && self.lives_inside(host) {
-                self.start_thread(host, ctx);
-            }
-        }
-    }
-
-    pub(super) fn home_of(&self, host: u32) -> u32 {
+    pub fn home_of(&self, host: u32, homes: &Homes) -> u32 {
         let vm = self.hosts[host as usize].spec.vm.as_ref();
-        vm.map_or(self.nr_vms, |vm| vm.ordinal)
+        vm.map_or(homes.host(), |vm| vm.ordinal)
     }
 
-    pub(super) fn start_thread(&mut self, host: u32, ctx: &mut Ctx) {
-        let spec = self.prepare(host, host, ctx);
-        ctx.spawn(&spec);
-    }
-
-    pub(super) fn start_vm(&mut self, home: u32, ctx: &mut Ctx) {
-        if self.is_inside(home) {
-            self.start_guest(home, ctx);
-        }
-        for host in 0..self.initial {
-            if self.home_of(host) == home && !self.lives_inside(host) {
-                self.start_thread(host, ctx);
-            }
-        }
-    }
-
-    pub(super) fn stop_vm(&mut self, home: u32, now: Nanos, ctx: &mut Ctx) {
-        for thread in 0..self.threads.len() as u32 {
-            let t = &self.threads[thread as usize];
-            if t.alive && t.home == home {
-                let (task, machine) = (t.task, t.machine);
-                self.finish(thread, now, false, None);
-                self.mail.leave(thread);
-                if machine == HOST {
-                    ctx.kill(task);
-                } else {
-                    self.threads[thread as usize].alive = false;
-                }
-            }
-        }
-        if self.is_inside(home) {
-            ctx.stop_vm(home);
-        }
-        self.sync.clear(home);
-        self.stop_port(home, now);
-        let all = self.programs.queues.len() as u16;
-        while let Some((_, message)) = self.mail.take(home, 0..all) {
-            if message.from.is_some() {
-                self.flow.leave(message.sent, now, false);
-            }
-        }
+    /// Is this thread a task of the machine inside its VM? (Devices' threads are the host's.)
+    pub fn lives_inside(&self, host: u32, homes: &Homes) -> bool {
+        self.hosts[host as usize].post.is_none() && homes.is_inside(self.home_of(host, homes))
     }
 }

@@ -1,98 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a workload and the machine say to each other.
-//!
-//! The machine runs tasks; the workload decides what they do. When the running task has used up what it
-//! asked for, the machine calls [`Workload::next`] in the context of that task, on its CPU, and executes
-//! the returned [`Action`]. Everything a workload does to the machine goes through [`Ctx`], at the present
-//! instant and on the present CPU: a wake-up from `next` is executed by the running task (the waker), one
-//! from [`Workload::event`] by an interrupt on the CPU the event was armed for.
-//!
-//! Rules: no allocation, hashing or formatting in `next` and `event` (they are the event path); the same
-//! calls in the same order for the same seed; a task returns [`Action::Block`] only if nothing is there for
-//! it, checked in the same call of `next` (there are no lost wake-ups because nothing runs in between).
+//! The machine as a workload may use it.
 use crate::guest::{WorldRef, machine_of};
-pub use crate::machine::cgroup::{Bandwidth, CgroupError};
+use crate::machine::cgroup::{Bandwidth, CgroupError};
 use crate::machine::task::Life;
 use crate::machine::vcpu::Call;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
 use crate::scx::kick::Executed;
-pub use crate::words::{
-    CpuId, HOST, MachineId, MaskId, Nanos, Role, SchedClass, TaskId, TaskSpec, VmId, Who,
-};
-use std::collections::BTreeMap;
-
-/// What the running task does next. Zero-length actions are legal; more than [`MAX_INSTANT_ACTIONS`] in a row
-/// without time passing stop the run (a workload that never computes nor sleeps).
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Burn this much CPU time (at speed 1), in ns.
-    Compute {
-        ns: Nanos,
-    },
-    /// Burn CPU time without end (until killed).
-    ComputeForever,
-    /// Burn CPU time until somebody calls [`Ctx::release`] for this task, wherever it is then (or kills it): a spin
-    /// lock's waiter. The time does not count as work. On a guest CPU with pause-loop exiting, spinning for the
-    /// VM's window makes the vCPU's thread yield, again and again.
-    Spin,
-    /// Sleep until somebody calls [`Ctx::wake`].
-    Block,
-    /// Sleep until this instant (a timer on the CPU the task runs on); an instant not in the future returns at once.
-    SleepUntil {
-        at: Nanos,
-    },
-    /// `sched_yield`.
-    Yield,
-    /// -20..=19.
-    SetNice(i32),
-    /// A mask from [`Ctx::mask`].
-    SetAffinity(MaskId),
-    /// Change the scheduling class (a thread leaving or joining SCHED_EXT).
-    SetClass(SchedClass),
-    /// Start one more thread, as `clone` by the running task. It is announced with [`Workload::born`].
-    Fork(Box<TaskSpec>),
-    Exit,
-}
-
-/// Limit of actions in a row that take no time.
-pub const MAX_INSTANT_ACTIONS: u32 = 1_000_000;
-
-/// The work of one run.
-pub trait Workload {
-    /// Called once at time 0, after the policy is in charge and all CPUs idle: create tasks, arm events.
-    fn start(&mut self, ctx: &mut Ctx);
-
-    /// A task exists now (from [`Ctx::spawn`] or [`Action::Fork`]); `token` is its [`TaskSpec::token`].
-    /// Called before the task can run.
-    fn born(&mut self, token: u32, task: TaskId);
-
-    /// A task has exited: its [`TaskId`] may be reused from now on.
-    fn died(&mut self, token: u32, task: TaskId);
-
-    /// The running task has done what it asked for (or runs for the first time after birth or sleep).
-    fn next(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action;
-
-    /// An event of [`Ctx::at`] is due; runs as an interrupt on [`Ctx::cpu`].
-    fn event(&mut self, token: u64, now: Nanos, ctx: &mut Ctx);
-
-    /// The warm-up is over: samples before this instant do not count.
-    fn measure_from(&mut self, now: Nanos);
-
-    /// At the end: the workload's own metrics (`web.response.p99`, ...), see `berth_results::schema`.
-    fn metrics(&self, now: Nanos, out: &mut BTreeMap<String, f64>);
-
-    /// At the end: distributions of its own times, by name (`web.response`).
-    fn times(&self, out: &mut BTreeMap<String, berth_results::detail::Distribution>) {
-        let _ = out;
-    }
-
-    /// An invariant of the workload that does not hold at the end, as one sentence (Little's law, lost requests).
-    fn violated(&self, now: Nanos) -> Option<String> {
-        let _ = now;
-        None
-    }
-}
+use crate::words::{CpuId, HOST, MachineId, MaskId, Nanos, TaskId, TaskSpec, VmId};
 
 /// The machine as the workload may use it.
 pub struct Ctx {
@@ -117,7 +32,7 @@ impl Ctx {
         self.k.topo.nr_cpus()
     }
 
-    /// Wake a task that sleeps in [`Action::Block`] or [`Action::SleepUntil`] (whose timer is then void).
+    /// Wake a task that sleeps in [`super::Action::Block`] or [`super::Action::SleepUntil`] (whose timer is then void).
     /// The calling CPU is the waker. `false`: it was not asleep, nothing happened.
     pub fn wake(&mut self, task: TaskId) -> bool {
         self.k.wake_task(task, self.cpu, false)
@@ -128,7 +43,7 @@ impl Ctx {
         self.k.wake_task(task, self.cpu, true)
     }
 
-    /// End the [`Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
+    /// End the [`super::Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
     /// spinning, nothing happened. Of the machine this call is executed on.
     pub fn release(&mut self, task: TaskId) -> bool {
         self.k.release(task)
@@ -166,7 +81,7 @@ impl Ctx {
         self.k.fail(error);
     }
 
-    /// Call [`Workload::event`] with this token at this instant (not before now), as an interrupt on this CPU.
+    /// Call [`super::Workload::event`] with this token at this instant (not before now), as an interrupt on this CPU.
     pub fn at(&mut self, at: Nanos, token: u64) {
         let cpu = self.cpu;
         self.at_on(cpu, at, token);
@@ -242,7 +157,7 @@ impl Ctx {
     }
 
     /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces
-    /// it with [`Workload::born`] before it can run; the number returned is the same.
+    /// it with [`super::Workload::born`] before it can run; the number returned is the same.
     pub fn spawn(&mut self, spec: &TaskSpec) -> TaskId {
         self.k.spawn(spec, self.cpu)
     }
@@ -264,7 +179,7 @@ impl Ctx {
         hot.runtime + now
     }
 
-    /// The running task has begun to exit (PF_EXITING); what it does until [`Action::Exit`] is part of that.
+    /// The running task has begun to exit (PF_EXITING); what it does until [`super::Action::Exit`] is part of that.
     pub fn exiting(&mut self) {
         let task = self.k.cpus[self.cpu as usize].curr;
         self.k.tasks.ts(task).flags |= PF_EXITING;
@@ -313,7 +228,7 @@ impl Ctx {
     }
 
     /// The mask of these CPUs (interned: equal lists give the equal number). Empty = all CPUs. CPUs beyond the
-    /// machine are ignored. Not for the event path: make masks in [`Workload::start`].
+    /// machine are ignored. Not for the event path: make masks in [`super::Workload::start`].
     pub fn mask(&mut self, cpus: &[CpuId]) -> MaskId {
         self.k.mask(cpus)
     }

@@ -1,66 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Response times of requests, and Little's law over all of them.
-use super::api::Nanos;
-use berth_results::detail::Distribution;
-use hdrhistogram::Histogram;
-use std::collections::BTreeMap;
-
-/// Response times of one VM or VM group.
-#[derive(Clone, Debug)]
-pub(super) struct Responses {
-    histogram: Histogram<u64>,
-    sum: u128,
-    max: Nanos,
-}
-
-impl Responses {
-    /// `digits`: significant decimal digits of the percentiles, 1 to 5.
-    pub fn new(digits: u8) -> Responses {
-        Responses {
-            // It grows with the largest value; only digits above 5 are refused.
-            histogram: Histogram::new(digits).expect("valid number of digits"),
-            sum: 0,
-            max: 0,
-        }
-    }
-
-    pub fn record(&mut self, ns: Nanos) {
-        // An auto-resizing histogram takes every value.
-        let _ = self.histogram.record(ns);
-        self.sum += u128::from(ns);
-        self.max = self.max.max(ns);
-    }
-
-    /// `NAME.response.*`; the mean is exact.
-    pub fn metrics(&self, name: &str, out: &mut BTreeMap<String, f64>) {
-        let h = &self.histogram;
-        let mut put = |stat: &str, value: f64| {
-            out.insert(format!("{name}.response.{stat}"), value);
-        };
-        put("count", h.len() as f64);
-        if h.is_empty() {
-            return;
-        }
-        put("mean", self.sum as f64 / h.len() as f64);
-        for (stat, q) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
-            put(stat, h.value_at_quantile(q) as f64);
-        }
-        put("max", self.max as f64);
-    }
-
-    /// `NAME.response`, if there are some.
-    pub fn times(&self, name: &str, out: &mut BTreeMap<String, Distribution>) {
-        if !self.histogram.is_empty() {
-            let name = format!("{name}.response");
-            out.insert(name, crate::record::distribution(&self.histogram));
-        }
-    }
-}
+//! Little's law over whatever enters somewhere and leaves it again.
+use crate::words::Nanos;
 
 /// Requests in the system over time. The area under their number must equal the sum of their stays, to the
 /// nanosecond: a request lost, answered twice or answered before it came breaks that.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Flow {
+pub struct Flow {
     present: u64,
     since: Nanos,
     area: u128,
@@ -159,21 +104,5 @@ mod tests {
                 .unwrap()
                 .contains("Little")
         );
-    }
-
-    #[test]
-    fn metrics_have_an_exact_mean() {
-        let mut r = Responses::new(3);
-        let mut out = BTreeMap::new();
-        r.metrics("web", &mut out);
-        assert_eq!(out.len(), 1);
-        for ns in [1_000_001, 2_000_002, 6_000_000] {
-            r.record(ns);
-        }
-        r.metrics("web", &mut out);
-        assert_eq!(out["web.response.count"], 3.0);
-        assert_eq!(out["web.response.mean"], 3_000_001.0);
-        assert!((out["web.response.p50"] / 2_000_002.0 - 1.0).abs() < 2e-3);
-        assert_eq!(out["web.response.max"], 6_000_000.0);
     }
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Threads that begin, from their description to a task of the machine; VMs that start and stop.
+use super::api::{Ctx, HOST, Nanos, TaskId, TaskSpec};
+use super::events::Event;
+use super::scenario::ScenarioWorkload;
+use super::threads::{Host, IDLE, Phase, Thread};
+use crate::guest::machine_of;
+use berth_scenario::dist::{Rng, Stream};
+use berth_scenario::model::Scenario;
+use berth_scenario::placement::{self, Work};
+
+/// The largest working set of what a thread does; none: the host's default.
+fn working_set(scenario: &Scenario, work: &Work) -> Option<u64> {
+    let names = match work {
+        Work::Task(name) => std::slice::from_ref(name),
+        Work::Pools(names) => names,
+    };
+    let said = |name: &String| scenario.tasks.get(name).and_then(|t| t.working_set);
+    if names.iter().all(|n| said(n).is_none()) {
+        return None;
+    }
+    let cache = scenario.host.cost.cache.as_ref();
+    let default = cache.map_or(0, |c| c.working_set);
+    names.iter().map(|n| said(n).unwrap_or(default)).max()
+}
+
+impl ScenarioWorkload {
+    /// A slot for one more thread as described by `hosts[host]`, and what the machine wants to know of it.
+    /// `ordinal`: number of its random stream.
+    pub(super) fn prepare(&mut self, host: u32, ordinal: u32, ctx: &mut Ctx) -> TaskSpec {
+        let Host {
+            program,
+            serves,
+            post,
+            ..
+        } = &self.threads.hosts[host as usize];
+        let mut phase_rng = Rng::new(self.homes.seed, Stream::Phase(ordinal));
+        // One phase per period, drawn in the order of the steps; pools one after the other.
+        let served = self.threads.serves(*serves);
+        let mut phases: Vec<Phase> = Vec::new();
+        let own = (served.is_empty() && post.is_none()).then_some(*program);
+        for program in served.iter().map(|s| s.program).chain(own) {
+            for &period in &self.programs.all[program as usize].periods {
+                if !phases.iter().any(|p| p.period == period) {
+                    let at = phase_rng.below(period);
+                    phases.push(Phase { period, at });
+                }
+            }
+        }
+        let thread = Thread {
+            rng: Rng::new(self.homes.seed, Stream::Thread(ordinal)),
+            round: 0,
+            task: TaskId::MAX,
+            program: *program,
+            step: if served.is_empty() { 0 } else { IDLE },
+            home: self.threads.home_of(host, &self.homes),
+            phases: phases.into_boxed_slice(),
+            serves: *serves,
+            alive: true,
+            listens: None,
+            in_hand: None,
+            slept: false,
+            packed: false,
+            sharing: false,
+            post: *post,
+            cpu: ctx.cpu(),
+            machine: ctx.machine(),
+            host,
+        };
+        let home = thread.home;
+        let slot = self.threads.add(thread);
+        let host = &self.threads.hosts[host as usize];
+        if !self.sync.is_unused() && host.post.is_none() {
+            self.sync.join(slot, home, &host.barriers, &host.pools);
+        }
+        let spec = &host.spec;
+        let vm = self.homes.vm(home);
+        TaskSpec {
+            token: slot,
+            name: spec.name.clone(),
+            vm: spec.vm.as_ref().map(|vm| vm.ordinal),
+            role: spec.role,
+            io: vm.is_some_and(|vm| spec.role.vcpu().is_some_and(|v| vm.is_reserved(v))),
+            nice: spec.nice,
+            affinity: ctx.mask(&spec.affinity),
+            working_set: working_set(&self.homes.scenario, &spec.work),
+            ..TaskSpec::default()
+        }
+    }
+
+    /// One more thread of a task in the VM of `parent`.
+    pub(super) fn fork(&mut self, parent: u32, program: u32, ctx: &mut Ctx) -> Option<TaskSpec> {
+        // What a child inherits is the same for all descendants of one thread.
+        let root = self.threads.hosts[parent as usize].root;
+        let host = match self.threads.children.get(&(root, program)) {
+            Some(&host) => host,
+            None => {
+                let task = &self.programs.all[program as usize].task;
+                let spec = &self.threads.hosts[root as usize].spec;
+                let child = placement::forked(&self.homes.scenario, spec, task).ok()?;
+                let host = self.threads.describe(child, root, &self.programs);
+                self.threads.children.insert((root, program), host);
+                host
+            }
+        };
+        let ordinal = self.threads.ordinals;
+        self.threads.ordinals += 1;
+        Some(self.prepare(host, ordinal, ctx))
+    }
+
+    /// A thread of the start begins.
+    fn start_thread(&mut self, host: u32, ctx: &mut Ctx) {
+        let spec = self.prepare(host, host, ctx);
+        ctx.spawn(&spec);
+    }
+
+    /// The threads of the start that live in a home, inside its machine or not.
+    fn start_threads(&mut self, home: u32, inside: bool, ctx: &mut Ctx) {
+        for host in 0..self.threads.initial {
+            let (threads, homes) = (&self.threads, &self.homes);
+            if threads.home_of(host, homes) == home && threads.lives_inside(host, homes) == inside {
+                self.start_thread(host, ctx);
+            }
+        }
+    }
+
+    /// Switches a VM's machine on; its tasks are started by an interrupt on its first CPU.
+    fn start_guest(&mut self, home: u32, ctx: &mut Ctx) {
+        ctx.start_vm(home);
+        let now = ctx.now();
+        ctx.at_in(machine_of(home), 0, now, Event::Boot(home).token());
+    }
+
+    /// Inside the VM: its tasks begin.
+    pub(super) fn boot(&mut self, home: u32, ctx: &mut Ctx) {
+        self.masks.start_guest(home, ctx);
+        self.start_threads(home, true, ctx);
+    }
+
+    /// Threads that are there from the start begin, in the order of the list; others are started and stopped in time.
+    pub(super) fn start_homes(&mut self, ctx: &mut Ctx) {
+        let mut seen = vec![false; self.homes.count()];
+        for host in 0..self.threads.initial {
+            let spec = &self.threads.hosts[host as usize].spec;
+            let (start, stop) = (spec.start_ns, spec.stop_ns);
+            let home = self.threads.home_of(host, &self.homes);
+            let first_of_home = !std::mem::replace(&mut seen[home as usize], true);
+            if start == 0 {
+                if first_of_home && self.homes.is_inside(home) {
+                    self.start_guest(home, ctx);
+                }
+                if !self.threads.lives_inside(host, &self.homes) {
+                    self.start_thread(host, ctx);
+                }
+            } else if first_of_home {
+                ctx.at(start, Event::StartVm(home).token());
+            }
+            if let (Some(stop), true) = (stop, first_of_home) {
+                ctx.at(stop, Event::StopVm(home).token());
+            }
+        }
+    }
+
+    pub(super) fn start_vm(&mut self, home: u32, ctx: &mut Ctx) {
+        if self.homes.is_inside(home) {
+            self.start_guest(home, ctx);
+        }
+        self.start_threads(home, false, ctx);
+    }
+
+    pub(super) fn stop_vm(&mut self, home: u32, now: Nanos, ctx: &mut Ctx) {
+        for thread in 0..self.threads.all.len() as u32 {
+            let t = &self.threads[thread];
+            if !t.alive || t.home != home {
+                continue;
+            }
+            let (task, machine) = (t.task, t.machine);
+            self.requests.drop_in_hand(&mut self.threads, thread, now);
+            self.requests.mail.leave(thread);
+            if machine == HOST {
+                ctx.kill(task);
+            } else {
+                self.threads[thread].alive = false;
+            }
+        }
+        if self.homes.is_inside(home) {
+            ctx.stop_vm(home);
+        }
+        self.sync.clear(home);
+        let (devices, board) = self.plugged(ctx);
+        devices.stop_vm(home, board);
+        self.requests.clear(home, now);
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is where in the network. Rings are queues of parcels that allocate only when more parcels exist at once than
+//! ever before.
+use super::super::Worker;
+use super::super::flow::Flow;
+use super::link::Link;
+use crate::words::{CpuId, Nanos};
+use berth_scenario::model::Net as Spec;
+use std::collections::VecDeque;
+
+/// A client's request on its way in, or the reply on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cargo {
+    /// When the client sent the request, ns.
+    pub sent: Nanos,
+    /// Position of the client's stream in what [`Net::new`] was given.
+    pub stream: u32,
+    /// Number of the user in its stream.
+    pub user: u32,
+    /// It is a reply.
+    pub out: bool,
+}
+
+/// Cargo at a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parcel {
+    pub cargo: Cargo,
+    /// Since when it is in its present stage.
+    pub since: Nanos,
+}
+
+/// Where a parcel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// On the wire to the host, or waiting for it.
+    WireIn,
+    /// In the NIC, or taken by an interrupt that is not over.
+    Nic,
+    /// With the thread that moves packets between NIC and guest.
+    BackEnd,
+    /// On the wire to the client.
+    WireOut,
+}
+
+const STAGES: [(Stage, &str); 4] = [
+    (Stage::WireIn, "on the wire to the host"),
+    (Stage::Nic, "in the NIC"),
+    (Stage::BackEnd, "at the back end"),
+    (Stage::WireOut, "on the wire to the client"),
+];
+
+/// A VM's queue in the NIC.
+#[derive(Clone, Debug)]
+pub(super) struct Port {
+    pub rx: VecDeque<Parcel>,
+    /// CPU of the host that takes its interrupts.
+    pub cpu: CpuId,
+    /// An interrupt is on its way or being served.
+    pub pending: bool,
+    /// No interrupt before then.
+    pub quiet_until: Nanos,
+    /// Position of its back end; none for direct assignment.
+    pub back: Option<u32>,
+    /// The VM has stopped.
+    pub stopped: bool,
+    /// Position of its VM's group in [`Net::counters`].
+    pub group: usize,
+}
+
+/// Threads that move packets, and the ring they serve.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BackEnd {
+    pub ring: VecDeque<Parcel>,
+    /// Workers of it that sleep.
+    pub idle: Vec<u32>,
+}
+
+/// A worker's part of a back end.
+#[derive(Clone, Debug)]
+pub(super) struct Hand {
+    pub back: u32,
+    pub holds: Option<Parcel>,
+}
+
+/// One client's requests to one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stream {
+    pub vm: u32,
+    /// Of a request and of a reply.
+    pub bytes: [u64; 2],
+    pub packets: [u64; 2],
+}
+
+impl Stream {
+    pub fn new(vm: u32, bytes: [u64; 2], mtu: u32) -> Stream {
+        let packets = bytes.map(|bytes| bytes.div_ceil(u64::from(mtu.max(1))).max(1));
+        Stream { vm, bytes, packets }
+    }
+}
+
+/// What a group of VMs has had of the network since the warm-up.
+#[derive(Clone, Debug)]
+pub(super) struct Counter {
+    pub group: String,
+    /// Clients ask it.
+    pub asked: bool,
+    /// Packets that the NIC received for it or sent from it.
+    pub packets: u64,
+}
+
+/// Everything between the clients and the guests.
+#[derive(Debug)]
+pub struct Net {
+    pub(super) spec: Spec,
+    pub(super) link: Link,
+    /// By number of the client's stream.
+    pub(super) streams: Vec<Stream>,
+    /// Parcels on the wire, in the order of arrival.
+    pub(super) wire: [VecDeque<Parcel>; 2],
+    /// By VM.
+    pub(super) ports: Vec<Port>,
+    pub(super) backs: Vec<BackEnd>,
+    pub(super) workers: Vec<Worker>,
+    /// By worker.
+    pub(super) hands: Vec<Hand>,
+    pub(super) stages: [Flow; 4],
+    /// By VM group.
+    pub(super) counters: Vec<Counter>,
+    pub(super) measure_from: Nanos,
+}
+
+impl Net {
+    pub(super) fn stream(&self, cargo: Cargo) -> &Stream {
+        &self.streams[cargo.stream as usize]
+    }
+
+    pub(super) fn packets(&self, cargo: Cargo) -> u64 {
+        self.stream(cargo).packets[usize::from(cargo.out)]
+    }
+
+    /// Its packets pass the NIC.
+    pub(super) fn count(&mut self, cargo: Cargo, now: Nanos) {
+        if now >= self.measure_from {
+            let group = self.ports[self.stream(cargo).vm as usize].group;
+            self.counters[group].packets += self.packets(cargo);
+        }
+    }
+
+    /// A parcel comes to a stage.
+    pub(super) fn come(&mut self, stage: Stage, cargo: Cargo, now: Nanos) -> Parcel {
+        self.stages[stage as usize].enter(now);
+        Parcel { cargo, since: now }
+    }
+
+    /// It leaves that stage.
+    pub(super) fn leave(&mut self, stage: Stage, parcel: Parcel, now: Nanos) {
+        self.stages[stage as usize].leave(parcel.since, now, true);
+    }
+
+    fn at_stage(&self, stage: Stage) -> Box<dyn Iterator<Item = &Parcel> + '_> {
+        match stage {
+            Stage::WireIn => Box::new(self.wire[0].iter()),
+            Stage::Nic => Box::new(self.ports.iter().flat_map(|p| &p.rx)),
+            Stage::BackEnd => {
+                let rings = self.backs.iter().flat_map(|b| &b.ring);
+                Box::new(rings.chain(self.hands.iter().filter_map(|h| h.holds.as_ref())))
+            }
+            Stage::WireOut => Box::new(self.wire[1].iter()),
+        }
+    }
+
+    /// Every parcel there is.
+    pub(super) fn parcels(&self) -> impl Iterator<Item = &Parcel> {
+        let stages = STAGES.into_iter();
+        stages.flat_map(|(stage, _)| self.at_stage(stage))
+    }
+
+    /// Little's law, stage by stage: what is wrong, if anything.
+    pub(super) fn little(&self, now: Nanos) -> Option<String> {
+        STAGES.into_iter().find_map(|(stage, name)| {
+            let since = self.at_stage(stage).map(|p| p.since);
+            let what = self.stages[stage as usize].violated(now, since)?;
+            Some(format!("{name}: {what}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_a_parcel() {
+        assert_eq!(Stream::new(0, [64, 4500], 1500).packets, [1, 3]);
+        assert_eq!(Stream::new(0, [0, 1501], 1500).packets, [1, 2]);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The devices of a scenario, and what they reach of the rest of it.
+use super::api::{Action, Ctx, HOST, Nanos, VmId};
+use super::device::net::{Cargo, Net};
+use super::device::{self, Bus, Device, Place, Post, Which, Worker};
+use super::events::Event;
+use super::homes::Homes;
+use super::mail::{Asker, Message};
+use super::requests::Requests;
+use super::threads::Threads;
+use crate::guest::machine_of;
+
+/// The devices there are.
+pub(super) struct Devices {
+    /// `None`: requests are interrupts, nothing lies between clients and tasks.
+    pub net: Option<Net>,
+}
+
+/// What all devices reach.
+pub(super) struct Board<'a> {
+    pub homes: &'a Homes,
+    pub threads: &'a Threads,
+    pub requests: &'a mut Requests,
+    pub ctx: &'a mut Ctx,
+}
+
+impl Devices {
+    /// All threads of devices.
+    pub fn workers(&self) -> impl Iterator<Item = (Post, &Worker)> {
+        let net = self.net.iter().flat_map(|net| (0..).zip(net.workers()));
+        net.map(|(worker, of)| {
+            let device = Which::Net;
+            (Post { device, worker }, of)
+        })
+    }
+
+    /// A thread of a device asks what it does next.
+    pub fn serve(&mut self, post: Post, mut board: Board) -> Action {
+        match (post.device, &mut self.net) {
+            (Which::Net, Some(net)) => net.serve(post.worker, &mut board),
+            (Which::Net, None) => Action::Block,
+        }
+    }
+
+    pub fn stop_vm(&mut self, vm: VmId, mut board: Board) {
+        if let Some(net) = &mut self.net {
+            net.stop_vm(vm, &mut board);
+        }
+    }
+}
+
+/// What the network carries of a message; `None`: it is no client's.
+pub(super) fn cargo(message: Message, out: bool) -> Option<Cargo> {
+    let Asker { stream, user } = message.from?;
+    let sent = message.sent;
+    Some(Cargo {
+        sent,
+        stream,
+        user,
+        out,
+    })
+}
+
+fn message(cargo: Cargo) -> Message {
+    let Cargo { stream, user, .. } = cargo;
+    Message {
+        sent: cargo.sent,
+        from: Some(Asker { stream, user }),
+    }
+}
+
+impl Bus<Cargo> for Board<'_> {
+    fn now(&self) -> Nanos {
+        self.ctx.now()
+    }
+
+    fn here(&self) -> Place {
+        Place::here(self.ctx)
+    }
+
+    fn outside(&self, vm: VmId) -> Place {
+        self.homes.outside(vm, self.ctx)
+    }
+
+    fn place_of(&self, cargo: Cargo) -> Place {
+        let stream = &self.requests.clients.streams[cargo.stream as usize];
+        let waits = self
+            .requests
+            .waits_on(self.threads, stream.vm, stream.queue);
+        Place {
+            machine: if self.homes.is_inside(stream.vm) {
+                machine_of(stream.vm)
+            } else {
+                HOST
+            },
+            cpu: waits.unwrap_or_else(|| self.requests.taken_on(stream.vm)),
+        }
+    }
+
+    fn at(&mut self, place: Place, at: Nanos, event: device::Event) {
+        place.arm(at, Event::of(Which::Net, event).token(), self.ctx);
+    }
+
+    fn interrupt(&mut self, ns: Nanos) -> Nanos {
+        self.ctx.interrupt(ns)
+    }
+
+    fn wake(&mut self, worker: u32) {
+        let device = Which::Net;
+        self.threads.wake_worker(Post { device, worker }, self.ctx);
+    }
+
+    /// A request is put into the queue of the guest's task, a reply is with its client.
+    fn done(&mut self, cargo: Cargo) {
+        let message = message(cargo);
+        if cargo.out {
+            return self.requests.answered(self.homes, message, self.ctx);
+        }
+        let stream = &self.requests.clients.streams[cargo.stream as usize];
+        let (home, queue) = (stream.vm, stream.queue);
+        self.requests
+            .send(self.threads, home, queue, message, self.ctx);
+    }
+
+    fn lost(&mut self, cargo: Cargo) {
+        let now = self.ctx.now();
+        self.requests.measured.given_up(cargo.sent, now);
+    }
+}

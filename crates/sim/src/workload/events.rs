@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Events of the workload, as the tokens that the machine keeps.
+use super::device::{self, Which};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A client's request is due (number of the asker).
+    Request(u32),
+    /// The same, moved to the CPU of the thread it is for.
+    RequestHere(u32),
+    StartVm(u32),
+    StopVm(u32),
+    /// Inside a VM: it has been switched on.
+    Boot(u32),
+    Net(device::Event),
+}
+
+const KIND_SHIFT: u32 = 56;
+/// Where a device's own kind begins.
+const WHAT_SHIFT: u32 = 32;
+
+impl Event {
+    pub fn of(device: Which, event: device::Event) -> Event {
+        match device {
+            Which::Net => Event::Net(event),
+        }
+    }
+
+    pub fn token(self) -> u64 {
+        let (kind, what, number) = match self {
+            Event::Request(asker) => (0, 0, asker),
+            Event::RequestHere(asker) => (1, 0, asker),
+            Event::StartVm(vm) => (2, 0, vm),
+            Event::StopVm(vm) => (3, 0, vm),
+            Event::Boot(vm) => (4, 0, vm),
+            Event::Net(event) => (5, event.what, event.number),
+        };
+        kind << KIND_SHIFT | u64::from(what) << WHAT_SHIFT | u64::from(number)
+    }
+
+    pub fn read(token: u64) -> Event {
+        let number = token as u32;
+        match token >> KIND_SHIFT {
+            0 => Event::Request(number),
+            1 => Event::RequestHere(number),
+            2 => Event::StartVm(number),
+            3 => Event::StopVm(number),
+            4 => Event::Boot(number),
+            _ => Event::Net(device::Event {
+                what: (token >> WHAT_SHIFT) as u16,
+                number,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_read_as_it_was_written() {
+        let number = u32::MAX;
+        let of_net = |what| Event::Net(device::Event { what, number });
+        for event in [
+            Event::Request(number),
+            Event::RequestHere(number),
+            Event::StartVm(number),
+            Event::StopVm(number),
+            Event::Boot(number),
+            of_net(0),
+            of_net(u16::MAX),
+        ] {
+            assert_eq!(Event::read(event.token()), event);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where threads live: the VMs of a scenario, and the host beside them. Nothing here changes in a run.
+use super::api::{Ctx, HOST};
+use super::device::Place;
+use berth_scenario::model::{Scenario, Vm};
+use berth_scenario::placement::{self, VmInstance};
+
+/// A home is a VM's ordinal, or the number of VMs: the host.
+pub(super) struct Homes {
+    pub scenario: Scenario,
+    pub seed: u64,
+    pub vms: Vec<VmInstance>,
+    /// By VM: its tasks are tasks of the machine inside it.
+    inside: Vec<bool>,
+    host_cpus: u32,
+}
+
+impl Homes {
+    /// `guest` tells which VM groups have the guest level.
+    pub fn new(scenario: &Scenario, seed: u64, guest: &dyn Fn(usize) -> bool) -> Homes {
+        let vms = placement::instances(scenario);
+        Homes {
+            inside: vms.iter().map(|vm| guest(vm.group)).collect(),
+            vms,
+            scenario: scenario.clone(),
+            seed,
+            host_cpus: scenario.host.nr_cpus().max(1),
+        }
+    }
+
+    /// The home that is no VM.
+    pub fn host(&self) -> u32 {
+        self.vms.len() as u32
+    }
+
+    /// VMs and host.
+    pub fn count(&self) -> usize {
+        self.vms.len() + 1
+    }
+
+    /// What the scenario says of a VM; none: the host.
+    pub fn vm(&self, home: u32) -> Option<&Vm> {
+        let vm = self.vms.get(home as usize)?;
+        Some(&self.scenario.vms[vm.group])
+    }
+
+    /// Is this home a VM with the guest level?
+    pub fn is_inside(&self, home: u32) -> bool {
+        self.inside.get(home as usize) == Some(&true)
+    }
+
+    /// vCPUs of all VMs with the guest level.
+    pub fn guest_vcpus(&self) -> usize {
+        let inside = (0..self.host()).filter(|vm| self.is_inside(*vm));
+        let vcpus = inside
+            .filter_map(|vm| self.vm(vm))
+            .map(|vm| vm.vcpus as usize);
+        vcpus.sum()
+    }
+
+    /// A CPU of the host for what happens outside a home, also when its guest asks for it.
+    pub fn outside(&self, home: u32, ctx: &Ctx) -> Place {
+        if ctx.machine() == HOST {
+            Place::here(ctx)
+        } else {
+            Place::of_host(home % self.host_cpus)
+        }
+    }
+}

@@ -8,7 +8,9 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs setup-sim setup-lab setup-browser clean
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
+	same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs \
+	setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,13 +24,13 @@ test: setup-sim setup-lab setup-browser ## everything: unit, property and oracle
 test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 minutes when warm
 	@tools/test quick
 
-lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines
+lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, columns
 	@tools/lint
 
 bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
 	cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
 
-bench-profiled: setup-sim ## the same for two levels, of a build with a profile of other worlds' runs (tools/profiled; some 6 minutes)
+bench-profiled: setup-sim ## the same for two levels, of a build with a profile of other worlds' runs (6 minutes)
 	@tools/profiled bench
 	$(PROFILED)/bench --two-levels
 
@@ -48,39 +50,41 @@ oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % int
 same-bytes: setup-sim ## 200 scenarios x seeds: one hash in debug and release, 1 to 8 workers
 	@tools/same-bytes
 
-libvirt-live: ## a VM of a real libvirt, found with the role of every thread; installs into a throw-away root (as root, with apt)
+libvirt-live: ## a VM of a real libvirt, found with the role of every thread; in a throw-away root (as root)
 	@tools/libvirt-live
 
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
 	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
 
-FIDELITY = cargo run --release -q -p berth-cli -- compare crates/compare/set --sealed crates/compare/sealed -q --out $(OUT) \
-	--markdown docs/fidelity-table.md --summary docs/fidelity.md
+FIDELITY = cargo run --release -q -p berth-cli -- compare crates/compare/set --sealed crates/compare/sealed -q \
+	--out $(OUT) --markdown docs/fidelity-table.md --summary docs/fidelity.md
 
 fidelity: setup-sim ## simulator against the kept records of a real kernel, both sets; writes docs/fidelity-table.md
 	$(FIDELITY) --check
 
-compare: setup-sim setup-lab ## the same, after recording in the lab what is missing or has changed (hours); RECORD=all: everything
+compare: setup-sim setup-lab ## the same, after recording what is missing or has changed (hours); RECORD=all: everything
 	$(FIDELITY) --record $(or $(RECORD),changed)
 
 GUESTS_RECORD = $(if $(filter undefined,$(origin RECORD)),missing,$(RECORD))
-guests: setup-sim setup-lab ## real Linux guests under steal, recorded where a record is missing (RECORD=all: anew; RECORD=: not), beside the simulator
+guests: setup-sim setup-lab ## real Linux guests under steal beside the simulator; records what is missing
 	@[ -z "$(GUESTS_RECORD)" ] || tools/setup guest-kernel
-	cargo run --release -q -p berth-cli -- guests $(if $(GUESTS_RECORD),--record $(GUESTS_RECORD)) --markdown docs/guests-table.md
+	cargo run --release -q -p berth-cli -- guests $(if $(GUESTS_RECORD),--record $(GUESTS_RECORD)) \
+		--markdown docs/guests-table.md
 
-guest-kernel: setup-sim setup-lab ## the guest kernel that accounts for steal, from the distribution's source (once, 160 MB, 4 to 10 minutes)
+guest-kernel: setup-sim setup-lab ## the guest kernel that accounts for steal, from source (once, 160 MB, 4 to 10 min)
 	@tools/setup guest-kernel
 	cargo run --release -q -p berth-cli -- guests --build-kernel
 
 lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
-	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 cargo test --release -q -p berth-lab --test lab
+	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 \
+		cargo test --release -q -p berth-lab --test lab
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli
 	@tools/scx-schedulers || echo "kvm-table: schedulers that are not there are left out"
 	@tools/kvm-table $(BERTH)
 
-readme: setup-sim setup-lab ## README's figures, simulated and from the lab (some 20 minutes); tools/readme --check is in the lint
+readme: setup-sim setup-lab ## README's figures, simulated and from the lab (some 20 minutes); the lint checks them
 	cargo build --release -q -p berth-cli
 	@tools/readme $(BERTH)
 
@@ -88,7 +92,7 @@ papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes 
 	cargo build --release -q -p berth-cli --no-default-features
 	@tools/papers $(BERTH)
 
-mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; goes on where it was interrupted)
+mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants
 
 docs: setup-sim setup-lab ## the book, with the generated pages, in target/book

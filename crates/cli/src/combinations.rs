@@ -77,7 +77,8 @@ fn words(combinations: u64, runs: u64, one: Duration, bytes: u64, cpus: u64) -> 
     let seconds = one.as_secs_f64() * runs as f64 / cpus as f64;
     let gigabytes = runs as f64 * bytes as f64 / 1e9;
     format!(
-        "{} combinations are {} runs: about {} on {cpus} CPUs (one run took {:.3} s), and about {gigabytes:.1} GB of results in memory",
+        "{} combinations are {} runs: about {} on {cpus} CPUs (one run took {:.3} s), and about {gigabytes:.1} GB of \
+         results in memory",
         grouped(combinations),
         grouped(runs),
         long(seconds),
@@ -123,7 +124,8 @@ mod tests {
         let said = words(1_000_000, 30_000_000, Duration::from_millis(28), 3000, 2);
         assert_eq!(
             said,
-            "1 000 000 combinations are 30 000 000 runs: about 5 days on 2 CPUs (one run took 0.028 s), and about 90.0 GB of results in memory"
+            "1 000 000 combinations are 30 000 000 runs: about 5 days on 2 CPUs (one run took 0.028 s), and about 90.0 \
+             GB of results in memory"
         );
         assert_eq!(long(90.0), "90 seconds");
         assert_eq!(long(400.0), "7 minutes");

@@ -20,9 +20,15 @@ pub struct Args {
     #[command(flatten)]
     run: RunOptions,
 
-    /// Record the kernel anew: starts that have no record yet (`missing`), those and arms whose policy has changed since
-    /// (`changed`), or everything (`all`); --arm says for which arms only
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "missing", value_parser = ["missing", "changed", "all"])]
+    /// Record the kernel anew: starts that have no record yet (`missing`), those and arms whose policy has changed
+    /// since (`changed`), or everything (`all`); --arm says for which arms only
+    #[arg(
+        long,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        default_missing_value = "missing",
+        value_parser = ["missing", "changed", "all"]
+    )]
     record: Option<String>,
 
     /// A second folder of scenarios, judged to report only; with the first one they have no scenario in common
@@ -57,7 +63,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Write what came out in all and the largest errors into a page, between its lines `begin fidelity` and `end fidelity`
+    /// Write what came out in all and the largest errors into a page, between its lines `begin fidelity` and
+    /// `end fidelity`
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
 

@@ -17,7 +17,13 @@ pub struct Args {
     folder: PathBuf,
 
     /// Record real guests: what has no record yet, or everything
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, default_missing_value = "missing", value_parser = ["missing", "all"])]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        default_missing_value = "missing",
+        value_parser = ["missing", "all"]
+    )]
     pub(super) record: Option<String>,
 
     /// Only this case; may be repeated
@@ -71,13 +77,15 @@ const EXAMPLES: &str = "Examples:
   berth guests --record                         records what has no record yet, then compares
   berth guests --record all --case 06-hog-1     one case anew
 
-A recording is taken only if the machine was quiet (berth guests --show-bounds says how quiet); else it is made again, and
+A recording is taken only if the machine was quiet (berth guests --show-bounds says how quiet); else it is made again, \
+and
 refused by name after a few times. Where real guests cannot be had, the command says so, and the kept records are used.
 Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a guest did not boot, a recording was
 refused or the build failed (what is kept is compared all the same), 130 interrupted.";
 
 /// Below the heading of a page.
-const MADE_BY: &str = "Made by `make guests` (`berth guests --markdown docs/guests-table.md`); do not edit. Simulator / \
+const MADE_BY: &str = "Made by `make guests` (`berth guests --markdown docs/guests-table.md`); do not edit. Simulator \
+ / \
      real guest; bold: the bound is broken; in brackets: not judged.";
 
 pub fn run(args: &Args) -> Done {

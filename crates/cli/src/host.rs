@@ -30,8 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "FORM", default_value = "auto", value_parser = Vcpus::parse)]
     vcpus: Vcpus,
 
-    /// Measure what events cost on this machine (10 s), and write the simulator's cost profile `this-host` (or FILE; `-`
-    /// prints it); no scenario is run
+    /// Measure what events cost on this machine (10 s), and write the simulator's cost profile `this-host` (or FILE;
+    /// `-` prints it); no scenario is run
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "", conflicts_with = "scenario")]
     measure_costs: Option<String>,
 
@@ -46,7 +46,8 @@ const EXAMPLES: &str = "Examples:
   berth host --measure-costs                    what events cost here: the cost profile this-host
 
 The load is real: it takes the CPU time that the scenario says, and other work here feels it. Where this machine has
-sched_ext, arms with a policy load it for each run: it then schedules everything here. As root, VMs have cgroups (weights, caps), which are removed at the end.
+sched_ext, arms with a policy load it for each run: it then schedules everything here. As root, VMs have cgroups \
+(weights, caps), which are removed at the end.
 Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
 (what was finished is kept; the load has ended and its cgroups are gone).";
 

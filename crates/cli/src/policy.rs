@@ -102,7 +102,8 @@ fn list(as_json: bool) -> Done {
             left(builtin.name, wide)
         ));
     }
-    text.push_str("\n  Parameters of one   berth policy show NAME\n  Your own            cp policies/vmfair.bpf.c my.bpf.c; berth policy check my.bpf.c\n");
+    text.push_str("\n  Parameters of one   berth policy show NAME\n  Your own            cp policies/vmfair.bpf.c \
+     my.bpf.c; berth policy check my.bpf.c\n");
     output::print(&text);
     Ok(())
 }
@@ -188,7 +189,8 @@ fn show(name: &str, as_json: bool) -> Done {
     let (charges, help) = policies::description(&policy);
     if as_json {
         json(&serde_json::json!({
-            "name": name, "help": help, "charges": charges, "hash": policy.hash(), "parameters": policy.params(), "presets": policy.presets(),
+            "name": name, "help": help, "charges": charges, "hash": policy.hash(),
+            "parameters": policy.params(), "presets": policy.presets(),
         }));
         return Ok(());
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 const HOGS: &str = "title = \"Hogs\"\n[run]\nwarmup = \"10ms\"\nmeasure = \"100ms\"\n[host]\ncores = 1\n\
-    [vm.hog]\ncount = 2\ntasks = [\"burn\"]\n[task.burn]\nmodel = \"busy\"\n[compare]\npolicies = [\"gfifo\", \"vtime\"]\n";
+    [vm.hog]\ncount = 2\ntasks = [\"burn\"]\n[task.burn]\nmodel = \"busy\"\n[compare]\npolicies = [\"gfifo\", \
+    \"vtime\"]\n";
 
 /// Files in a folder of their own.
 fn place(files: &[(&str, &str)]) -> tempfile::TempDir {

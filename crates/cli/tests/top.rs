@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `berth top` on a terminal: a pseudo-terminal, and as much of a terminal's own work as it takes to know what is on the
-//! screen.
+//! `berth top` on a terminal: a pseudo-terminal, and as much of a terminal's own work as it takes to know what is on
+//! the screen.
 use berth_host::fixture::Fixture;
 use std::fs::File;
 use std::io::{Read, Write};

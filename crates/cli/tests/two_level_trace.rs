@@ -12,7 +12,8 @@ use std::time::Instant;
 fn scenario(measure: &str) -> String {
     format!(
         "[run]\nwarmup = \"0s\"\nmeasure = \"{measure}\"\nseeds = 1\n[host]\ncores = 2\ncost = \"none\"\n\
-         [vm.web]\ncount = 2\nvcpus = 2\ntasks = [\"work\", \"burn\"]\n[vm.web.guest]\npolicy = \"vtime\"\nhz = \"exact\"\n\
+         [vm.web]\ncount = 2\nvcpus = 2\ntasks = [\"work\", \"burn\"]\n[vm.web.guest]\npolicy = \"vtime\"\nhz = \
+         \"exact\"\n\
          [task.work]\nthreads = 4\nloop = [\"compute 1ms\", \"sleep 4ms\"]\n[task.burn]\nmodel = \"busy\"\n\
          [compare]\npolicies = [\"vtime\"]\n"
     )

@@ -65,7 +65,8 @@ pub fn fit(request: &Request, running: &Running) -> Result<Option<Fit>, Failure>
     plan.check(berth_scenario::support::Place::Sim, false)?;
     if let Some(why) = plan.variants.iter().find_map(absent) {
         return Err(Failure::Input(format!(
-            "[calibrate] fits arm {}, which has no runs here: {why}\n  Without fitting, with the file's own values: --no-calibrate",
+            "[calibrate] fits arm {}, which has no runs here: {why}\n  Without fitting, with the file's own values: \
+             --no-calibrate",
             calibrate.arm
         )));
     }

@@ -175,7 +175,8 @@ fn parameters_without_policy(
     };
     if own == arms.len() {
         return Err(Failure::Input(format!(
-            "--set {first}: `linux` is the kernel's own scheduler, which takes no parameters, and no other arm runs; an arm with the policy \"{}\" is its model, which takes some (berth policy show {0})",
+            "--set {first}: `linux` is the kernel's own scheduler, which takes no parameters, and no other arm runs; \
+             an arm with the policy \"{}\" is its model, which takes some (berth policy show {0})",
             berth_builtin::LINUX_MODEL
         )));
     }

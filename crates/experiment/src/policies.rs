@@ -129,7 +129,8 @@ pub fn check_params(arm: &Arm, params: &[Param]) -> Result<(), Failure> {
                 names.join(", ")
             };
             return Err(Failure::Input(format!(
-                "arm {}: policy {} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show {})\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE",
+                "arm {}: policy {} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show {})\n  For \
+                 one arm only: --set arm.NAME.set.policy.{name}=VALUE",
                 arm.name, arm.policy, arm.policy
             )));
         };

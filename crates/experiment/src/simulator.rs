@@ -153,7 +153,8 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
                 && arm.policy == "linux"
             {
                 return Err(Failure::Input(format!(
-                    "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no parameters; an arm with policy = \"{}\" takes its model's",
+                    "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no \
+                     parameters; an arm with policy = \"{}\" takes its model's",
                     arm.name,
                     berth_builtin::LINUX_MODEL
                 )));

@@ -18,7 +18,7 @@
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
-//! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: changes of CPU by distance |
+//! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |

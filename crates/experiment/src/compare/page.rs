@@ -11,8 +11,10 @@ use std::path::PathBuf;
 
 /// Below the heading of a page.
 const MADE_BY: &str = "Made by `make fidelity` (`berth compare crates/compare/set --sealed crates/compare/sealed \
-     --markdown\ndocs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: not \
-     judged; ±: half of\nthe kernel's 95 % interval, where it could hold the bound (open). Answered: requests answered / \
+     --markdown\ndocs/fidelity-table.md`); do not edit. Simulator / kernel; bold: the bound is broken; in brackets: \
+     not \
+     judged; ±: half of\nthe kernel's 95 % interval, where it could hold the bound (open). Answered: requests answered \
+     / \
      due in the measured time.";
 
 /// Where the pages go; none: not written.

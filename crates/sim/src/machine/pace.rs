@@ -97,7 +97,8 @@ mod tests {
         /// However often one looks, the work ends at the same instant, and all of it is counted once.
         #[test]
         fn looking_changes_nothing(
-            rate in 2u32..10_000_000, warm in 0u64..3000, work in 1u64..100_000, cuts in proptest::collection::vec(1u64..5000, 0..20),
+            rate in 2u32..10_000_000, warm in 0u64..3000, work in 1u64..100_000,
+            cuts in proptest::collection::vec(1u64..5000, 0..20),
         ) {
             let mut p = Pace { rate, warm, ..Pace::default() };
             p.look();

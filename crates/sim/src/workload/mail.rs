@@ -244,7 +244,8 @@ mod tests {
                         let want = (0..3u16)
                             .filter_map(|q| Some((plain[home as usize * 3 + usize::from(q)].front()?.sent, q)))
                             .min();
-                        let want = want.and_then(|(_, q)| Some((q, plain[home as usize * 3 + usize::from(q)].pop_front()?)));
+                        let at = |q: u8| home as usize * 3 + usize::from(q);
+                        let want = want.and_then(|(_, q)| Some((q, plain[at(q)].pop_front()?)));
                         prop_assert_eq!(mail.take(home, [0, 1, 2]), want);
                     }
                     2 if !waiting[home as usize].contains(&thread) => {

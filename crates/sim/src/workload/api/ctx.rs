@@ -54,9 +54,9 @@ impl Ctx {
         self.k.executed()
     }
 
-    /// How long the clients' thread goes on having its CPU after it has sent a request (or taken an answer), ns: as long as
-    /// whom it woke would have waited for an interrupt's wake-up, the policy's part of it (`since` then) and of the pass to come
-    /// included, and `request_ns`.
+    /// How long the clients' thread goes on having its CPU after it has sent a request (or taken an answer), ns: as
+    /// long as whom it woke would have waited for an interrupt's wake-up, the policy's part of it (`since` then) and of
+    /// the pass to come included, and `request_ns`.
     pub(crate) fn request_ns(&mut self, since: Executed) -> Nanos {
         let k = &mut *self.k;
         let mut ns = k.cost.wake_ns + k.cost.request_ns;

@@ -241,10 +241,10 @@ mod tests {
                         plain[home as usize * 3 + usize::from(queue)].push_back(message(now));
                     }
                     1 => {
+                        let at = |q: u16| home as usize * 3 + usize::from(q);
                         let want = (0..3u16)
-                            .filter_map(|q| Some((plain[home as usize * 3 + usize::from(q)].front()?.sent, q)))
+                            .filter_map(|q| Some((plain[at(q)].front()?.sent, q)))
                             .min();
-                        let at = |q: u8| home as usize * 3 + usize::from(q);
                         let want = want.and_then(|(_, q)| Some((q, plain[at(q)].pop_front()?)));
                         prop_assert_eq!(mail.take(home, [0, 1, 2]), want);
                     }

@@ -17,7 +17,7 @@ use berth_sim::scx::ops::{Policy as SimPolicy, Port};
 use berth_sim::workload::api::{
     Action, Bandwidth, CgroupError, Ctx, Nanos, SchedClass, TaskId, TaskSpec, Who, Workload,
 };
-use berth_sim::{Machine, MachineSpec, SimError};
+use berth_sim::{MachineSpec, SimError, Simulation};
 use std::collections::BTreeMap;
 
 /// When the director begins: everybody is asleep by then. Not a multiple of the tick's period.
@@ -487,7 +487,7 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
     );
 
     let vms: Vec<VmSpec> = (0..).zip(&row.groups).map(vm).collect();
-    let mut machine = Machine::new(&spec, &vms, Cast::new(row));
+    let mut machine = Simulation::new(&spec, &vms, Cast::new(row));
     machine.load(policy);
     // The recorder has ops.tick and changes slices, so every tick counts.
     machine.kernel().real_ticks = true;
@@ -585,7 +585,7 @@ fn count(events: &Events, name: &str) -> u64 {
     }
 }
 
-fn entries(row: &Row, machine: &Machine<Cast>) -> Result<Vec<Entry>, PlayError> {
+fn entries(row: &Row, machine: &Simulation<Cast>) -> Result<Vec<Entry>, PlayError> {
     let missing = |what| PlayError::Log {
         row: row.name,
         what,

@@ -10,7 +10,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::vm_specs;
 use berth_sim::workload::api::Workload;
 use berth_sim::workload::scenario::ScenarioWorkload;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 fn cpu_seconds() -> f64 {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let scenario = read(&input, &[])?.scenario;
         let work = ScenarioWorkload::new(&scenario, 1)?;
         let spec = MachineSpec::new(Shape::flat(scenario.host.nr_cpus()));
-        let mut machine = Machine::new(&spec, &vm_specs(&scenario), work);
+        let mut machine = Simulation::new(&spec, &vm_specs(&scenario), work);
         machine.load(Default::default());
         let begin = cpu_seconds();
         machine.start();

@@ -43,4 +43,4 @@ pub mod workload;
 
 pub use error::SimError;
 pub use scx::kernel::MachineSpec;
-pub use sim::Machine;
+pub use sim::Simulation;

@@ -4,7 +4,7 @@ use crate::machine::Shape;
 use crate::scx::Handle;
 use crate::scx::kernel::MachineSpec;
 use crate::scx::ops::{Policy, Port};
-use crate::sim::Machine;
+use crate::sim::Simulation;
 use crate::words::{Nanos, TaskId, TaskSpec, Who};
 use crate::workload::api::{Action, Ctx, Workload};
 use berth_policy::abi::Op;
@@ -113,10 +113,10 @@ pub fn with_double(
     ops: &[Op],
     flags: u64,
     mut answer: impl FnMut(Handle, Op, &[u64]) -> u64 + 'static,
-) -> (Machine<Cast>, Log) {
+) -> (Simulation<Cast>, Log) {
     let log: Log = Rc::default();
     let seen = log.clone();
-    let mut m = Machine::new(spec, &[], cast);
+    let mut m = Simulation::new(spec, &[], cast);
     let double = move |k: Handle, op: Op, args: &[u64]| {
         let first = args.first().copied().unwrap_or(0);
         let task = k.tasks.find(first).map_or(first as i64, i64::from);
@@ -151,7 +151,7 @@ mod tests {
         spec.tasks = 80;
         spec.hz = Hz::Ticks(250);
         let run = |spec: &MachineSpec| {
-            let mut m = Machine::new(spec, &[], w8());
+            let mut m = Simulation::new(spec, &[], w8());
             m.load(Policy::default());
             m.start();
             m.run_until(2_000_000_000).unwrap();

@@ -5,7 +5,7 @@ use berth_scenario::model::Hz;
 use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
 use berth_sim::workload::scenario::ScenarioWorkload;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -45,7 +45,7 @@ fn allocations(text: &str) -> u64 {
         hz: Hz::Ticks(250),
         ..MachineSpec::new(Shape::flat(scenario.host.nr_cpus()))
     };
-    let mut m = Machine::new(&spec, &berth_sim::run::vm_specs(&scenario), work);
+    let mut m = Simulation::new(&spec, &berth_sim::run::vm_specs(&scenario), work);
     m.load(Default::default());
     m.start();
     m.run_until(1_000_000_000).unwrap();

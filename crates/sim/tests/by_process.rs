@@ -5,7 +5,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::{Cast, Peek};
 
@@ -34,7 +34,7 @@ fn share(name: &str, start: u64) -> f64 {
     let mut cast = Cast::default();
     cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
     cast.vcpu(1, 0, 0, &[Action::ComputeForever]);
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
     let policy = support::policy(name);
     load_policy(&mut m, &policy, &BTreeMap::new(), &vms, &Options::default()).unwrap();
     m.start();
@@ -52,7 +52,7 @@ fn share(name: &str, start: u64) -> f64 {
     map.update(&key, &record, 0).unwrap();
     peek.set_var("berth_generation", peek.var("berth_generation") + 1);
     m.run_until(1_000 * MS).unwrap();
-    let ran = |m: &Machine<Cast>| m.kernel().tasks.hot[task as usize].runtime;
+    let ran = |m: &Simulation<Cast>| m.kernel().tasks.hot[task as usize].runtime;
     let before = ran(&m);
     m.run_until(21_000 * MS).unwrap();
     m.check().unwrap();

@@ -6,7 +6,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, Bandwidth};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::Cast;
 
@@ -25,12 +25,12 @@ fn per_vcpu(policy: &str) -> bool {
 }
 
 /// One CPU; VMs with these numbers of threads that always compute, all of weight 100.
-fn machine(policy: &str, threads: &[u32]) -> Machine<Cast> {
+fn machine(policy: &str, threads: &[u32]) -> Simulation<Cast> {
     machine_of(1, policy, threads)
 }
 
 /// The same on so many CPUs.
-fn machine_of(cpus: u32, policy: &str, threads: &[u32]) -> Machine<Cast> {
+fn machine_of(cpus: u32, policy: &str, threads: &[u32]) -> Simulation<Cast> {
     let vm = |(i, n): (usize, &u32)| VmSpec {
         name: format!("vm{i}"),
         group: i as u32,
@@ -46,7 +46,7 @@ fn machine_of(cpus: u32, policy: &str, threads: &[u32]) -> Machine<Cast> {
             cast.vcpu(vm, vcpu, 0, &[Action::ComputeForever]);
         }
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(cpus)), &vms, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(cpus)), &vms, cast);
     let loaded = support::policy(policy);
     let options = Options::default();
     load_policy(&mut m, &loaded, &BTreeMap::new(), &vms, &options).unwrap();
@@ -55,8 +55,8 @@ fn machine_of(cpus: u32, policy: &str, threads: &[u32]) -> Machine<Cast> {
 }
 
 /// What part of the CPU each thread gets from now to `until`, after a second in which things settle.
-fn parts(m: &mut Machine<Cast>, until: u64) -> Vec<f64> {
-    let ran = |m: &Machine<Cast>| -> Vec<u64> {
+fn parts(m: &mut Simulation<Cast>, until: u64) -> Vec<f64> {
+    let ran = |m: &Simulation<Cast>| -> Vec<u64> {
         let k = m.kernel();
         berth_sim::run::settle(k);
         let of = |id: &u32| k.tasks.hot[*id as usize].runtime;

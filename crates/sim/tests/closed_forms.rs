@@ -10,7 +10,7 @@ use berth_sim::oracle::share::{Claim, Group, max_min, max_min_nested};
 use berth_sim::run::{Options, load_policy, settle};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 #[path = "support/shipped.rs"]
@@ -93,7 +93,7 @@ fn shares(
         hz: Hz::Exact,
         ..MachineSpec::new(Shape::flat(cpus))
     };
-    let mut machine = Machine::new(&spec, vms, Hogs { threads, tasks });
+    let mut machine = Simulation::new(&spec, vms, Hogs { threads, tasks });
     load_policy(
         &mut machine,
         policy,

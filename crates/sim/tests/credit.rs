@@ -8,7 +8,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy, run_one};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
@@ -50,7 +50,7 @@ fn shares(cpus: u32, rules: &str, domains: &[Domain], balance: i64) -> Vec<(u32,
         vcpus: d.1,
     };
     let vms: Vec<VmSpec> = domains.iter().enumerate().map(vm).collect();
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(cpus)), &vms, Cast::default());
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(cpus)), &vms, Cast::default());
     let params = preset(rules, &[]);
     load_policy(&mut m, credit(), &params, &vms, &Options::default()).unwrap();
     m.start();
@@ -296,7 +296,7 @@ fn tick_dodging_pays_under_sampling_only() {
             vcpus: 1,
         };
         let vms = [vm(0), vm(1)];
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load_policy(
             &mut m,
             credit(),
@@ -344,7 +344,7 @@ fn credits_stay_in_bounds_and_the_parked_do_not_run() {
         vcpus: 3,
     };
     let vms = [vm(0), vm(1), vm(2)];
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(2)), &vms, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(2)), &vms, cast);
     load_policy(
         &mut m,
         credit(),
@@ -420,7 +420,7 @@ fn timers_run_before_the_work() {
         let mut spec = MachineSpec::new(Shape::flat(1));
         spec.lead_ns = lead * 1_000_000;
         spec.uptime_ns = 10_000_000_000;
-        let mut m = Machine::new(&spec, &[], Cast::default());
+        let mut m = Simulation::new(&spec, &[], Cast::default());
         load_policy(&mut m, credit(), &BTreeMap::new(), &[], &Options::default()).unwrap();
         m.start();
         assert_eq!(m.kernel().timers.fired, before, "lead of {lead} ms");

@@ -7,7 +7,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, SchedClass};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::{Cast, Peek};
@@ -52,12 +52,12 @@ fn unasked(name: &str) -> Policy {
     Policy::from_source(&copy, &options).unwrap()
 }
 
-fn load(m: &mut Machine<Cast>, policy: &Policy, vms: &[VmSpec]) {
+fn load(m: &mut Simulation<Cast>, policy: &Policy, vms: &[VmSpec]) {
     load_policy(m, policy, &BTreeMap::new(), vms, &Options::default()).unwrap();
 }
 
 /// CPU time of a thread so far, ns.
-fn ran(m: &Machine<Cast>, thread: usize) -> u64 {
+fn ran(m: &Simulation<Cast>, thread: usize) -> u64 {
     let task = m.workload.ids[thread] as usize;
     m.kernel().tasks.hot[task].runtime
 }
@@ -82,7 +82,7 @@ fn who_wakes_under_a_real_time_thread_need_not_wait_for_the_slice() {
         cast.vcpu(0, 0, 0, &real_time);
         cast.scripts[2].spec.vm = None;
         let vms = vms(2);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load(&mut m, policy, &vms);
         m.start();
         m.run_until(10_000 * MS).unwrap();
@@ -115,7 +115,7 @@ fn exiting_threads_are_left_to_the_policy() {
         cast.scripts[2].spec.vm = None;
         cast.exiting = vec![0, 1];
         let vms = vms(2);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load(&mut m, policy, &vms);
         m.start();
         m.run_until(140 * MS).unwrap();
@@ -143,7 +143,7 @@ fn threads_that_are_kept_from_the_policy_take_turns_no_faster_than_the_rate_limi
         cast.vcpu(2, 0, 0, &[Action::ComputeForever]);
         cast.exiting = vec![0, 1];
         let vms = vms(3);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load(&mut m, &unasked(name), &vms);
         m.start();
         m.run_until(300 * MS).unwrap();
@@ -172,7 +172,7 @@ fn a_sleeper_with_debts_waits_its_turn_once_a_tick_has_found_it() {
         // The hogs have lost their first BOOST by then.
         cast.vcpu(3, 0, 100 * MS, &nap);
         let vms = vms(4);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load(&mut m, policy, &vms);
         m.start();
         let (mut long, mut since, mut before) = (0, None, (0, 0, 0));
@@ -223,7 +223,7 @@ fn a_cpu_that_never_went_idle_is_not_taken_for_idle() {
         cast.vcpu(0, 0, 0, &[Action::ComputeForever]);
         cast.vcpu(1, 0, 0, &nap);
         let vms = vms(2);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         m.start();
         m.run_until(50 * MS).unwrap();
         let before = ran(&m, 1);
@@ -245,7 +245,7 @@ fn a_thread_that_joins_a_vm_starts_afresh() {
         cast.vcpu(1, 0, 0, &[Action::ComputeForever]);
         // The third VM has no threads yet.
         let vms = vms(3);
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &vms, cast);
         load(&mut m, policy, &vms);
         m.start();
         let mut now = 90 * MS;

@@ -6,7 +6,7 @@ use berth_policy::policy::{LoadOptions, Policy};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::Cast;
@@ -33,7 +33,7 @@ fn a_cpu_that_serves_others_for_32_rounds_comes_to_its_own_thread() {
         }
         cast.scripts[others as usize].start_ns = MS;
         cast.masks[others as usize] = vec![0];
-        let mut m = Machine::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
+        let mut m = Simulation::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
         let params = BTreeMap::from([("gate".to_string(), (others + 1).to_string())]);
         load_policy(&mut m, &policy, &params, &[], &Options::default()).unwrap();
         m.start();

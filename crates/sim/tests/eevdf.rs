@@ -11,7 +11,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, kernel_scheduler, load_policy, run_one, settle};
 use berth_sim::trace::Kind;
 use berth_sim::workload::api::{Action, Ctx, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -123,7 +123,7 @@ fn run(setting: &Setting, threads: &[Thread], ms: u64) -> Run {
         hz: Hz::Ticks(setting.hz),
         ..MachineSpec::new(Shape::flat(setting.cpus))
     };
-    let mut m = Machine::new(&spec, &[], cast);
+    let mut m = Simulation::new(&spec, &[], cast);
     m.record();
     let params: BTreeMap<String, String> = setting
         .params

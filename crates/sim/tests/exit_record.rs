@@ -6,7 +6,7 @@ use berth_policy::policy::LoadOptions;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 struct Nothing;
@@ -27,7 +27,7 @@ impl Workload for Nothing {
 fn an_exit_is_recorded() {
     let builtin = berth_builtin::find("vtime").unwrap();
     let policy = builtin.load(&LoadOptions::default()).unwrap();
-    let mut machine = Machine::new(&MachineSpec::new(Shape::flat(2)), &[], Nothing);
+    let mut machine = Simulation::new(&MachineSpec::new(Shape::flat(2)), &[], Nothing);
     load_policy(
         &mut machine,
         &policy,

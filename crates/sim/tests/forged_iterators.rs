@@ -4,7 +4,7 @@ use berth_policy::policy::{LoadOptions, Policy};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::Cast;
@@ -26,7 +26,7 @@ fn forged_iterators_lead_nowhere() {
         cast.vcpu(0, i, 0, &[Action::ComputeForever]);
         cast.scripts[i as usize].spec.vm = None;
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
     load_policy(&mut m, &policy, &BTreeMap::new(), &[], &Options::default()).unwrap();
     m.start();
     m.run_until(200 * MS).unwrap();

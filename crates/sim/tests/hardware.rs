@@ -5,7 +5,7 @@ use berth_scenario::model::{Cache, CoreKind, HostCost, Hz};
 use berth_sim::machine::{MaskId, Shape};
 use berth_sim::run::{Options, load_policy, settle};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ fn part(acts: &[Act], cpus: &[u32]) -> Part {
     }
 }
 
-fn machine(shape: Shape, cost: HostCost, parts: Vec<Part>, slice_us: u64) -> Machine<Parts> {
+fn machine(shape: Shape, cost: HostCost, parts: Vec<Part>, slice_us: u64) -> Simulation<Parts> {
     let spec = MachineSpec {
         hz: Hz::Exact,
         cost,
@@ -93,7 +93,7 @@ fn machine(shape: Shape, cost: HostCost, parts: Vec<Part>, slice_us: u64) -> Mac
     };
     let policy = berth_builtin::find("gfifo").expect("shipped");
     let policy = policy.load(&LoadOptions::default()).unwrap();
-    let mut m = Machine::new(&spec, &[], Parts(parts, Vec::new()));
+    let mut m = Simulation::new(&spec, &[], Parts(parts, Vec::new()));
     let params = BTreeMap::from([("slice_us".to_string(), slice_us.to_string())]);
     load_policy(&mut m, &policy, &params, &[], &Options::default()).unwrap();
     // The kernel's own slice, for tasks that go on alone: 20 of the policy's.
@@ -103,13 +103,13 @@ fn machine(shape: Shape, cost: HostCost, parts: Vec<Part>, slice_us: u64) -> Mac
 }
 
 /// Work done so far by all, ns at full speed.
-fn work(m: &Machine<Parts>) -> u64 {
+fn work(m: &Simulation<Parts>) -> u64 {
     let k = m.kernel();
     settle(k);
     k.stats.vms.iter().map(|c| c.work_ns).sum()
 }
 
-fn marks(m: &Machine<Parts>, part: usize) -> Vec<Nanos> {
+fn marks(m: &Simulation<Parts>, part: usize) -> Vec<Nanos> {
     m.workload.0[part].marks.clone()
 }
 

@@ -7,7 +7,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::{Cast, Peek};
 
@@ -22,7 +22,7 @@ const CPUS: u32 = 4;
 /// Number and weight of each VM's vCPUs, and the CPU on which they are born.
 const VMS: [(u32, u32, u32); 3] = [(8, 100, 0), (4, 200, 2), (4, 400, 3)];
 
-fn machine(name: &str) -> Machine<Cast> {
+fn machine(name: &str) -> Simulation<Cast> {
     let vms: Vec<VmSpec> = (0..)
         .zip(VMS)
         .map(|(i, (vcpus, weight, _))| VmSpec {
@@ -44,7 +44,7 @@ fn machine(name: &str) -> Machine<Cast> {
             script.on = on + if i == 0 { vcpu % 2 } else { 0 };
         }
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(CPUS)), &vms, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(CPUS)), &vms, cast);
     let policy = support::policy(name);
     load_policy(&mut m, &policy, &BTreeMap::new(), &vms, &Options::default()).unwrap();
     m.start();
@@ -52,7 +52,7 @@ fn machine(name: &str) -> Machine<Cast> {
 }
 
 /// The agent tells the policy which threads are vCPUs.
-fn announce(m: &Machine<Cast>) {
+fn announce(m: &Simulation<Cast>) {
     let k = m.kernel();
     let peek = Peek(k.policy.instance().unwrap());
     let threads = peek.0.map("berth_threads").unwrap();
@@ -78,7 +78,7 @@ fn shares(name: &str) -> Vec<f64> {
     m.run_until(200 * MS).unwrap();
     announce(&m);
     m.run_until(1_200 * MS).unwrap();
-    let ran = |m: &Machine<Cast>, vm: u32| -> u64 {
+    let ran = |m: &Simulation<Cast>, vm: u32| -> u64 {
         let scripts = m.workload.scripts.iter().zip(&m.workload.ids);
         let own = scripts.filter(|(s, _)| s.spec.vm == Some(vm));
         own.map(|(_, id)| m.kernel().tasks.hot[*id as usize].runtime)

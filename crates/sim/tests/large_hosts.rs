@@ -5,7 +5,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::Cast;
 
@@ -30,7 +30,7 @@ fn host(packages: u32) -> Shape {
 
 /// 300 VMs of four vCPUs that compute, 300 of four that wake 200 times a second: more than two vCPUs for each CPU of
 /// 1,024.
-fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
+fn machine(shape: Shape) -> (Box<Simulation<Cast>>, Vec<VmSpec>) {
     let mut cast = Cast::default();
     let mut vms = Vec::new();
     for n in 0..600u32 {
@@ -63,7 +63,7 @@ fn machine(shape: Shape) -> (Box<Machine<Cast>>, Vec<VmSpec>) {
     }
     let mut spec = MachineSpec::new(shape);
     spec.tasks = 2_500;
-    (Box::new(Machine::new(&spec, &vms, cast)), vms)
+    (Box::new(Simulation::new(&spec, &vms, cast)), vms)
 }
 
 /// Each works for the time of two partitions of `flms`, a tenth of its watchdog's at the end of which it would be

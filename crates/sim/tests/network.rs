@@ -9,7 +9,7 @@ use berth_sim::oracle::reference;
 use berth_sim::run::{Options, run_one};
 use berth_sim::workload::api::Workload;
 use berth_sim::workload::scenario::ScenarioWorkload;
-use berth_sim::{Machine, MachineSpec, SimError};
+use berth_sim::{MachineSpec, SimError, Simulation};
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
@@ -34,7 +34,7 @@ fn run(text: &str, end: u64) -> Result<(BTreeMap<String, f64>, Vec<u64>), SimErr
         ..MachineSpec::new(Shape::flat(scenario.host.nr_cpus()))
     };
     let vms = berth_sim::run::vm_specs(&scenario);
-    let mut m = Machine::new(&spec, &vms, work);
+    let mut m = Simulation::new(&spec, &vms, work);
     m.load(Default::default());
     m.start();
     m.run_until(end)?;

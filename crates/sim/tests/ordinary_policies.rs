@@ -11,7 +11,7 @@ use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{
     Action, Ctx, Nanos, Role, SchedClass, TaskId, TaskSpec, Who, Workload,
 };
-use berth_sim::{Machine, MachineSpec, SimError};
+use berth_sim::{MachineSpec, SimError, Simulation};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -172,7 +172,7 @@ fn run(
     ms: u64,
     checked: bool,
 ) -> Result<(u64, u64, u64), SimError> {
-    let mut m = Machine::new(spec, &vms(), Restless::new(true));
+    let mut m = Simulation::new(spec, &vms(), Restless::new(true));
     let opts = Options {
         checked,
         ..Options::default()

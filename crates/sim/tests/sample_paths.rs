@@ -5,7 +5,7 @@ use berth_scenario::model::{Client, Dist, Hz, Scenario, Sends, Step};
 use berth_sim::machine::Shape;
 use berth_sim::oracle::{load, random, reference};
 use berth_sim::workload::scenario::ScenarioWorkload;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 
 /// Without a policy the kernel model has one global queue and slices of 20 ms.
 const SLICE_NS: u64 = 20_000_000;
@@ -15,7 +15,7 @@ fn without_policy(cpus: u32, requests: &[reference::Request]) -> Vec<u64> {
         hz: Hz::Exact,
         ..MachineSpec::new(Shape::flat(cpus))
     };
-    let mut machine = Machine::new(&spec, &[], load::Open::new(requests.to_vec()));
+    let mut machine = Simulation::new(&spec, &[], load::Open::new(requests.to_vec()));
     machine.load(Default::default());
     machine.start();
     let last = requests.last().map_or(0, |r| r.arrival);
@@ -98,7 +98,7 @@ fn run(scenario: &Scenario, seed: u64, end: u64) -> Vec<u64> {
     work.record_responses();
     let spec = MachineSpec::new(Shape::flat(scenario.host.nr_cpus()));
     let vms = berth_sim::run::vm_specs(scenario);
-    let mut machine = Machine::new(&spec, &vms, work);
+    let mut machine = Simulation::new(&spec, &vms, work);
     machine.load(Default::default());
     machine.start();
     machine.run_until(end).unwrap();

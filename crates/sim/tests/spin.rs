@@ -4,7 +4,7 @@ use berth_scenario::model::Hz;
 use berth_sim::machine::Shape;
 use berth_sim::scx::ops::Policy;
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 /// What a thread of the script does.
@@ -79,7 +79,7 @@ fn run(cpus: u32, work: Script) -> (Vec<Nanos>, u64, u64) {
         hz: Hz::Ticks(1000),
         ..MachineSpec::new(Shape::flat(cpus))
     };
-    let mut m = Machine::new(&spec, &[], work);
+    let mut m = Simulation::new(&spec, &[], work);
     m.load(Policy::default());
     m.start();
     m.run_until(1_000_000_000).unwrap();

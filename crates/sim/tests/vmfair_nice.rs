@@ -6,7 +6,7 @@ use berth_sim::machine::task::nice_to_weight;
 use berth_sim::run::{Options, load_policy, settle};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::Cast;
 
@@ -36,7 +36,7 @@ fn shares(vms: [&[i32]; 2]) -> Vec<f64> {
             vcpus: threads.len() as u32,
         });
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), &specs, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), &specs, cast);
     let policy = support::policy("vmfair");
     load_policy(
         &mut m,

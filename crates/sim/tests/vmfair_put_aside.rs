@@ -6,7 +6,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, SchedClass};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use support::Cast;
 
@@ -44,7 +44,7 @@ fn interrupted(mut cast: Cast, vms: &[VmSpec]) -> Vec<u64> {
     ];
     cast.vcpu(0, 0, 0, &takes);
     cast.scripts[threads].spec.vm = None;
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(1)), vms, cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(1)), vms, cast);
     let policy = support::policy("vmfair");
     load_policy(&mut m, &policy, &BTreeMap::new(), vms, &Options::default()).unwrap();
     m.start();

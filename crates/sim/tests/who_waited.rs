@@ -6,7 +6,7 @@ use berth_results::detail::{COSTS, IDLE};
 use berth_results::schema::RunRecord;
 use berth_scenario::{Input, Loaded, read};
 use berth_sim::run::{Options, load_policy, machine_spec, run_one, settle, vm_specs};
-use berth_sim::sim::Machine;
+use berth_sim::sim::Simulation;
 use berth_sim::trace::Kind;
 use berth_sim::workload::scenario::ScenarioWorkload;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ fn one_cpu_by_hand() {
         let opts = Options::default();
         let vms = vm_specs(&scenario);
         let workload = ScenarioWorkload::new(&scenario, 3).unwrap();
-        let mut m = Machine::new(&machine_spec(&scenario.host, 3, &opts), &vms, workload);
+        let mut m = Simulation::new(&machine_spec(&scenario.host, 3, &opts), &vms, workload);
         m.record();
         load_policy(&mut m, &policy(name), &BTreeMap::new(), &vms, &opts).unwrap();
         m.start();

@@ -4,7 +4,7 @@ use berth_policy::policy::{LoadOptions, Policy};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::path::Path;
 use support::Cast;
@@ -29,7 +29,7 @@ fn ejected(policy: &Policy, call: u32, cpu: u32) -> Option<String> {
         cast.vcpu(0, i, 0, &[Action::ComputeForever]);
         cast.scripts[i as usize].spec.vm = None;
     }
-    let mut m = Machine::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(2)), &[], cast);
     let params = [("call", call), ("cpu", cpu)];
     let params: BTreeMap<String, String> = params
         .map(|(name, value)| (name.to_string(), value.to_string()))

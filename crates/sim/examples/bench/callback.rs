@@ -12,7 +12,7 @@ use berth_policy::abi::Op;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 const TASKS: u32 = 10;
@@ -80,9 +80,9 @@ fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallib
         needs: program.policy.needs(),
         ..MachineSpec::new(Shape::flat(4))
     };
-    let machines: Vec<Machine<Hogs>> = (0..instances)
+    let machines: Vec<Simulation<Hogs>> = (0..instances)
         .map(|_| {
-            let mut m = Machine::new(&spec, &[], Hogs);
+            let mut m = Simulation::new(&spec, &[], Hogs);
             let none = BTreeMap::new();
             load_policy(&mut m, &program.policy, &none, &[], &Options::default())?;
             m.start();
@@ -90,7 +90,7 @@ fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallib
             Ok(m)
         })
         .collect::<Fallible<_>>()?;
-    let kernels: Vec<_> = machines.iter().map(Machine::kernel).collect();
+    let kernels: Vec<_> = machines.iter().map(Simulation::kernel).collect();
     let callees: Vec<_> = kernels
         .iter()
         .filter_map(|k| {
@@ -119,7 +119,7 @@ fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallib
     let times: Vec<f64> = (0..repeat)
         .map(|_| timed(|| pass(rounds)).1 / per_pass)
         .collect();
-    let insns = |m: &Machine<Hogs>| m.kernel().policy.insns();
+    let insns = |m: &Simulation<Hogs>| m.kernel().policy.insns();
     let before: u64 = machines.iter().map(insns).sum();
     pass(1);
     let after: u64 = machines.iter().map(insns).sum();

@@ -7,7 +7,7 @@ use berth_scenario::model::Hz;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 /// What a run did.
@@ -49,7 +49,7 @@ impl Program {
             computed: vec![false; w.workers as usize],
             cycles: 0,
         };
-        let mut machine = Machine::new(&spec, &[], work);
+        let mut machine = Simulation::new(&spec, &[], work);
         let slice = self
             .slice_us
             .map(|us| ("slice_us".to_string(), us.to_string()));

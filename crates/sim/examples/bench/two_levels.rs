@@ -11,7 +11,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_guest_policy, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, Ctx, Nanos, Role, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 pub const VCPUS: u32 = 4;
@@ -170,7 +170,7 @@ pub fn run(case: &Case) -> Fallible<Ran> {
         vms: case.vms,
         computed: vec![false; (case.vms * tasks) as usize],
     };
-    let mut m = Machine::new(&spec, &vms, work);
+    let mut m = Simulation::new(&spec, &vms, work);
     for vm in 0..case.vms {
         let inside = MachineSpec {
             hz: spec.hz,

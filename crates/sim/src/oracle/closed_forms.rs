@@ -50,7 +50,7 @@ use crate::machine::Shape;
 use crate::run::{Options, load_policy};
 use crate::words::Nanos;
 use crate::workload::api::Workload;
-use crate::{Machine, MachineSpec};
+use crate::{MachineSpec, Simulation};
 use berth_policy::error::LoadError;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::{Dist, Hz};
@@ -134,7 +134,7 @@ fn run<W: Workload, R>(
         hz: Hz::Exact,
         ..MachineSpec::new(Shape::flat(cpus))
     };
-    let mut machine = Machine::new(&spec, &[], work);
+    let mut machine = Simulation::new(&spec, &[], work);
     let params = BTreeMap::from([("slice_ns".to_string(), slice_ns.to_string())]);
     load_policy(&mut machine, policy, &params, &[], &Options::default())?;
     machine.start();

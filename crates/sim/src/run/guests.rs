@@ -7,7 +7,7 @@ use crate::error::SimError;
 use crate::guest::{GuestSpec, WorldRef, machine_of};
 use crate::machine::Shape;
 use crate::scx::kernel::MachineSpec;
-use crate::sim::Machine;
+use crate::sim::Simulation;
 use crate::words::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
 use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
@@ -40,7 +40,7 @@ fn working_set(scenario: &Scenario, vm: &Vm) -> Option<u64> {
 
 /// The thread of a vCPU on the host, as the VM's manager starts it.
 fn thread(
-    m: &Machine<ScenarioWorkload>,
+    m: &Simulation<ScenarioWorkload>,
     vm: &Vm,
     instance: &VmInstance,
     vcpu: u32,
@@ -59,7 +59,7 @@ fn thread(
 }
 
 /// Give the VMs of a scenario that have one their machine.
-pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
+pub fn add(m: &mut Simulation<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];
         let Some(guest) = opts.guest(scenario, instance.group) else {
@@ -102,7 +102,7 @@ pub fn add(m: &mut Machine<ScenarioWorkload>, scenario: &Scenario, seed: u64, op
 /// # Errors
 /// A parameter that the policy does not have, or a value out of bounds.
 pub fn load(
-    m: &mut Machine<ScenarioWorkload>,
+    m: &mut Simulation<ScenarioWorkload>,
     scenario: &Scenario,
     opts: &Options,
 ) -> Result<(), SimError> {

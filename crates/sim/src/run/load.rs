@@ -6,7 +6,7 @@ use crate::scx::identity::{self, VmSpec};
 use crate::scx::kernel::Handle;
 use crate::scx::kfunc;
 use crate::scx::ops::{Policy as Loaded, Port};
-use crate::sim::Machine;
+use crate::sim::Simulation;
 use crate::words::VmId;
 use crate::workload::api::Workload;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
@@ -47,7 +47,7 @@ fn reaches(k: Handle, policy: &Policy) -> Result<(), SimError> {
 /// # Errors
 /// A parameter, map or constant that does not fit.
 pub fn load_policy<W: Workload>(
-    machine: &mut Machine<W>,
+    machine: &mut Simulation<W>,
     policy: &Policy,
     params: &BTreeMap<String, String>,
     vms: &[VmSpec],
@@ -63,7 +63,7 @@ pub fn load_policy<W: Workload>(
 /// # Errors
 /// As [`load_policy`].
 pub fn load_guest_policy<W: Workload>(
-    machine: &mut Machine<W>,
+    machine: &mut Simulation<W>,
     vm: VmId,
     policy: &Policy,
     params: &BTreeMap<String, String>,

@@ -15,7 +15,7 @@ use crate::scx::consts::EXIT_ERROR;
 use crate::scx::identity::VmSpec;
 use crate::scx::kernel::Handle;
 use crate::scx::mutation::MUTATIONS;
-use crate::sim::Machine;
+use crate::sim::Simulation;
 use crate::stats::recent::Recent;
 use crate::stats::{Counters, bounds};
 use crate::trace;
@@ -104,7 +104,7 @@ fn attempt(
     let vms = vm_specs(scenario);
     spec.tasks = workload.host_threads() + 8;
     spec.needs = policy.needs();
-    let mut m = Machine::new(&spec, &vms, workload);
+    let mut m = Simulation::new(&spec, &vms, workload);
     if opts.record {
         m.record();
     }
@@ -317,7 +317,7 @@ mod tests {
         let mut spec = MachineSpec::new(Shape::flat(8));
         spec.tasks = 80;
         spec.hz = Hz::Ticks(1000);
-        let mut m = Machine::new(&spec, &[], w8());
+        let mut m = Simulation::new(&spec, &[], w8());
         load_policy(&mut m, &policy, &BTreeMap::new(), &[], opts).unwrap();
         m.start();
         m.run_until(seconds * 1_000_000_000).unwrap();

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::scx::identity::VmSpec;
     use crate::scx::ops::{Policy, Port};
-    use crate::sim::Machine;
+    use crate::sim::Simulation;
     use crate::testing::{Cast, one_cpu};
     use crate::workload::api::{Action, Ctx};
     use std::cell::RefCell;
@@ -299,7 +299,7 @@ mod tests {
 
     /// Two VMs on one CPU; thread 0 runs, thread 1 waits, thread 2 sleeps, all in VM 0, and the policy refuses the
     /// move of thread `refused` with this number.
-    fn machine(refused: Option<(u32, i32)>) -> (Machine<Cast>, Seen) {
+    fn machine(refused: Option<(u32, i32)>) -> (Simulation<Cast>, Seen) {
         let mut cast = Cast::default();
         let nap = Action::SleepUntil { at: 1 << 60 };
         for (name, start_ns, does) in [
@@ -318,7 +318,7 @@ mod tests {
             cap_milli: None,
             vcpus: 1,
         };
-        let mut m = Machine::new(&one_cpu(), &[vm("a"), vm("b")], cast);
+        let mut m = Simulation::new(&one_cpu(), &[vm("a"), vm("b")], cast);
         let seen = Seen::default();
         let log = seen.clone();
         let double = move |k: Handle, op: Op, args: &[u64]| {
@@ -341,7 +341,7 @@ mod tests {
 
     /// What is heard while `f` acts on the machine: operations and their arguments.
     fn heard(
-        m: &mut Machine<Cast>,
+        m: &mut Simulation<Cast>,
         seen: &Seen,
         f: impl FnOnce(&mut Ctx, &[TaskId]),
     ) -> Vec<(Op, Vec<u64>)> {
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_move_is_told_between_leaving_the_queue_and_coming_back() {
         let (mut m, seen) = machine(None);
-        let told = |m: &mut Machine<Cast>, i: usize| {
+        let told = |m: &mut Simulation<Cast>, i: usize| {
             heard(m, &seen, |ctx, ids| {
                 ctx.move_to_vm(&[ids[i]], Some(1)).unwrap();
             })

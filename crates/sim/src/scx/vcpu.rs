@@ -86,7 +86,7 @@ impl Handle {
     }
 
     /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is
-    /// left where it is until then (`Machine::catch_up`); only the watchdog, which needs no CPU, comes in time.
+    /// left where it is until then (`Simulation::catch_up`); only the watchdog, which needs no CPU, comes in time.
     #[inline]
     pub fn rests(self) -> bool {
         self.waiting as usize == self.cpus.len()
@@ -135,7 +135,7 @@ impl Handle {
         let c = self.cpu(cpu);
         if c.takes_late {
             if c.late.is_empty() {
-                // In the midst of them (`Machine::late`), which sets the slot after the last.
+                // In the midst of them (`Simulation::late`), which sets the slot after the last.
                 return;
             }
             let at = c.resched_at.min(c.run_end).min(c.tick_at).min(c.late_at);

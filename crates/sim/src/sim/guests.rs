@@ -5,7 +5,7 @@
 //! written down meanwhile: the host's switches of vCPU threads (`switched`), a guest's kicks of CPUs that have no
 //! physical CPU (`calls`), a guest's CPU that has nothing to do. All of it is carried out at the same instant,
 //! after the event, until nothing is left.
-use super::{EVENTS_AT_ONCE, Machine};
+use super::{EVENTS_AT_ONCE, Simulation};
 use crate::engine::hash::TraceHash;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
@@ -22,7 +22,7 @@ use crate::words::{CpuId, HOST, Nanos, TaskId, VmId};
 use crate::workload::api::Workload;
 use std::ptr::NonNull;
 
-impl<W: Workload> Machine<W> {
+impl<W: Workload> Simulation<W> {
     /// Give a VM (by its number) a guest level. Before the start; the workload switches it on with
     /// [`crate::workload::api::Ctx::start_vm`].
     pub fn add_guest(&mut self, vm: VmId, name: &str, spec: &GuestSpec) {

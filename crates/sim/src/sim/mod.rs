@@ -32,8 +32,8 @@ pub(crate) const EVENTS_AT_ONCE: u32 = 4096;
 /// The window of pause-loop exiting doubles this often at most.
 const MOST_SPUN: u8 = 16;
 
-/// One machine and what its tasks do.
-pub struct Machine<W: Workload> {
+/// A run: the host, the machines inside it, and what their tasks do.
+pub struct Simulation<W: Workload> {
     kernel: Handle,
     pub(crate) world: WorldRef,
     /// The workload.
@@ -41,9 +41,9 @@ pub struct Machine<W: Workload> {
 }
 
 // SAFETY: the machine owns its kernel; nothing in it is tied to a thread.
-unsafe impl<W: Workload + Send> Send for Machine<W> {}
+unsafe impl<W: Workload + Send> Send for Simulation<W> {}
 
-impl<W: Workload> Drop for Machine<W> {
+impl<W: Workload> Drop for Simulation<W> {
     fn drop(&mut self) {
         for k in self.world.machines.iter().flatten() {
             // SAFETY: made from a box in `new` or `add_guest`, dropped once.
@@ -54,7 +54,7 @@ impl<W: Workload> Drop for Machine<W> {
     }
 }
 
-impl<W: Workload> Machine<W> {
+impl<W: Workload> Simulation<W> {
     /// A machine that has just booted: all CPUs idle, no policy, no tasks.
     pub fn new(spec: &MachineSpec, vms: &[VmSpec], workload: W) -> Self {
         let mut kernel = Kernel::new(spec);
@@ -74,7 +74,7 @@ impl<W: Workload> Machine<W> {
         let world = NonNull::from(Box::leak(Box::new(world)));
         // SAFETY: owned by the machine, freed in `drop`; reached through copies only.
         let world = unsafe { WorldRef::new(world) };
-        Machine {
+        Simulation {
             kernel,
             world,
             workload,
@@ -494,7 +494,7 @@ impl<W: Workload> Machine<W> {
     /// Unregister the policy, as the loader's end does: exit_task for all, then exit.
     ///
     /// # Errors
-    /// As [`Machine::run_until`].
+    /// As [`Simulation::run_until`].
     pub fn unload(&mut self) -> Result<(), SimError> {
         let mut k = self.kernel;
         k.begin(k.now, 0);

@@ -38,7 +38,7 @@ impl ScenarioWorkload {
     }
 
     /// As [`ScenarioWorkload::new`]; `guest` tells which VM groups have the guest level: the tasks of their VMs are
-    /// tasks of the machine inside, which the [`crate::Machine`] must have been given.
+    /// tasks of the machine inside, which the [`crate::Simulation`] must have been given.
     ///
     /// # Errors
     /// What does not fit together.

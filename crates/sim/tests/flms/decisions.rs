@@ -4,7 +4,7 @@
 use crate::support::{Cast, Peek};
 use crate::world::*;
 use berth_scenario::model::Class;
-use berth_sim::Machine;
+use berth_sim::Simulation;
 use berth_sim::machine::Shape;
 use berth_sim::workload::api::{Action, Role};
 
@@ -103,7 +103,7 @@ fn demand_unlocks_saturated_groups() {
 }
 
 /// An I/O vCPU that burns 10 credits at 0, 10, 20 ms and so on, on a CPU of its own.
-fn lone_io(params: &[(&str, &str)]) -> Box<Machine<Cast>> {
+fn lone_io(params: &[(&str, &str)]) -> Box<Simulation<Cast>> {
     let mut cast = Cast::default();
     cast.vcpu(0, 0, 0, &BUSY);
     cast.vcpu(1, 0, 0, &naps(MS, 9 * MS));
@@ -111,7 +111,7 @@ fn lone_io(params: &[(&str, &str)]) -> Box<Machine<Cast>> {
     machine(Shape::flat(2), &vms, cast, params)
 }
 
-fn boost(m: &mut Machine<Cast>) -> u64 {
+fn boost(m: &mut Simulation<Cast>) -> u64 {
     peek(m, |p| p.vcpu(index_of(p, 1), "io_boost"))
 }
 
@@ -172,7 +172,7 @@ fn equation_7_comes_always_or_with_changes() {
         cast.vcpu(1, 0, 0, &naps(MS, 9 * MS));
         let vms = [vm(0, Class::Batch, 100, 1), vm(1, Class::Latency, 100, 1)];
         let mut m = machine(Shape::flat(4), &vms, cast, &[("eq7_on", on)]);
-        let set = |m: &mut Machine<Cast>, io: u64| {
+        let set = |m: &mut Simulation<Cast>, io: u64| {
             peek(m, |p| {
                 p.set_var("estimated_io", io * 300 * MS);
                 p.set_var("estimated_cpu", (4 - io) * 300 * MS);
@@ -180,7 +180,7 @@ fn equation_7_comes_always_or_with_changes() {
         };
         set(&mut m, 2);
         m.run_until(299 * MS).unwrap();
-        let size = |m: &mut Machine<Cast>| peek(m, |p| p.var("nr_short"));
+        let size = |m: &mut Simulation<Cast>| peek(m, |p| p.var("nr_short"));
         assert_eq!(size(&mut m), 2);
         set(&mut m, 2);
         m.run_until(300 * MS + MS / 2).unwrap();
@@ -207,7 +207,7 @@ fn a_change_of_groups_spreads_who_has_to_go() {
     }
     let vms = [vm(0, Class::Latency, 100, 2), vm(1, Class::Batch, 1200, 24)];
     let mut m = machine(Shape::flat(8), &vms, cast, &[]);
-    let homes = |m: &mut Machine<Cast>| {
+    let homes = |m: &mut Simulation<Cast>| {
         peek(m, |p| {
             let mut count = [0u32; 8];
             for v in (1..27).filter(|v| p.vcpu(*v, "kind") == CPU_KIND) {
@@ -246,7 +246,7 @@ fn sizes_may_be_steadied() {
         let (cast, vms) = hogs(&[Class::Latency, Class::Batch]);
         let mut m = machine(Shape::flat(8), &vms, cast, &[("hysteresis", hysteresis)]);
         m.run_until(299 * MS).unwrap();
-        let steer = |m: &mut Machine<Cast>, io: u64, size: Option<u64>| {
+        let steer = |m: &mut Simulation<Cast>, io: u64, size: Option<u64>| {
             peek(m, |p| {
                 // What 7/8 remain of, after an eighth of what the two ran: 300 ms each.
                 let all = 8_000_000 * MS;
@@ -342,8 +342,9 @@ fn ticks_move_running_vcpus_or_not() {
             threads: 2,
         };
         let mut m = machine(shape, &vms, cast, &[("tick_moves", moves)]);
-        let cores =
-            |m: &mut Machine<Cast>| peek(m, |p| [0, 1].map(|v| p.vcpu(index_of(p, v), "cpu") / 2));
+        let cores = |m: &mut Simulation<Cast>| {
+            peek(m, |p| [0, 1].map(|v| p.vcpu(index_of(p, v), "cpu") / 2))
+        };
         m.run_until(5 * MS).unwrap();
         assert_eq!(cores(&mut m), [0, 0]);
         m.run_until(300 * MS).unwrap();

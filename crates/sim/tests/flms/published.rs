@@ -4,7 +4,7 @@
 use crate::support::Cast;
 use crate::world::*;
 use berth_scenario::model::Class;
-use berth_sim::Machine;
+use berth_sim::Simulation;
 use berth_sim::machine::Shape;
 use berth_sim::workload::api::{Action, Role};
 
@@ -247,7 +247,7 @@ fn a_change_of_groups_is_no_turn() {
         vm(1, Class::Batch, 1400, 14),
     ];
     let mut m = machine(Shape::flat(8), &vms, cast, &[]);
-    let boosts = |m: &mut Machine<Cast>| {
+    let boosts = |m: &mut Simulation<Cast>| {
         peek(m, |p| {
             let io = (1..25).filter(|v| p.vcpu(*v, "kind") == IO_KIND);
             io.map(|v| (p.vcpu(v, "io_boost"), p.vcpu(v, "history_load")))
@@ -306,7 +306,7 @@ fn io_boost_follows_its_equations() {
     cast.vcpu(1, 0, 0, &naps(MS, 9 * MS));
     let vms = [vm(0, Class::Batch, 100, 1), vm(1, Class::Latency, 100, 1)];
     let mut m = machine(Shape::flat(2), &vms, cast, &[]);
-    let boost = |m: &mut Machine<Cast>| {
+    let boost = |m: &mut Simulation<Cast>| {
         peek(m, |p| {
             let io = (1..3).find(|v| p.vcpu(*v, "kind") == IO_KIND).unwrap();
             (p.vcpu(io, "io_boost"), p.vcpu(io, "history_load"))

@@ -7,7 +7,7 @@ use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -41,10 +41,10 @@ pub fn machine(
     vms: &[VmSpec],
     cast: Cast,
     params: &[(&str, &str)],
-) -> Box<Machine<Cast>> {
+) -> Box<Simulation<Cast>> {
     let mut spec = MachineSpec::new(shape);
     spec.tasks = cast.scripts.len() as u32 as usize + 8;
-    let mut m = Box::new(Machine::new(&spec, vms, cast));
+    let mut m = Box::new(Simulation::new(&spec, vms, cast));
     let params: BTreeMap<String, String> = params
         .iter()
         .map(|(k, v)| (k.to_string(), v.to_string()))
@@ -55,7 +55,7 @@ pub fn machine(
 }
 
 /// Looks at the policy's state.
-pub fn peek<T>(m: &mut Machine<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
+pub fn peek<T>(m: &mut Simulation<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
     let k = m.kernel();
     look(&Peek(k.policy.instance().unwrap()))
 }

@@ -5,7 +5,7 @@ use crate::shipped;
 use berth_policy::needs::Needs;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -221,7 +221,7 @@ fn a_policy_that_reaches_more_than_there_is_is_refused() {
         needs: Needs::default(),
         ..MachineSpec::new(Shape::flat(2))
     };
-    let mut m = Machine::new(&spec, &[], Play::new(Vec::new()));
+    let mut m = Simulation::new(&spec, &[], Play::new(Vec::new()));
     let mut load = |name| {
         let none = Default::default();
         load_policy(

@@ -12,7 +12,7 @@ use berth_sim::trace::SharedSink;
 use berth_sim::workload::api::{
     Action, CpuId, Ctx, MachineId, Nanos, Role, TaskId, TaskSpec, VmId, Who, Workload,
 };
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -280,27 +280,27 @@ impl Stage {
     }
 
     /// The machine, started.
-    pub fn open(&self, parts: Vec<Part>) -> Machine<Play> {
+    pub fn open(&self, parts: Vec<Part>) -> Simulation<Play> {
         let host = shipped::policy(self.host);
         self.open_under(&host, parts)
     }
 
     /// The same, with this policy on the host.
-    pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
+    pub fn open_under(&self, host: &Policy, parts: Vec<Part>) -> Simulation<Play> {
         let mut m = self.made(host, parts);
         m.start();
         m
     }
 
     /// The same, with somebody who is told what happens.
-    pub fn open_watched(&self, parts: Vec<Part>, sink: &SharedSink) -> Machine<Play> {
+    pub fn open_watched(&self, parts: Vec<Part>, sink: &SharedSink) -> Simulation<Play> {
         let mut m = self.made(&shipped::policy(self.host), parts);
         m.tell(sink);
         m.start();
         m
     }
 
-    fn made(&self, host: &Policy, parts: Vec<Part>) -> Machine<Play> {
+    fn made(&self, host: &Policy, parts: Vec<Part>) -> Simulation<Play> {
         let policy = shipped::policy(self.guest);
         let spec = MachineSpec {
             hz: self.hz,
@@ -321,7 +321,7 @@ impl Stage {
                 vcpus: r.vcpus,
             })
             .collect();
-        let mut m = Machine::new(&spec, &vms, Play::new(parts));
+        let mut m = Simulation::new(&spec, &vms, Play::new(parts));
         for (i, r) in self.rooms.iter().enumerate() {
             let thread = |v: u32| TaskSpec {
                 name: format!("vm{i}/{v}"),
@@ -360,7 +360,7 @@ impl Stage {
 }
 
 /// CPU time a part has had so far, ns.
-pub fn had(m: &Machine<Play>, part: usize) -> Nanos {
+pub fn had(m: &Simulation<Play>, part: usize) -> Nanos {
     let k = match m.workload.parts[part].vm {
         None => m.kernel(),
         Some(vm) => m.guest(vm).expect("a guest"),

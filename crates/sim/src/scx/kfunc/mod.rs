@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 /// The machine of a call.
 ///
 /// # Safety
-/// Called by policy code of an instance whose machine was set by `Machine`.
+/// Called by policy code of an instance whose machine was set by `Simulation`.
 #[inline(always)]
 unsafe fn machine(inst: *mut Inst) -> Handle {
     // SAFETY: the caller's promise; the machine outlives its instance.

@@ -5,7 +5,7 @@ use super::super::api::{Ctx, TaskId, TaskSpec, Who, Workload};
 use super::*;
 use crate::machine::Shape;
 use crate::run::{Options, load_policy};
-use crate::{Machine, MachineSpec};
+use crate::{MachineSpec, Simulation};
 use std::collections::VecDeque;
 
 const SERVICE_NS: Nanos = 50_000;
@@ -268,7 +268,7 @@ fn asking(askers: usize, first_cpu: CpuId, stop_at: Option<Nanos>, end: Nanos) -
     };
     let mut spec = MachineSpec::new(Shape::flat(askers as u32 + 1));
     (spec.cost.switch_ns, spec.cost.wake_ipi_ns) = (SWITCH_NS, IPI_NS);
-    let mut m = Machine::new(&spec, &[], work);
+    let mut m = Simulation::new(&spec, &[], work);
     let all = berth_builtin::all();
     let vtime = all.iter().find(|p| p.name == "vtime").unwrap();
     let policy = vtime.load(&Default::default()).unwrap();

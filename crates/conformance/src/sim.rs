@@ -490,7 +490,7 @@ pub fn play(row: &Row, recorder: &Policy, mutation: Option<Mutation>) -> Result<
     let mut machine = Simulation::new(&spec, &vms, Cast::new(row));
     machine.load(policy);
     // The recorder has ops.tick and changes slices, so every tick counts.
-    machine.kernel().real_ticks = true;
+    machine.kernel().flags.real_ticks = true;
     machine.start();
     let end = CURTAIN_NS + 10_000_000_000;
     let mut exit = None;

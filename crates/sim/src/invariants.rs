@@ -90,7 +90,7 @@ pub fn check(k: Handle) -> Result<(), SimError> {
         )));
     }
     // Work: what tasks ran is what CPUs were busy (exited tasks' numbers may be in use again).
-    if k.exited == 0 && ran != busy {
+    if k.population.exited == 0 && ran != busy {
         return Err(broken(format!(
             "tasks ran {ran} ns, CPUs were busy {busy} ns"
         )));

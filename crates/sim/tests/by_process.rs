@@ -41,7 +41,7 @@ fn share(name: &str, start: u64) -> f64 {
     m.run_until(100 * MS).unwrap();
     let k = m.kernel();
     let task = m.workload.ids[0];
-    let (process, _) = k.pids.iter().find(|(_, t)| **t == task).unwrap();
+    let (process, _) = k.population.pids.iter().find(|(_, t)| **t == task).unwrap();
     let process = u64::from(process.unsigned_abs());
     let peek = Peek(k.policy.instance().unwrap());
     let map = peek.0.map("berth_vms").unwrap();

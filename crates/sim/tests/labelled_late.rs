@@ -56,7 +56,7 @@ fn announce(m: &Simulation<Cast>) {
     let k = m.kernel();
     let peek = Peek(k.policy.instance().unwrap());
     let threads = peek.0.map("berth_threads").unwrap();
-    for (tid, task) in &k.pids {
+    for (tid, task) in &k.population.pids {
         let Some(script) = m.workload.ids.iter().position(|id| id == task) else {
             continue;
         };

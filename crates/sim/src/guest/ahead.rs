@@ -125,8 +125,8 @@ impl WorldRef {
     /// Is it large enough for looking ahead?
     pub fn look_far(self) -> bool {
         let mut host = self.host();
-        host.ahead = self.machines.len() > MANY;
-        host.ahead
+        host.flags.ahead = self.machines.len() > MANY;
+        host.flags.ahead
     }
 
     /// The front of a queue of the host has been taken: those behind it are next. Each is asked for one step deeper

@@ -13,8 +13,8 @@ impl WorldRef {
         let Some(mut k) = self.guest(machine_of(vm)) else {
             return;
         };
-        k.off = false;
-        k.waiting = 0;
+        k.guest.off = false;
+        k.guest.waiting = 0;
         k.now = host.now;
         // What its policy's timers and its watchdog have missed is due now.
         for slot in 0..k.sources.len() as u32 {
@@ -51,10 +51,10 @@ impl WorldRef {
         let Some(mut k) = self.guest(machine_of(vm)) else {
             return;
         };
-        k.off = true;
+        k.guest.off = true;
         for cpu in 0..k.cpus.len() as u32 {
             k.pause(host.now, cpu);
-            let v = &self.vcpus[(k.first_vcpu + cpu) as usize];
+            let v = &self.vcpus[(k.guest.first_vcpu + cpu) as usize];
             if v.state != VcpuState::Off {
                 host.kill_task(v.task, host.exec);
             }

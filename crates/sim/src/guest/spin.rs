@@ -16,7 +16,7 @@ use berth_scenario::model::PleYield;
 impl WorldRef {
     /// The vCPU has spun for a window.
     pub fn pause_loop_exit(self, k: Handle, cpu: CpuId) {
-        let me = k.first_vcpu + cpu;
+        let me = k.guest.first_vcpu + cpu;
         let n = k.cpus.len() as u32;
         let host = self.host();
         let task = self.vcpus[me as usize].task;
@@ -31,7 +31,7 @@ impl WorldRef {
             let last = self.boosted(k.id);
             for i in 1..=n {
                 let v = (last + i) % n;
-                let other = &self.vcpus[(k.first_vcpu + v) as usize];
+                let other = &self.vcpus[(k.guest.first_vcpu + v) as usize];
                 let waits = other.state == VcpuState::Waiting && v != cpu;
                 let to = host.tasks.ptr(other.task) as u64;
                 if waits && host.call_yield(host_cpu, from, to) {

@@ -97,7 +97,7 @@ impl WorldRef {
     /// A machine's earliest event may be another one now.
     #[inline]
     pub fn touch(mut self, k: Handle) {
-        let at = if k.off {
+        let at = if k.guest.off {
             NEVER
         } else if k.rests() {
             k.watchdog_at()

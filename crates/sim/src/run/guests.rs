@@ -189,7 +189,7 @@ impl Before {
             let Some(k) = w.guest(machine_of(*vm)) else {
                 continue;
             };
-            for v in k.first_vcpu..k.first_vcpu + k.cpus.len() as u32 {
+            for v in k.guest.first_vcpu..k.guest.first_vcpu + k.cpus.len() as u32 {
                 let (now, then) = (w.times(v), self.vcpus[v as usize]);
                 run += now.0 - then.0;
                 steal += now.1 - then.1;

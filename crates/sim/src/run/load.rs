@@ -108,7 +108,7 @@ fn instance(
             Hz::Ticks(hz) => hz,
             Hz::Exact => 0,
         },
-        slice_timer: k.slice_timer,
+        slice_timer: k.flags.slice_timer,
         tick_phase_ns: k.tick_phase(),
     };
     identity::prepare(&mut config, policy, &k.topo, &machine);
@@ -124,7 +124,8 @@ fn instance(
     .map_err(SimError::Setting)?;
     let var = policy.ops_var(ops_var)?;
     let ops: Vec<_> = var.ops.iter().map(|(op, _)| *op).collect();
-    k.real_ticks = ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());
+    k.flags.real_ticks =
+        ops.contains(&berth_policy::abi::Op::Tick) || writes_slices(policy.program());
     Ok(Loaded::new(
         Port::Instance(instance),
         &var.name,

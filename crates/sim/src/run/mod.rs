@@ -178,7 +178,7 @@ impl Totals {
                 })
                 .sum(),
             insns: k.policy.insns(),
-            calls: k.queue_calls,
+            calls: k.code.queue_calls,
             counters: k
                 .policy
                 .instance()

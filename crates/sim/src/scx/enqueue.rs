@@ -233,7 +233,7 @@ impl Handle {
         if unlikely(!self.cpu(rq).online) {
             return Some(local);
         }
-        if unlikely(self.bypass) {
+        if unlikely(self.flags.bypass) {
             self.events.bypass_dispatch += 1;
             return Some(self.dsqs.bypass(rq));
         }
@@ -413,7 +413,7 @@ impl Handle {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn take_first(mut self, cpu: CpuId, q: DsqIx, enq_flags: u64) -> bool {
         let mut at = self.dsqs.first(q);
-        if self.ahead && at.is_some() {
+        if self.flags.ahead && at.is_some() {
             self.front_taken = Some(q);
         }
         while let Some(task) = at {
@@ -460,7 +460,7 @@ impl Handle {
 
     /// The local queue's tasks will be given back to the policy, as far as the flags say.
     pub fn schedule_reenq_local(mut self, cpu: CpuId, flags: u64) {
-        if self.bypass {
+        if self.flags.bypass {
             return;
         }
         self.cpus[cpu as usize].reenq_local |= flags | 1 << 63;
@@ -517,7 +517,7 @@ impl Handle {
             return;
         }
         let mut cursor = Cursor::new(self.dsqs.get(q), false);
-        while !self.bypass
+        while !self.flags.bypass
             && let Some(task) = self.dsqs.next(&self.tasks.hot, q, &mut cursor)
         {
             let rq = self.tasks.hot[task as usize].cpu;

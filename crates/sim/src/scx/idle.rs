@@ -197,7 +197,7 @@ impl Handle {
                 }
             }
         }
-        if notify && !self.bypass {
+        if notify && !self.flags.bypass {
             self.op_cpu(Op::UpdateIdle, cpu, idle as u64);
         }
     }

@@ -116,10 +116,91 @@ pub struct Events {
     pub reenq_immed: u64,
 }
 
+/// A guest's: what lies between it and its host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AsGuest {
+    /// Index of its first vCPU, see [`crate::guest::World`].
+    pub first_vcpu: u32,
+    /// vCPUs whose threads are runnable and have no physical CPU.
+    pub waiting: u32,
+    /// Cost of going in; of an exit and the way back; of an exit to halt, with what the host waits.
+    pub entry_ns: Nanos,
+    pub exit_ns: Nanos,
+    pub halt_ns: Nanos,
+    /// A task that spins this long makes its vCPU exit; 0 = never.
+    pub ple_window: Nanos,
+    /// It is switched off.
+    pub off: bool,
+    /// See [`MachineSpec::steal_accounting`].
+    pub steal_accounting: bool,
+}
+
+/// What an event has to look at, all in one place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    pub bypass: bool,
+    /// Ticks must be simulated one by one.
+    pub real_ticks: bool,
+    /// Births, deaths, an exit or an error wait for the end of the event.
+    pub attention: bool,
+    /// There is a record or a sink.
+    pub watched: bool,
+    /// The world is too large for the caches: memory is asked for ahead.
+    pub ahead: bool,
+    /// See [`MachineSpec::slice_timer`].
+    pub slice_timer: bool,
+}
+
+/// What the policy's own code takes, on a machine that charges for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CodeCost {
+    /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
+    pub waking_ns: Nanos,
+    /// The policy's calls of kernel functions that [`HostCost::call_ns`] counts.
+    pub queue_calls: u64,
+    /// What the policy had executed before the present wake-up or tick, and before the present pass.
+    pub code_mark: Executed,
+    pub pass_mark: Executed,
+}
+
+/// The time before the run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    /// What the clock that policies read says at 0.
+    pub uptime_ns: Nanos,
+    /// How long the policy is in charge before the run, and how much of that is left while it is being loaded.
+    pub lead_ns: Nanos,
+    pub before_ns: Nanos,
+}
+
+/// Tasks that come and go.
+#[derive(Debug, Default)]
+pub struct Population {
+    pub next_pid: i32,
+    /// Tasks by pid, for lookups by policies.
+    pub pids: std::collections::BTreeMap<i32, TaskId>,
+    /// Tasks that have exited in the present pass: freed after the switch.
+    pub dead: Vec<TaskId>,
+    /// Forked tasks the workload has not been told of yet.
+    pub born: Vec<(u32, TaskId)>,
+    /// Exited tasks the workload has not been told of yet.
+    pub gone: Vec<(u32, TaskId)>,
+    /// Tasks that have exited so far.
+    pub exited: u64,
+}
+
+/// What of a run is written down.
+#[derive(Default)]
+pub struct Written {
+    pub record: Option<Vec<crate::trace::Event>>,
+    pub sink: Option<crate::trace::SharedSink>,
+}
+
 /// One machine. Reached through [`Handle`] only. What most events touch comes first: [`crate::guest::ahead`] asks for
 /// that part's [`Kernel::NEAR`] cache lines before they are needed.
 #[repr(C, align(64))]
 pub struct Kernel {
+    // ---- time, events, who does what
     pub now: Nanos,
     /// CPU that executes the present event.
     pub exec: CpuId,
@@ -133,47 +214,19 @@ pub struct Kernel {
     pub calls: Vec<Call>,
     /// What the present event did to threads of vCPUs (of the host).
     pub switched: Vec<Switched>,
-    /// If [`Kernel::ahead`]: the queue whose front was taken last, until its memory has been asked for.
+    /// If [`Flags::ahead`]: the queue whose front was taken last, until its memory has been asked for.
     pub front_taken: Option<DsqIx>,
-    /// A guest's: index of its first vCPU, see [`crate::guest::World`].
-    pub first_vcpu: u32,
-    /// A guest's: vCPUs whose threads are runnable and have no physical CPU.
-    pub waiting: u32,
+    pub guest: AsGuest,
     /// Slot of the watchdog's event.
     pub watchdog: Slot,
-    /// A guest that is switched off.
-    pub off: bool,
-    pub bypass: bool,
-    /// Ticks must be simulated one by one.
-    pub real_ticks: bool,
-    /// Births, deaths, an exit or an error wait for the end of the event.
-    pub attention: bool,
-    /// There is a record or a sink.
-    pub watched: bool,
-    /// The world is too large for the caches: memory is asked for ahead.
-    pub ahead: bool,
-    /// See [`MachineSpec::slice_timer`].
-    pub slice_timer: bool,
-    /// See [`MachineSpec::steal_accounting`].
-    pub steal_accounting: bool,
+    pub flags: Flags,
     pub mutation: Option<Mutation>,
-    /// A guest's: a task that spins this long makes its vCPU exit; 0 = never.
-    pub ple_window: Nanos,
-    /// A guest's: cost of going in; of an exit and the way back; of an exit to halt, with what the host waits.
-    pub entry_ns: Nanos,
-    pub exit_ns: Nanos,
-    pub halt_ns: Nanos,
     pub hash: TraceHash,
     pub recent: Recent,
-    /// A reschedule comes so much later, because a wake-up or a tick is being worked on.
-    pub waking_ns: Nanos,
-    /// What the clock that policies read says at 0.
-    pub uptime_ns: Nanos,
-    /// How long the policy is in charge before the run, and how much of that is left while it is being loaded.
-    pub lead_ns: Nanos,
-    pub before_ns: Nanos,
-    /// The policy's calls of kernel functions that [`HostCost::call_ns`] counts.
-    pub queue_calls: u64,
+    pub code: CodeCost,
+    pub start: Before,
+
+    // ---- the machine
     pub topo: Arc<Topology>,
     pub cost: Arc<HostCost>,
     /// Speeds and caches, if they make a difference.
@@ -181,6 +234,8 @@ pub struct Kernel {
     pub hz: Hz,
     /// Its ticks (at `exact`: 1000 Hz, for the classes above sched_ext).
     pub grid: Grid,
+
+    // ---- sched_ext
     pub policy: Policy,
     pub dsqs: DsqTable,
     pub kicks: Kicks,
@@ -194,31 +249,17 @@ pub struct Kernel {
     pub slice_dfl: u64,
 
     // ---- what few events touch
-    /// What the policy had executed before the present wake-up or tick, and before the present pass.
-    pub code_mark: Executed,
-    pub pass_mark: Executed,
     pub online: CpuMask,
     /// The empty set.
     pub no_cpus: CpuMask,
     pub cgroups: CgroupTable,
     pub timers: super::timer::Timers,
-    pub next_pid: i32,
-    /// Tasks by pid, for lookups by policies.
-    pub pids: std::collections::BTreeMap<i32, TaskId>,
-    /// Tasks that have exited in the present pass: freed after the switch.
-    pub dead: Vec<TaskId>,
-    /// Forked tasks the workload has not been told of yet.
-    pub born: Vec<(u32, TaskId)>,
-    /// Exited tasks the workload has not been told of yet.
-    pub gone: Vec<(u32, TaskId)>,
+    pub population: Population,
     /// Something that ends the run.
     pub failed: Option<SimError>,
     /// Argument structures of operations in progress: address and size.
     pub args: Vec<(u64, usize)>,
-    /// Tasks that have exited so far.
-    pub exited: u64,
-    pub record: Option<Vec<crate::trace::Event>>,
-    pub sink: Option<crate::trace::SharedSink>,
+    pub written: Written,
     pub hotplug: Vec<berth_scenario::model::Hotplug>,
     /// See [`MachineSpec::ple_yield`].
     pub ple_yield: PleYield,
@@ -292,30 +333,33 @@ impl Kernel {
             front_taken: None,
             switched: Vec::new(),
             calls: Vec::new(),
-            first_vcpu: 0,
-            waiting: 0,
             watchdog: NONE,
-            off: false,
-            ple_window: 0,
-            entry_ns: 0,
-            exit_ns: 0,
-            halt_ns: 0,
+            guest: AsGuest {
+                steal_accounting: spec.steal_accounting,
+                ..AsGuest::default()
+            },
+            flags: Flags {
+                slice_timer: spec.slice_timer,
+                ..Flags::default()
+            },
+            code: CodeCost::default(),
+            start: Before {
+                uptime_ns: spec.uptime_ns,
+                lead_ns: spec.lead_ns,
+                before_ns: 0,
+            },
+            population: Population {
+                next_pid: 100,
+                ..Population::default()
+            },
+            written: Written::default(),
             now: 0,
             exec: 0,
             queue,
             sources: sources.into(),
             cost: under_a_policy(&spec.cost),
             hardware: super::hardware::Hardware::new(spec, &topo),
-            waking_ns: 0,
-            uptime_ns: spec.uptime_ns,
-            lead_ns: spec.lead_ns,
-            before_ns: 0,
-            code_mark: Executed::default(),
-            pass_mark: Executed::default(),
-            queue_calls: 0,
             hz: spec.hz,
-            slice_timer: spec.slice_timer,
-            steal_accounting: spec.steal_accounting,
             ple_yield: spec.ple_yield,
             grid: Grid::new(match spec.hz {
                 Hz::Ticks(hz) => hz,
@@ -333,24 +377,11 @@ impl Kernel {
             events: Events::default(),
             hash: TraceHash::default(),
             exit: Exit::default(),
-            bypass: false,
             slice_dfl: SLICE_DFL,
             mutation: spec.mutation,
             runnable_seq: 0,
-            next_pid: 100,
-            pids: Default::default(),
-            dead: Vec::new(),
-            born: Vec::new(),
-            gone: Vec::new(),
-            real_ticks: false,
-            attention: false,
             failed: None,
             args: Vec::new(),
-            exited: 0,
-            record: None,
-            sink: None,
-            watched: false,
-            ahead: false,
             hotplug: spec.hotplug.clone(),
             seed: spec.seed,
             meanwhile: None,
@@ -427,7 +458,7 @@ impl Kernel {
     /// The error that ends the run; the first one stays.
     #[cold]
     pub fn fail(&mut self, e: SimError) {
-        self.attention = true;
+        self.flags.attention = true;
         if self.failed.is_none() {
             self.failed = Some(e);
         }
@@ -440,7 +471,7 @@ impl Kernel {
         self.hash.add(self.now);
         self.hash.add(word);
         self.recent.push(self.now, word);
-        if self.watched {
+        if self.flags.watched {
             self.write_down(kind, cpu, task);
         }
     }
@@ -453,12 +484,12 @@ impl Kernel {
             cpu,
             task,
         };
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.written.record {
             record.push(event);
         }
         if kind == crate::trace::Kind::Fork {
             self.tell_born(task);
-        } else if let Some(sink) = &self.sink {
+        } else if let Some(sink) = &self.written.sink {
             let life = |t: TaskId| self.tasks.hot[t as usize].life;
             sink.with(|sink| sink.event(self.id, &event, &life));
         }
@@ -466,7 +497,7 @@ impl Kernel {
 
     /// The sink learns of a task.
     fn tell_born(&self, task: TaskId) {
-        if let Some(sink) = &self.sink {
+        if let Some(sink) = &self.written.sink {
             let entry = self.tasks.hot[task as usize].stats;
             sink.with(|sink| sink.born(self.id, task, &self.tasks.name(task), entry));
         }
@@ -504,7 +535,7 @@ impl Handle {
     /// What policies read as the time at an instant of the run.
     #[inline]
     pub fn clock(self, now: Nanos) -> Nanos {
-        now + self.uptime_ns - self.before_ns
+        now + self.start.uptime_ns - self.start.before_ns
     }
 
     /// The task clock of a CPU (`rq->clock_task`), by which run time is charged: in a guest that accounts for steal it
@@ -512,7 +543,7 @@ impl Handle {
     #[inline]
     pub fn task_clock(self, cpu: CpuId) -> Nanos {
         let clock = self.clock(self.now);
-        if !self.steal_accounting {
+        if !self.guest.steal_accounting {
             return clock;
         }
         let c = &self.cpus[cpu as usize];
@@ -608,8 +639,8 @@ impl Handle {
     }
 
     pub fn new_pid(mut self) -> i32 {
-        self.next_pid += 1;
-        self.next_pid
+        self.population.next_pid += 1;
+        self.population.next_pid
     }
 }
 

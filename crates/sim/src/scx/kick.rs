@@ -63,7 +63,7 @@ impl Kernel {
     pub fn executed(&self) -> Executed {
         Executed {
             insns: self.policy.insns(),
-            calls: self.queue_calls,
+            calls: self.code.queue_calls,
         }
     }
 
@@ -82,17 +82,17 @@ impl Handle {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn resched(mut self, cpu: CpuId) {
         let here = cpu == self.exec;
-        let mut takes = self.waking_ns;
+        let mut takes = self.code.waking_ns;
         if !here {
             takes += self.cost.wake_ipi_ns;
         }
-        if self.waking_ns > 0 && !self.cpus[cpu as usize].is_idle() {
+        if self.code.waking_ns > 0 && !self.cpus[cpu as usize].is_idle() {
             takes += self.cost.preempt_ns;
         }
-        let code = self.cost.insn_ps > 0 && self.waking_ns > 0;
+        let code = self.cost.insn_ps > 0 && self.code.waking_ns > 0;
         if unlikely(code) {
             // A pass is one instant here: it is expected to take as long as the last one.
-            takes += self.code_ns(self.code_mark) + self.cpus[cpu as usize].pass_ns;
+            takes += self.code_ns(self.code.code_mark) + self.cpus[cpu as usize].pass_ns;
         }
         let at = self.now + self.in_turns(cpu, takes);
         let c = &mut self.cpus[cpu as usize];
@@ -110,7 +110,7 @@ impl Handle {
 
     /// scx_bpf_kick_cpu
     pub fn kick_cpu(mut self, cpu: i32, flags: u64) {
-        if !self.ops_cpu_valid(cpu, "") || self.bypass {
+        if !self.ops_cpu_valid(cpu, "") || self.flags.bypass {
             return;
         }
         let cpu = cpu as u32;

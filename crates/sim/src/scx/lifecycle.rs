@@ -80,7 +80,7 @@ impl Handle {
     /// Claim the exit; what it entails follows when the present event is over.
     #[cold]
     pub fn scx_exit(mut self, kind: ExitKind, code: i64, message: String) {
-        self.attention = true;
+        self.flags.attention = true;
         if self.exit.claim.is_none() {
             let at_ns = self.now;
             self.exit.claim = Some(Box::new(Claim {
@@ -310,7 +310,7 @@ impl Handle {
 
     /// Nothing is asked of the policy any more: FIFO queues per CPU, short slices.
     pub fn enter_bypass(mut self) {
-        self.bypass = true;
+        self.flags.bypass = true;
         self.slice_dfl = SLICE_BYPASS;
         self.events.bypass_activate += 1;
         for cpu in 0..self.topo.nr_cpus() {

@@ -88,7 +88,7 @@ impl Handle {
         let prev = c.curr;
         let class = self.class_on(cpu);
         if unlikely(self.cost.insn_ps > 0) {
-            self.pass_mark = self.executed();
+            self.code.pass_mark = self.executed();
         }
         if class.is_some() {
             self.sync_work(cpu);
@@ -225,7 +225,7 @@ impl Handle {
             self.update_curr(cpu);
             if queued(self)
                 && self.tasks.ts(prev).scx.slice != 0
-                && !self.bypass
+                && !self.flags.bypass
                 && !self.wrong(Mutation::DispatchDespiteSlice)
             {
                 c.bal_keep = true;
@@ -241,7 +241,7 @@ impl Handle {
         }
         if queued(self)
             && (!self.policy.has_flag(OPS_ENQ_LAST)
-                || self.bypass
+                || self.flags.bypass
                 || self.wrong(Mutation::IgnoreEnqLast))
         {
             c.bal_keep = true;
@@ -257,7 +257,7 @@ impl Handle {
         if self.consume(cpu, global, 0) {
             return true;
         }
-        if unlikely(self.bypass) {
+        if unlikely(self.flags.bypass) {
             let q = self.dsqs.bypass(cpu);
             return self.consume(cpu, q, 0);
         }
@@ -318,7 +318,7 @@ impl Handle {
             self.op_task(Op::Stopping, prev, 1);
             self.set_runnable(prev);
             let ts = self.tasks.ts(prev);
-            if ts.scx.slice != 0 && !self.bypass && !self.wrong(Mutation::EnqueueOnPreempt) {
+            if ts.scx.slice != 0 && !self.flags.bypass && !self.wrong(Mutation::EnqueueOnPreempt) {
                 if unlikely(ts.scx.flags & TASK_IMMED != 0) {
                     ts.scx.flags |= TASK_REENQ_PREEMPTED;
                     self.do_enqueue_task(cpu, prev, ENQ_REENQ, -1);
@@ -470,7 +470,7 @@ impl Handle {
             cost += k.cost.sleep_ns;
         }
         if unlikely(k.cost.insn_ps > 0) {
-            let code = k.code_ns(k.pass_mark);
+            let code = k.code_ns(k.code.pass_mark);
             // A higher class is switched in without the policy's being asked.
             if k.tasks.hot[next as usize].class == SchedClass::Ext {
                 c.pass_ns = code;

@@ -144,7 +144,7 @@ impl Handle {
 
     #[inline(always)]
     fn select_task_rq_scx(mut self, task: TaskId, prev: CpuId, wake_flags: u64) -> CpuId {
-        if self.policy.has(Op::SelectCpu) && !self.bypass {
+        if self.policy.has(Op::SelectCpu) && !self.flags.bypass {
             let outer = std::mem::replace(&mut self.dispatch.direct, Direct::For(task));
             let cpu = self.call_select_cpu(task, prev, wake_flags);
             self.dispatch.direct = outer;
@@ -169,7 +169,7 @@ impl Handle {
             None => prev,
         };
         self.tasks.ts(task).scx.selected_cpu = cpu as i32;
-        if self.bypass {
+        if self.flags.bypass {
             self.events.bypass_dispatch += 1;
         }
         cpu

@@ -44,8 +44,8 @@ impl Kernel {
                 return start + c.pace.span(remaining);
             }
             start + remaining
-        } else if remaining == SPINNING && self.ple_window != 0 {
-            start + (self.ple_window << c.spun)
+        } else if remaining == SPINNING && self.guest.ple_window != 0 {
+            start + (self.guest.ple_window << c.spun)
         } else {
             NEVER - 1
         }

@@ -93,7 +93,12 @@ impl Handle {
         c.exec_start = now;
         let curr = c.curr;
         let ts = k.tasks.ts(curr);
-        ts.se.exec_start = now + k.uptime_ns - if k.steal_accounting { c.stolen_ns } else { 0 };
+        ts.se.exec_start = now + k.start.uptime_ns
+            - if k.guest.steal_accounting {
+                c.stolen_ns
+            } else {
+                0
+            };
         ts.se.sum_exec_runtime += delta;
         if let Some(rest) = k.tasks.rest(curr) {
             rest.utime += delta;
@@ -116,7 +121,8 @@ impl Handle {
             return NEVER;
         };
         let c = self.cpu(cpu);
-        let exact = self.hz == Hz::Exact || self.slice_timer || self.wrong(Mutation::ExactSlices);
+        let exact =
+            self.hz == Hz::Exact || self.flags.slice_timer || self.wrong(Mutation::ExactSlices);
         if exact && class == SchedClass::Ext {
             let slice = self.tasks.ts(c.curr).scx.slice;
             // Used up, and the scheduler is on its way: nothing to find out until it is there.
@@ -124,7 +130,7 @@ impl Handle {
                 return c.resched_at;
             }
             let end = c.exec_start.saturating_add(slice).max(self.now);
-            return if self.slice_timer {
+            return if self.flags.slice_timer {
                 self.by_timer(cpu, end)
             } else {
                 end
@@ -134,7 +140,7 @@ impl Handle {
             let period = 1_000_000_000 / self.grid.hz as u64;
             return c.since + ((self.now - c.since) / period + 1) * period;
         }
-        if self.real_ticks || class != SchedClass::Ext || self.bypass {
+        if self.flags.real_ticks || class != SchedClass::Ext || self.flags.bypass {
             return self.tick_after(cpu, self.now + 1);
         }
         match self.tasks.ts(c.curr).scx.slice {
@@ -158,7 +164,7 @@ impl Handle {
 
     /// First tick of CPU 0 by the clock that policies read, ns.
     pub fn tick_phase(self) -> Nanos {
-        self.grid.begin + self.uptime_ns
+        self.grid.begin + self.start.uptime_ns
     }
 
     /// The CPU's first tick at or after `t`.
@@ -222,19 +228,19 @@ impl Handle {
             return;
         };
         self.update_curr(cpu);
-        self.waking_ns = self.cost.tick_ns;
+        self.code.waking_ns = self.cost.tick_ns;
         if unlikely(self.cost.insn_ps > 0) {
-            self.code_mark = self.executed();
+            self.code.code_mark = self.executed();
         }
         let curr = self.cpus[cpu as usize].curr;
         match class {
             SchedClass::Ext => {
-                if unlikely(self.bypass) {
+                if unlikely(self.flags.bypass) {
                     self.tasks.ts(curr).scx.slice = 0;
                 } else if matches!(self.hz, Hz::Ticks(_)) {
                     self.op_task(Op::Tick, curr, 0);
                 }
-                if unlikely(self.slice_timer) {
+                if unlikely(self.flags.slice_timer) {
                     // A timer by the clock on the wall: of a guest, whose slice has stood still, too.
                     self.tasks.ts(curr).scx.slice = 0;
                 }
@@ -253,7 +259,7 @@ impl Handle {
         }
         self.refresh_tick(cpu);
         self.irq_work();
-        self.waking_ns = 0;
+        self.code.waking_ns = 0;
     }
 
     /// Bring what a policy can read of a running task up to the CPU's last tick (or scheduling point): needed
@@ -262,7 +268,7 @@ impl Handle {
         let Hz::Ticks(hz) = self.hz else {
             return;
         };
-        if self.real_ticks || self.cpus[cpu as usize].is_idle() {
+        if self.flags.real_ticks || self.cpus[cpu as usize].is_idle() {
             return;
         }
         let next = self.tick_after(cpu, self.now + 1);

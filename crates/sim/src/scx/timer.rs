@@ -93,10 +93,14 @@ impl Handle {
         } else {
             ns
         };
-        self.timers.list[t].before = self.before_ns.checked_sub(wait).filter(|left| *left > 0);
+        self.timers.list[t].before = self
+            .start
+            .before_ns
+            .checked_sub(wait)
+            .filter(|left| *left > 0);
         let at = match self.timers.list[t].before {
             Some(_) => NEVER,
-            None => self.now.saturating_add(wait - self.before_ns),
+            None => self.now.saturating_add(wait - self.start.before_ns),
         };
         if self.timers.list[t].slot == NONE {
             let slot = self.queue.alloc();
@@ -137,12 +141,12 @@ impl Handle {
             let Some((before, std::cmp::Reverse(index))) = due.max() else {
                 break;
             };
-            self.before_ns = before;
+            self.start.before_ns = before;
             self.begin(self.now, self.timer_cpu(index as u32));
             self.timers.list[index].before = None;
             self.timer_fire(index as u32);
         }
-        self.before_ns = 0;
+        self.start.before_ns = 0;
         self.begin(self.now, 0);
     }
 

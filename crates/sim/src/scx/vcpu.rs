@@ -60,7 +60,7 @@ impl Handle {
             c.since = now;
             c.stolen_ns += away;
             // Without steal accounting, who runs here is charged the absence.
-            c.exec_start = if self.steal_accounting {
+            c.exec_start = if self.guest.steal_accounting {
                 now
             } else {
                 now - away
@@ -74,7 +74,7 @@ impl Handle {
             };
             // A timer for the end of a slice is set by the clock on the wall; a tick looks whether the slice is used
             // up.
-            if c.tick_at > now && (!self.slice_timer || c.tick_at == NEVER) {
+            if c.tick_at > now && (!self.flags.slice_timer || c.tick_at == NEVER) {
                 self.refresh_tick(cpu);
             }
             // A tick that fell due meanwhile comes at once.
@@ -89,7 +89,7 @@ impl Handle {
     /// left where it is until then (`Simulation::catch_up`); only the watchdog, which needs no CPU, comes in time.
     #[inline]
     pub fn rests(self) -> bool {
-        self.waiting as usize == self.cpus.len()
+        self.guest.waiting as usize == self.cpus.len()
     }
 
     /// When the watchdog looks again.
@@ -165,8 +165,8 @@ impl Handle {
     /// The time an exit from the guest and the way back takes, spent by what runs on this CPU.
     #[inline]
     pub fn charge_exit(self, cpu: CpuId) {
-        if self.exit_ns != 0 {
-            self.delay(cpu, self.exit_ns);
+        if self.guest.exit_ns != 0 {
+            self.delay(cpu, self.guest.exit_ns);
         }
     }
 

@@ -50,11 +50,11 @@ impl Handle {
     #[inline(always)]
     fn activate(mut self, task: TaskId, wake_flags: u64, enq_flags: u64, woken: bool) {
         let now = self.now;
-        let outer = self.waking_ns;
+        let outer = self.code.waking_ns;
         if woken {
-            self.waking_ns = self.cost.wake_ns;
+            self.code.waking_ns = self.cost.wake_ns;
             if unlikely(self.cost.insn_ps > 0) {
-                self.code_mark = self.executed();
+                self.code.code_mark = self.executed();
             }
         }
         let hot = &mut self.tasks.hot[task as usize];
@@ -99,7 +99,7 @@ impl Handle {
             self.run_deferred(at);
         }
         self.irq_work();
-        self.waking_ns = outer;
+        self.code.waking_ns = outer;
     }
 
     /// The task waits on its run queue from now on.
@@ -155,7 +155,11 @@ impl Handle {
         let nice = spec.nice.clamp(-20, 19);
         let jiffies = self.now;
         let tgid = spec.vm.map_or(pid, |vm| self.cgroups.leader(vm, pid));
-        let leader = self.pids.get(&tgid).map_or(ptr, |l| self.tasks.ptr(*l));
+        let leader = self
+            .population
+            .pids
+            .get(&tgid)
+            .map_or(ptr, |l| self.tasks.ptr(*l));
         let ts = self.tasks.ts(task);
         set_comm(ts, &spec.name);
         self.tasks.set_name(task, &spec.name);
@@ -211,7 +215,7 @@ impl Handle {
         if let Some(caches) = self.hardware.as_mut().and_then(|hw| hw.caches.as_mut()) {
             caches.born(task, spec.working_set);
         }
-        self.pids.insert(pid, task);
+        self.population.pids.insert(pid, task);
         self.note(Kind::Fork, home, task);
         self.identify(task, spec);
         task
@@ -225,8 +229,8 @@ impl Handle {
             self.enable_task(task);
         }
         if self.tasks.hot[task as usize].mark & MARK_VCPU == 0 {
-            self.attention = true;
-            self.born.push((token, task));
+            self.flags.attention = true;
+            self.population.born.push((token, task));
         }
         self.activate(task, WAKE_FORK, ENQ_INITIAL | ENQ_NOCLOCK, false);
     }
@@ -320,7 +324,7 @@ impl Handle {
     pub fn bury(mut self, task: TaskId) {
         self.disable_and_exit_task(task);
         let pid = self.tasks.ts(task).pid;
-        self.pids.remove(&pid);
+        self.population.pids.remove(&pid);
         let cpu = self.tasks.hot[task as usize].cpu;
         self.note(Kind::Exit, cpu, task);
         let hot = &mut self.tasks.hot[task as usize];
@@ -336,10 +340,10 @@ impl Handle {
         if let Some(i) = self.policy.instance() {
             i.task_gone(task);
         }
-        self.exited += 1;
+        self.population.exited += 1;
         if self.tasks.hot[task as usize].mark & MARK_VCPU == 0 {
-            self.attention = true;
-            self.gone.push((token, task));
+            self.flags.attention = true;
+            self.population.gone.push((token, task));
         }
         self.tasks.release(task);
     }

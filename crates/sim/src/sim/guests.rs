@@ -31,13 +31,13 @@ impl<W: Workload> Simulation<W> {
         let mut kernel = Kernel::new(&spec.machine);
         kernel.id = id;
         kernel.stats = Stats::small();
-        kernel.ple_window = spec.ple_window_ns;
-        kernel.entry_ns = spec.entry_ns;
-        kernel.exit_ns = spec.exit_ns + spec.entry_ns;
-        kernel.halt_ns = spec.exit_ns + spec.halt_poll_ns;
-        kernel.off = true;
+        kernel.guest.ple_window = spec.ple_window_ns;
+        kernel.guest.entry_ns = spec.entry_ns;
+        kernel.guest.exit_ns = spec.exit_ns + spec.entry_ns;
+        kernel.guest.halt_ns = spec.exit_ns + spec.halt_poll_ns;
+        kernel.guest.off = true;
         let first = w.vcpus.len() as u32;
-        kernel.first_vcpu = first;
+        kernel.guest.first_vcpu = first;
         for cpu in 0..kernel.cpus.len() as u32 {
             kernel.cpus[cpu as usize].paused = true;
             w.vcpus.push(Vcpu {
@@ -192,7 +192,7 @@ impl<W: Workload> Simulation<W> {
     /// CPU of the host on which a guest's present event happens, if its vCPU is running.
     fn place_of(&self, k: Handle) -> Option<CpuId> {
         let w = self.world;
-        let v = &w.vcpus[(k.first_vcpu + k.exec) as usize];
+        let v = &w.vcpus[(k.guest.first_vcpu + k.exec) as usize];
         (v.state == VcpuState::Running).then(|| w.host().tasks.hot[v.task as usize].cpu)
     }
 
@@ -201,7 +201,7 @@ impl<W: Workload> Simulation<W> {
         let host = w.host();
         let task = match call {
             Call::Kick(cpu) => {
-                let v = &w.vcpus[(k.first_vcpu + cpu) as usize];
+                let v = &w.vcpus[(k.guest.first_vcpu + cpu) as usize];
                 match v.state {
                     VcpuState::Halted => (),
                     VcpuState::Running if v.halting => return self.cut_poll(k.now, v.task),
@@ -210,7 +210,7 @@ impl<W: Workload> Simulation<W> {
                 v.task
             }
             Call::Spins(cpu) => {
-                let v = &w.vcpus[(k.first_vcpu + cpu) as usize];
+                let v = &w.vcpus[(k.guest.first_vcpu + cpu) as usize];
                 if v.state == VcpuState::Running && !k.cpus[cpu as usize].paused {
                     let host_cpu = host.tasks.hot[v.task as usize].cpu;
                     k.charge_exit(cpu);
@@ -256,7 +256,7 @@ impl<W: Workload> Simulation<W> {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     fn halt(&mut self, k: Handle, cpu: CpuId) {
         let mut w = self.world;
-        let v = &mut w.vcpus[(k.first_vcpu + cpu) as usize];
+        let v = &mut w.vcpus[(k.guest.first_vcpu + cpu) as usize];
         if v.state != VcpuState::Running {
             return;
         }
@@ -272,11 +272,11 @@ impl<W: Workload> Simulation<W> {
         host.begin(now, host_cpu);
         // An interrupt's handler may still be at work.
         let busy = k.cpus[cpu as usize].irq_until.saturating_sub(now);
-        let out = k.halt_ns + busy;
+        let out = k.guest.halt_ns + busy;
         if out == 0 {
             host.schedule(host_cpu, Why::Sleep);
         } else {
-            w.vcpus[(k.first_vcpu + cpu) as usize].halting = true;
+            w.vcpus[(k.guest.first_vcpu + cpu) as usize].halting = true;
             k.pause(now, cpu);
             host.sync_work(host_cpu);
             host.tasks.hot[task as usize].remaining = out;
@@ -286,8 +286,8 @@ impl<W: Workload> Simulation<W> {
             if c.run_end != NEVER {
                 c.run_end = start + out;
             }
-            let v = &mut w.vcpus[(k.first_vcpu + cpu) as usize];
-            v.poll_from = start + busy + k.exit_ns - k.entry_ns;
+            let v = &mut w.vcpus[(k.guest.first_vcpu + cpu) as usize];
+            v.poll_from = start + busy + k.guest.exit_ns - k.guest.entry_ns;
         }
         self.finish(host, host_cpu);
         w.touch(host);
@@ -350,10 +350,10 @@ impl<W: Workload> Simulation<W> {
             return;
         };
         if matches!(s.what, What::In { .. }) && before == VcpuState::Waiting {
-            if k.rests() && !k.off {
+            if k.rests() && !k.guest.off {
                 self.catch_up(k, now);
             }
-            k.waiting -= 1;
+            k.guest.waiting -= 1;
         }
         let v = &mut w.vcpus[s.vcpu as usize];
         let mut started = None;
@@ -378,7 +378,7 @@ impl<W: Workload> Simulation<W> {
                     _ => VcpuState::Off,
                 };
                 if v.state == VcpuState::Waiting {
-                    k.waiting += 1;
+                    k.guest.waiting += 1;
                 }
             }
             What::Hold => (),
@@ -402,8 +402,8 @@ impl<W: Workload> Simulation<W> {
             Some(start) if !halting => {
                 let pace = host.cpus[host.tasks.hot[thread as usize].cpu as usize].pace;
                 k.set_pace(cpu, pace.rate, pace.warm);
-                k.resume(now, cpu, start + k.entry_ns);
-                if k.wants_halt(cpu) && !k.off {
+                k.resume(now, cpu, start + k.guest.entry_ns);
+                if k.wants_halt(cpu) && !k.guest.off {
                     self.halt(k, cpu);
                 }
             }

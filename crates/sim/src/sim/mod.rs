@@ -103,22 +103,22 @@ impl<W: Workload> Simulation<W> {
 
     /// Keep every event of the trace.
     pub fn record(&mut self) {
-        self.kernel.record = Some(Vec::new());
-        self.kernel.watched = true;
+        self.kernel.written.record = Some(Vec::new());
+        self.kernel.flags.watched = true;
     }
 
     /// Tell a sink what happens from now on, on the host and in its guests. Before the start.
     pub fn tell(&mut self, sink: &trace::SharedSink) {
         for k in self.world.machines.iter().flatten() {
             let mut k = *k;
-            k.sink = Some(sink.clone());
-            k.watched = true;
+            k.written.sink = Some(sink.clone());
+            k.flags.watched = true;
         }
     }
 
     /// The recorded trace so far.
     pub fn trace(&self) -> Vec<trace::Event> {
-        self.kernel.record.clone().unwrap_or_default()
+        self.kernel.written.record.clone().unwrap_or_default()
     }
 
     /// Load a policy and let it take over.
@@ -134,7 +134,7 @@ impl<W: Workload> Simulation<W> {
         }
         let now = k.now;
         // A machine that has been running cannot have been without work.
-        k.before_ns = if now == 0 { k.lead_ns } else { 0 };
+        k.start.before_ns = if now == 0 { k.start.lead_ns } else { 0 };
         k.begin(now, 0);
         k.enable_policy();
         k.pass_the_lead();
@@ -185,7 +185,7 @@ impl<W: Workload> Simulation<W> {
             let Some(k) = self.world.machines[id] else {
                 continue;
             };
-            if k.rests() && !k.off {
+            if k.rests() && !k.guest.off {
                 self.catch_up(k, end + 1);
             }
             if k.now < end {
@@ -335,7 +335,7 @@ impl<W: Workload> Simulation<W> {
         let c = k.cpu(cpu);
         k.irq_work();
         loop {
-            if unlikely(k.attention) && self.attend(k) {
+            if unlikely(k.flags.attention) && self.attend(k) {
                 break;
             }
             if c.run_end <= k.now {
@@ -352,11 +352,11 @@ impl<W: Workload> Simulation<W> {
     /// Tell the workload of births and deaths, let the policy go; `true`: the run is over.
     #[cold]
     fn attend(&mut self, mut k: Handle) -> bool {
-        k.attention = false;
-        for (token, task) in std::mem::take(&mut k.born) {
+        k.flags.attention = false;
+        for (token, task) in std::mem::take(&mut k.population.born) {
             self.workload.born(token, task);
         }
-        for (token, task) in std::mem::take(&mut k.gone) {
+        for (token, task) in std::mem::take(&mut k.population.gone) {
             self.workload.died(token, task);
         }
         if k.failed.is_none() && k.exit.claimed() && !k.exit.done {
@@ -469,13 +469,13 @@ impl<W: Workload> Simulation<W> {
         }
         let spins = hot.remaining == SPINNING;
         let start = k.cpus[cpu as usize].work_start.max(k.now);
-        if spins && k.ple_window != 0 {
+        if spins && k.guest.ple_window != 0 {
             let c = &mut k.cpus[cpu as usize];
             c.spun = (c.spun + 1).min(MOST_SPUN);
         }
         let end = k.work_end(cpu, task, start);
         k.cpus[cpu as usize].run_end = end;
-        if spins && k.ple_window != 0 {
+        if spins && k.guest.ple_window != 0 {
             k.calls.push(Call::Spins(cpu));
         }
     }

@@ -136,7 +136,7 @@ macro_rules! kernel_fns {
                     return 0;
                 }
                 if crate::scx::kfunc::counts($set) {
-                    $k.queue_calls += 1;
+                    $k.code.queue_calls += 1;
                 }
                 $body
             }

@@ -15,7 +15,7 @@ impl Handle {
     }
 
     fn by_pid(self, pid: i32) -> u64 {
-        self.pids.get(&pid).map_or(0, |t| {
+        self.population.pids.get(&pid).map_or(0, |t| {
             let cpu = self.tasks.hot[*t as usize].cpu;
             if self.cpus[cpu as usize].curr == *t {
                 self.sync_to_last_tick(cpu);

@@ -28,7 +28,7 @@ impl Handle {
 
 kernel_fns! {
     fn scx_bpf_kick_cpu in ANY (k, cpu, flags) {
-        k.queue_calls += 1;
+        k.code.queue_calls += 1;
         k.kick_cpu(cpu as i32, flags);
         0
     }

@@ -14,6 +14,7 @@ use crate::guest::{GuestSpec, WorldRef, machine_of};
 use crate::machine::task::{ENDLESS, Life};
 use crate::machine::vcpu::{Call, Switched, Vcpu, VcpuState, What};
 use crate::scx::Handle;
+use crate::scx::hardware::Hardware;
 use crate::scx::kernel::Kernel;
 use crate::scx::ops::Policy;
 use crate::scx::pass::Why;
@@ -35,6 +36,10 @@ impl<W: Workload> Machine<W> {
         kernel.entry_ns = spec.entry_ns;
         kernel.exit_ns = spec.exit_ns + spec.entry_ns;
         kernel.halt_ns = spec.exit_ns + spec.halt_poll_ns;
+        if w.host().hardware.as_ref().is_some_and(|hw| hw.knows_phases()) {
+            let topo = &kernel.topo;
+            kernel.hardware = Some(Hardware::of_guest(topo.nr_cpus(), topo.cores.len() as u32));
+        }
         kernel.off = true;
         let first = w.vcpus.len() as u32;
         kernel.first_vcpu = first;
@@ -217,6 +222,15 @@ impl<W: Workload> Machine<W> {
                     self.finish(host, host_cpu);
                     w.touch(host);
                 }
+                return;
+            }
+            Call::Phase(cpu, phase) => {
+                let task = w.vcpus[(k.first_vcpu + cpu) as usize].task;
+                let host_cpu = host.tasks.hot[task as usize].cpu;
+                host.begin(k.now, host_cpu);
+                host.set_phase(task, phase);
+                self.finish(host, host_cpu);
+                w.touch(host);
                 return;
             }
             Call::WakeHost(task) => task,

@@ -4,6 +4,7 @@
 //! [`api`] is the line between work and machine; [`scenario::ScenarioWorkload`] is the work of a scenario file.
 pub mod api;
 mod clients;
+mod completion;
 mod flow;
 mod mail;
 mod net;

@@ -2,6 +2,7 @@
 //! The work of a scenario: threads, clients, VMs that start and stop.
 use super::api::{Action, CpuId, Ctx, Nanos, Role, TaskId, Who, Workload};
 use super::clients::Clients;
+use super::completion::Completion;
 use super::flow::{Flow, Responses};
 use super::mail::{Asker, Mail};
 use super::net::Net;
@@ -66,6 +67,7 @@ pub struct ScenarioWorkload {
     /// CPUs of the programs' masks.
     pub(super) mask_cpus: Vec<Vec<CpuId>>,
     pub(super) host_cpus: u32,
+    pub(super) completion: Completion,
 }
 
 /// What clients and a VM group have exchanged.
@@ -135,6 +137,7 @@ impl ScenarioWorkload {
             guest_masks: vec![Vec::new(); vms.len()],
             mask_cpus: Vec::new(),
             host_cpus: nr_cpus.max(1),
+            completion: Completion::new(homes),
             seed,
             mail: Mail::new(homes, programs.queues.len()),
             programs,
@@ -353,7 +356,10 @@ impl Workload for ScenarioWorkload {
                 rate("packets", traffic.packets);
             }
         }
-        for vm in placement::instances(&self.scenario) {
+        let vms = placement::instances(&self.scenario);
+        let groups: Vec<String> = self.scenario.vms.iter().map(|vm| vm.name.clone()).collect();
+        self.completion.metrics(&vms, &groups, out);
+        for vm in vms {
             if let Some(responses) = &self.by_vm[vm.ordinal as usize] {
                 responses.metrics(&vm.name, out);
             }

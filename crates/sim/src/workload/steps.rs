@@ -21,6 +21,9 @@ impl ScenarioWorkload {
                 if t.step != IDLE {
                     t.round += 1;
                     rounds += 1;
+                    if program.rounds.is_some_and(|all| t.round >= all) {
+                        return self.exit(who, now, ctx);
+                    }
                     if rounds > 1 {
                         // Steps that take no time, over and over: let the machine count them.
                         t.step = program.ops.len() as u32;
@@ -125,11 +128,7 @@ impl ScenarioWorkload {
                         return Action::Fork(Box::new(spec));
                     }
                 }
-                Op::Exit => {
-                    self.finish(who.token, now, false, None);
-                    self.leave_shared(who.token, ctx);
-                    return Action::Exit;
-                }
+                Op::Exit => return self.exit(who, now, ctx),
                 _ => {
                     if let Some(action) = self.share(who, now, ctx) {
                         return action;
@@ -137,5 +136,14 @@ impl ScenarioWorkload {
                 }
             }
         }
+    }
+
+    /// The thread has nothing more to do.
+    fn exit(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
+        self.finish(who.token, now, false, None);
+        self.leave_shared(who.token, ctx);
+        let home = self.threads[who.token as usize].home;
+        self.completion.ends(home, now);
+        Action::Exit
     }
 }

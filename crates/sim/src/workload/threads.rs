@@ -6,6 +6,7 @@ use super::net::BackThread;
 use super::requests::{KIND_BOOT, token};
 use super::scenario::ScenarioWorkload;
 use crate::guest::machine_of;
+use crate::words::Phase;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::{NetPath, Scenario};
 use berth_scenario::placement::{self, HostThread, Work};
@@ -25,7 +26,7 @@ pub(super) struct Thread {
     pub step: u32,
     /// VM ordinal, or the number of VMs for the host.
     pub home: u32,
-    pub phases: Box<[Phase]>,
+    pub phases: Box<[GridPhase]>,
     /// First and number of the queues it serves, in [`ScenarioWorkload::serves`]; 0 = not a pool.
     pub serves: (u32, u16),
     pub alive: bool,
@@ -50,7 +51,7 @@ pub(super) struct Thread {
 
 /// Phase of the timer grid of one period.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Phase {
+pub(super) struct GridPhase {
     pub period: Nanos,
     pub at: Nanos,
 }
@@ -92,6 +93,19 @@ fn working_set(scenario: &Scenario, work: &Work) -> Option<u64> {
     names.iter().map(|n| said(n).unwrap_or(default)).max()
 }
 
+/// What the hardware sees of what a thread does; of several pools, of the first.
+fn phase(scenario: &Scenario, work: &Work) -> Phase {
+    let name = match work {
+        Work::Task(name) => Some(name),
+        Work::Pools(names) => names.first(),
+    };
+    let default = Phase::default();
+    name.and_then(|n| scenario.tasks.get(n)).map_or(default, |t| Phase {
+        stalled: t.stall_ppm,
+        ipc: t.ipc_milli.unwrap_or(default.ipc),
+    })
+}
+
 impl ScenarioWorkload {
     /// A slot for one more thread as described by `hosts[host]`, and what the machine wants to know of it.
     /// `ordinal`: number of its random stream.
@@ -106,13 +120,13 @@ impl ScenarioWorkload {
         let mut phase_rng = Rng::new(self.seed, Stream::Phase(ordinal));
         // One phase per period, drawn in the order of the steps; pools one after the other.
         let served = &self.serves[serves.0 as usize..][..usize::from(serves.1)];
-        let mut phases: Vec<Phase> = Vec::new();
+        let mut phases: Vec<GridPhase> = Vec::new();
         let own = (served.is_empty() && back.is_none()).then_some(*program);
         for program in served.iter().map(|s| s.program).chain(own) {
             for &period in &self.programs.all[program as usize].periods {
                 if !phases.iter().any(|p| p.period == period) {
                     let at = phase_rng.below(period);
-                    phases.push(Phase { period, at });
+                    phases.push(GridPhase { period, at });
                 }
             }
         }
@@ -136,6 +150,9 @@ impl ScenarioWorkload {
             machine: ctx.machine(),
             host,
         };
+        if back.is_none() {
+            self.completion.begins(thread.home, ctx.now());
+        }
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.threads[slot as usize] = thread;
@@ -161,6 +178,7 @@ impl ScenarioWorkload {
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
             working_set: working_set(&self.scenario, &spec.work),
+            phase: phase(&self.scenario, &spec.work),
             ..TaskSpec::default()
         }
     }

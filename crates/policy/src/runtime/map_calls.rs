@@ -63,7 +63,9 @@ fn counter(inst: &Instance, raw: *mut Inst, map: u64, flags: u64) -> Result<[u64
     let id = inst.map_id(map as *const Map).ok_or(EINVAL)?;
     let name = &inst.policy().program().maps[id].name;
     let event = EVENTS.iter().position(|(map, _)| map == name);
-    let value = event.and_then(|event| inst.counter(here, event)).ok_or(ENOENT)?;
+    let value = event
+        .and_then(|event| inst.counter(here, event))
+        .ok_or(ENOENT)?;
     if flags == INDEX_MASK || flags == u64::from(here) {
         Ok(value)
     } else {

@@ -108,7 +108,8 @@ impl Pmu {
             return u128::from(FULL);
         }
         // SplitMix64 of all three.
-        let mut z = self.seed ^ u64::from(task).rotate_left(40) ^ spell.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut z =
+            self.seed ^ u64::from(task).rotate_left(40) ^ spell.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^= z >> 31;
@@ -164,13 +165,21 @@ mod tests {
     fn noise_is_of_the_size_asked_for_and_the_same_again() {
         let count = |seed, spell: u64| {
             let mut pmu = Pmu::new(1, 30_000, seed);
-            pmu.begins(0, spell * SPELL, Some(Doing::new(3, Phase::default(), FULL, FULL)), 0);
+            pmu.begins(
+                0,
+                spell * SPELL,
+                Some(Doing::new(3, Phase::default(), FULL, FULL)),
+                0,
+            );
             pmu.read(0, spell * SPELL + 1_000_000)[0] as f64 / 1.5e6 - 1.0
         };
         let all: Vec<f64> = (0..2000).map(|i| count(5, i)).collect();
         let mean = all.iter().sum::<f64>() / 2000.0;
         let deviation = (all.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2000.0).sqrt();
-        assert!(mean.abs() < 3e-3 && (deviation - 0.03).abs() < 2e-3, "{mean} {deviation}");
+        assert!(
+            mean.abs() < 3e-3 && (deviation - 0.03).abs() < 2e-3,
+            "{mean} {deviation}"
+        );
         assert_eq!(count(5, 17), count(5, 17));
         assert_ne!(count(5, 17), count(6, 17));
     }

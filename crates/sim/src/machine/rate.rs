@@ -140,7 +140,14 @@ mod tests {
         // Time for a second's work: stalled + (1 - stalled) / speed.
         let fast = Kind::new(2_375_000, FULL, 0, 1);
         for (stalled, speedup) in [(0, 2.375), (136_000, 2.0), (552_000, 1.350), (FULL, 1.0)] {
-            let got = f64::from(rate(&fast, Phase { stalled, ..Phase::default() }, 1)) / 1e6;
+            let got = f64::from(rate(
+                &fast,
+                Phase {
+                    stalled,
+                    ..Phase::default()
+                },
+                1,
+            )) / 1e6;
             assert!(
                 (got - speedup).abs() < 2e-3,
                 "{stalled}: {got}, not {speedup}"

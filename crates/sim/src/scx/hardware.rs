@@ -49,7 +49,6 @@ impl Hardware {
         self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
     }
 
-
     /// None: all CPUs always at full speed, and memory for nothing.
     pub fn new(spec: &MachineSpec, topo: &Topology) -> Option<Box<Hardware>> {
         let (cost, threads) = (&spec.cost, spec.shape.threads);

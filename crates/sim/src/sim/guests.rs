@@ -36,7 +36,11 @@ impl<W: Workload> Machine<W> {
         kernel.entry_ns = spec.entry_ns;
         kernel.exit_ns = spec.exit_ns + spec.entry_ns;
         kernel.halt_ns = spec.exit_ns + spec.halt_poll_ns;
-        if w.host().hardware.as_ref().is_some_and(|hw| hw.knows_phases()) {
+        if w.host()
+            .hardware
+            .as_ref()
+            .is_some_and(|hw| hw.knows_phases())
+        {
             let topo = &kernel.topo;
             kernel.hardware = Some(Hardware::of_guest(topo.nr_cpus(), topo.cores.len() as u32));
         }

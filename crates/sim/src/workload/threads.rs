@@ -100,10 +100,11 @@ fn phase(scenario: &Scenario, work: &Work) -> Phase {
         Work::Pools(names) => names.first(),
     };
     let default = Phase::default();
-    name.and_then(|n| scenario.tasks.get(n)).map_or(default, |t| Phase {
-        stalled: t.stall_ppm,
-        ipc: t.ipc_milli.unwrap_or(default.ipc),
-    })
+    name.and_then(|n| scenario.tasks.get(n))
+        .map_or(default, |t| Phase {
+            stalled: t.stall_ppm,
+            ipc: t.ipc_milli.unwrap_or(default.ipc),
+        })
 }
 
 impl ScenarioWorkload {

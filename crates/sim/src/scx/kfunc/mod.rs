@@ -196,7 +196,11 @@ pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
     let made = TABLE.get_or_init(|| {
         let list: Vec<(&'static str, KernelFn)> = all().map(|(n, f, _)| (*n, *f)).collect();
         KernelVtable::new(&list)
-            .map(|t| t.with_memory(memory_check).with_pieces(memory_piece).with_counters(counter))
+            .map(|t| {
+                t.with_memory(memory_check)
+                    .with_pieces(memory_piece)
+                    .with_counters(counter)
+            })
             .map_err(|e| e.to_string())
     });
     made.as_ref().map_err(|e| LoadError::Vtable(e.clone()))

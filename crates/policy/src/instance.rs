@@ -85,12 +85,17 @@ pub type MemoryCheck = unsafe fn(*mut c_void, u64, u32, bool) -> bool;
 /// Which readable piece of kernel memory an address lies in, `[start, end)`: machine, address.
 pub type MemoryPiece = unsafe fn(*mut c_void, u64) -> Option<(u64, u64)>;
 
+/// What a performance counter of a CPU says: machine, CPU, which of [`crate::maps::perf::EVENTS`]; counter, ns enabled,
+/// ns running. `None`: the machine has no such counters.
+pub type CounterRead = unsafe fn(*mut c_void, u32, usize) -> Option<[u64; 3]>;
+
 /// The complete function table: this crate's functions and the simulator's kernel model.
 #[derive(Clone, Debug)]
 pub struct KernelVtable {
     fns: Vec<KernelFn>,
     memory: Option<MemoryCheck>,
     pieces: Option<MemoryPiece>,
+    counters: Option<CounterRead>,
 }
 
 impl KernelVtable {
@@ -131,7 +136,14 @@ impl KernelVtable {
             fns,
             memory: None,
             pieces: None,
+            counters: None,
         })
+    }
+
+    /// The machine's performance counters; without, no event is ever open.
+    pub fn with_counters(mut self, read: CounterRead) -> Self {
+        self.counters = Some(read);
+        self
     }
 
     /// In which piece of the machine's own memory, all of which a policy may read, an address lies: what guarded code
@@ -691,6 +703,13 @@ impl Instance {
         let all = def.fields.iter();
         all.map(|f| (f.name.clone(), sum(f.offset as usize)))
             .collect()
+    }
+
+    /// A performance counter of a CPU: counter, ns enabled, ns running. `None`: nobody has opened this event.
+    pub(crate) fn counter(&self, cpu: u32, event: usize) -> Option<[u64; 3]> {
+        let read = self.vtable.counters?;
+        // SAFETY: the machine that runs this instance.
+        unsafe { read((*self.raw.get()).machine, cpu, event) }
     }
 
     /// Number of the map whose policy-visible address is `map`.

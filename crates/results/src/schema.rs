@@ -14,6 +14,7 @@
 //! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
+//! | `web.completion` | ns | simulator: from the VM's start until its last thread has ended; of several VMs the longest |
 //! | `web.spread` | 1 | in the lab and on a host: most work of one of its vCPUs by the least of another |
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
@@ -85,7 +86,7 @@ pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
         (_, "count" | "offered" | "share" | "other_package_share") => "1",
-        ("response" | "wakeup" | "run_delay" | "work", _) => "ns",
+        ("response" | "wakeup" | "run_delay" | "work" | "completion", _) => "ns",
         ("cpu", _) => "CPU",
         ("migrations" | "moves" | "guest" | "switches" | "switches_per_cpu", _) => "1/s",
         ("requests" | "packets", _) => "1/s",

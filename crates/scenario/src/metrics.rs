@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 19] = [
     (
         "response",
         &[
@@ -25,6 +25,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 18] = [
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     ("work", &[], "ns", "CPU time of useful work"),
+    (
+        "completion",
+        &[],
+        "ns",
+        "from the VM's start until its last thread has ended (simulator); not there before",
+    ),
     (
         "spread",
         &[],

@@ -173,6 +173,9 @@ pub struct HostCost {
     /// Cores that are not simply of full speed; a core that none of them has is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<CoreKind>,
+    /// CPUs count instructions and cycles, with this much noise, parts per million; none: no performance counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pmu_noise_ppm: Option<u32>,
     /// Caches that grow cold; none: memory costs nothing (but what `migrate_*` say).
     pub cache: Option<Cache>,
 }
@@ -406,6 +409,12 @@ pub struct Task {
     pub first: Vec<Step>,
     /// Bytes it works on over and over: what a migration has to bring along. None: the host's default.
     pub working_set: Option<u64>,
+    /// Part of its time at full speed that it waits for memory, which no core makes faster; parts per million.
+    pub stall_ppm: u32,
+    /// Thousandths of instructions per cycle while it does not wait for memory; none: 1500.
+    pub ipc_milli: Option<u32>,
+    /// It ends after so many rounds of `steps`; none: never, but by `Exit`.
+    pub rounds: Option<u64>,
     /// The model it came from, for the printed scenario.
     pub model: Option<String>,
 }

@@ -101,6 +101,9 @@ pub enum Feature {
     SharedCgroups,
     FirstSteps,
     WorkingSets,
+    Phases,
+    Rounds,
+    Counters,
     Speeds,
     CoreKinds,
     Hotplug,
@@ -148,7 +151,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 21] = {
+pub static TABLE: [Row; 24] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -196,6 +199,21 @@ pub static TABLE: [Row; 21] = {
             "task.working_set",
             Yes,
             Own("the machine's own caches"),
+        ),
+        row(
+            Phases,
+            "phases of tasks",
+            "task.stall, task.ipc",
+            Yes,
+            Own("its tasks compute"),
+        ),
+        row(Rounds, "tasks that end", "task.rounds", Yes, No),
+        row(
+            Counters,
+            "performance counters",
+            "host.pmu",
+            Yes,
+            Own("the machine's own, where it has some"),
         ),
         row(Speeds, "cores of other speeds", "host.speed", Yes, No),
         row(CoreKinds, "choice of kinds of cores", "host.kind", Yes, No),
@@ -298,6 +316,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         Some(kind) if kind.name.is_empty() => add(Feature::Speeds, "host.speed".into()),
         Some(kind) => add(Feature::CoreKinds, format!("host.kind.{}", kind.name)),
     }
+    if scenario.host.cost.pmu_noise_ppm.is_some() {
+        add(Feature::Counters, "host.pmu".into());
+    }
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());
     }
@@ -328,6 +349,12 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         }
         if task.working_set.is_some() {
             add(Feature::WorkingSets, at("working_set"));
+        }
+        if task.stall_ppm > 0 {
+            add(Feature::Phases, at("stall"));
+        }
+        if task.rounds.is_some() {
+            add(Feature::Rounds, at("rounds"));
         }
         for (key, step) in
             (task.first.iter().map(|s| ("first", s))).chain(task.steps.iter().map(|s| (key, s)))

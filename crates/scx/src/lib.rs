@@ -28,6 +28,7 @@
 //! * a policy that uses `include/berth/topology.bpf.h` is told this machine's topology, and its maps named `_by_cpu`,
 //!   `_by_llc`, `_by_node` get the machine's size;
 //! * the exit record (`UEI_DEFINE(uei)`) is read ([`Loaded::exit_record`]).
+mod counters;
 mod error;
 mod exit;
 mod identity;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From an object's bytes to a running scheduler, and what can be asked of it while it runs.
+use crate::counters;
 use crate::exit::ExitRecord;
 use crate::layout::{Kernel, Layout, Ops, Variable};
 use crate::log::Capture;
@@ -105,6 +106,7 @@ impl Prepared {
                 loaded.set_map_value(TOPOLOGY, &cpu.to_ne_bytes(), &record)?;
             }
         }
+        counters::fill(&mut loaded, 0..machine.nr_cpus())?;
         for (map, key, value) in &options.map_values {
             loaded.set_map_value(map, key, value)?;
         }
@@ -166,6 +168,10 @@ impl Loaded {
     /// What had to be left out for this kernel.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    pub(crate) fn warn(&mut self, what: String) {
+        self.warnings.push(what);
     }
 
     /// One reading of the kernel's state.

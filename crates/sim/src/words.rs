@@ -52,6 +52,25 @@ pub enum SchedClass {
     Stop,
 }
 
+/// What a task is doing, as far as it matters to the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Of its time at full speed, what it waits for memory, which is as fast for every kind of core; parts per million,
+    /// at most all of it. 0: it computes.
+    pub stalled: u32,
+    /// Thousandths of instructions per cycle while it does not wait.
+    pub ipc: u32,
+}
+
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase {
+            stalled: 0,
+            ipc: 1500,
+        }
+    }
+}
+
 /// A thread to be started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSpec {
@@ -75,6 +94,7 @@ pub struct TaskSpec {
     pub kthread: bool,
     /// Bytes it works on over and over; none: the host's default.
     pub working_set: Option<u64>,
+    pub phase: Phase,
 }
 
 impl Default for TaskSpec {
@@ -91,6 +111,7 @@ impl Default for TaskSpec {
             class: SchedClass::Ext,
             kthread: false,
             working_set: None,
+            phase: Phase::default(),
         }
     }
 }

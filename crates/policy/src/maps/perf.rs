@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! PERF_EVENT_ARRAY on a machine without performance monitoring unit: no event is ever installed, so reads and
-//! outputs fail as they do on such a machine, after the kernel's own argument checks.
+//! PERF_EVENT_ARRAY: the kernel's own checks of arguments. Events of the machine's performance counters are open in maps
+//! of these names ([`EVENTS`]), if the machine has any; in all others no event is ever installed, so that reads and outputs
+//! fail as they do where nobody has opened one.
 use super::{E2BIG, EINVAL, ENOENT, EOPNOTSUPP, MapRuntime, Place};
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
 
+/// Maps whose events a loader opens, one for each CPU at its number: what they count.
+pub const EVENTS: [(&str, &str); 2] = [
+    ("berth_instructions_by_cpu", "retired instructions"),
+    ("berth_cycles_by_cpu", "unhalted cycles"),
+];
+
 /// Index bits of the flags; all ones = the executing CPU.
-const INDEX_MASK: u64 = 0xffff_ffff;
+pub(crate) const INDEX_MASK: u64 = 0xffff_ffff;
 /// Size of `struct bpf_perf_event_value`.
-const VALUE_SIZE: u64 = 24;
+pub(crate) const VALUE_SIZE: u64 = 24;
 
 #[derive(Debug)]
 pub struct PerfEvents {

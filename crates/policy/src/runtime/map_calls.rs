@@ -5,6 +5,7 @@ use crate::abi::{Inst, Map};
 use crate::callback::call_back;
 use crate::instance::Instance;
 use crate::kview::{Cgroup, TaskStruct};
+use crate::maps::perf::{EVENTS, INDEX_MASK};
 use crate::maps::{EINVAL, ENOENT, MapSlot, kind};
 use crate::storage::Storage;
 
@@ -54,6 +55,22 @@ fn storage_delete(inst: &Instance, map: u64, index: u32) -> u64 {
     let rc = unsafe { inst.slot(id).runtime.delete((&raw const index).cast()) };
     inst.end_fields(id);
     rc as u64
+}
+
+/// What the event at an index of a map counts on the executing CPU; as in the kernel, no other CPU's can be read.
+fn counter(inst: &Instance, raw: *mut Inst, map: u64, flags: u64) -> Result<[u64; 3], i64> {
+    let here = cpu(raw);
+    let id = inst.map_id(map as *const Map).ok_or(EINVAL)?;
+    let name = &inst.policy().program().maps[id].name;
+    let event = EVENTS.iter().position(|(map, _)| map == name);
+    let value = event
+        .and_then(|event| inst.counter(here, event))
+        .ok_or(ENOENT)?;
+    if flags == INDEX_MASK || flags == u64::from(here) {
+        Ok(value)
+    } else {
+        Err(EINVAL)
+    }
 }
 
 /// Call `callback(map, key, value, context)` for every element until it returns non-zero.
@@ -184,17 +201,32 @@ kernel_fns! {
             None => EINVAL as u64,
         }
     }
-    /// No performance counters in the simulated machine: what a kernel without them answers.
     fn bpf_perf_event_read(inst, raw, map, flags) {
-        slot(inst, map).map_or(EINVAL as u64, |slot| slot.runtime.perf_read(flags, cpu(raw)) as u64)
+        let Some(slot) = slot(inst, map) else {
+            return EINVAL as u64;
+        };
+        match slot.runtime.perf_read(flags, cpu(raw)) {
+            ENOENT => counter(inst, raw, map, flags).map_or_else(|e| e as u64, |value| value[0]),
+            error => error as u64,
+        }
     }
     fn bpf_perf_event_read_value(inst, raw, map, flags, buffer, size) {
         touch(raw, buffer, true);
-        match slot(inst, map) {
-            Some(slot) => unsafe {
-                slot.runtime.perf_read_value(flags, cpu(raw), buffer as *mut u8, size) as u64
-            },
-            None => EINVAL as u64,
+        let Some(slot) = slot(inst, map) else {
+            return EINVAL as u64;
+        };
+        // SAFETY: the policy's promise: `size` bytes.
+        let code = unsafe { slot.runtime.perf_read_value(flags, cpu(raw), buffer as *mut u8, size) };
+        if code != ENOENT {
+            return code as u64;
+        }
+        match counter(inst, raw, map, flags) {
+            Ok(value) => {
+                // SAFETY: the size was right.
+                unsafe { (buffer as *mut [u64; 3]).write_unaligned(value) };
+                0
+            }
+            Err(error) => error as u64,
         }
     }
     fn bpf_ringbuf_output(inst, raw, map, data, size, flags) {

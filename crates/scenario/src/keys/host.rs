@@ -75,6 +75,18 @@ pub static HOST: Kind = Kind {
             "speed of an SMT thread while its sibling is busy too",
         ),
         key(
+            "pmu",
+            "true or false",
+            Is("false"),
+            "CPUs count instructions and cycles, and policies can read them",
+        ),
+        key(
+            "pmu_noise",
+            "percent",
+            Is("\"3%\""),
+            "by which a task's instructions per cycle differ from one 2.5 s to the next, the standard deviation",
+        ),
+        key(
             "cache",
             "table or \"none\"",
             Said("of the cost profile; \"none\" if host.cost.migrate is set"),

@@ -43,13 +43,19 @@ pub static TASK: Kind = Kind {
             "compute",
             "duration or distribution",
             Said("of the model"),
-            "models periodic, batch, echo, web, stream, parallel",
+            "models periodic, batch, echo, web, stream, parallel, barrier, serial",
         ),
         key(
             "sleep",
             "duration or distribution",
             Said("of model batch: 10ms"),
             "model batch: pause between two computations",
+        ),
+        key(
+            "serial",
+            "duration or distribution",
+            Said("of model serial: 20ms"),
+            "model serial: what one thread does while the others wait",
         ),
         key(
             "chunks",
@@ -74,6 +80,24 @@ pub static TASK: Kind = Kind {
             "size",
             Said("the host's default"),
             "what it works on over and over, and a migration must bring along",
+        ),
+        key(
+            "stall",
+            "percent",
+            Is("\"0%\""),
+            "part of its time on a core of full speed that it waits for memory, which no core makes faster",
+        ),
+        key(
+            "ipc",
+            "number, 0.01 to 16",
+            Is("1.5"),
+            "instructions per cycle while it does not wait for memory: what performance counters see",
+        ),
+        key(
+            "rounds",
+            "count",
+            Said("without end"),
+            "its threads end after so many rounds of the loop: see metric completion",
         ),
         key(
             "nice",

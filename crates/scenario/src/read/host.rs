@@ -88,6 +88,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     // Plain keys before tables: the order of the printed file.
     let smt_ppm = smt_speed(&section)?;
     let mut kinds = speeds(&section, packages * cores)?;
+    let pmu_noise_ppm = pmu(&section)?;
     let no_cache = no_cache(&section)?;
     if section.table.get("kind").is_some() {
         kinds = kinds_of_cores(&section, packages * cores)?;
@@ -97,6 +98,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let mut cost = costs(&section)?;
     cost.smt_ppm = smt_ppm.unwrap_or(cost.smt_ppm);
     cost.kinds = kinds;
+    cost.pmu_noise_ppm = pmu_noise_ppm;
     if no_cache {
         cost.cache = None;
     } else if section.table.get("cache").is_some() {
@@ -274,6 +276,20 @@ fn smt_speed(host: &Section<'_>) -> Result<Option<u32>> {
         }
         said => Ok(said.map(|(ppm, _)| ppm)),
     }
+}
+
+/// `pmu` and `pmu_noise`.
+fn pmu(host: &Section<'_>) -> Result<Option<u32>> {
+    const MOST: u32 = FULL_SPEED / 5;
+    let there = host.boolean("pmu")?.unwrap_or(false);
+    let noise = host.text("pmu_noise", quantity::percent_ppm)?;
+    if let Some((ppm, at)) = &noise
+        && *ppm > MOST
+    {
+        let why = format!("`{}` should be 0% to 20%", host.address("pmu_noise"));
+        return Err(Error::at(at, why));
+    }
+    Ok(there.then(|| noise.map_or(30_000, |(ppm, _)| ppm)))
 }
 
 /// `cache = "none"`.

@@ -11,7 +11,7 @@ use crate::section::Section;
 use crate::tree::{Node, Value};
 
 /// The models: the keys that each takes, and what it does.
-pub const MODELS: [(&str, &[&str], &str); 8] = [
+pub const MODELS: [(&str, &[&str], &str); 10] = [
     ("busy", &[], "never sleeps"),
     (
         "lookbusy",
@@ -43,6 +43,16 @@ pub const MODELS: [(&str, &[&str], &str); 8] = [
         "parallel",
         &["chunks", "compute"],
         "rounds of `chunks` pieces of work that threads steal from each other, then a barrier",
+    ),
+    (
+        "barrier",
+        &["compute"],
+        "rounds of `compute` by each thread, split for good, then a barrier",
+    ),
+    (
+        "serial",
+        &["compute", "serial"],
+        "rounds of `serial` by one thread while the others wait, then `compute` by each, then a barrier",
     ),
 ];
 
@@ -112,6 +122,12 @@ impl Values<'_, '_> {
                 .label("above 0%, at most 100%")),
             ppm => Ok(ppm),
         }
+    }
+}
+
+fn barrier(name: &str) -> Step {
+    Step::Barrier {
+        name: name.to_string(),
     }
 }
 
@@ -196,7 +212,25 @@ pub fn model(
                     chunks,
                     each,
                 },
-                Step::Barrier { name: pool },
+                barrier(&pool),
+            ]
+        }
+        "barrier" => {
+            let compute = values.dist("compute", "20ms")?;
+            vec![Step::Compute(compute), barrier(name)]
+        }
+        "serial" => {
+            let each = values.dist("serial", "20ms")?;
+            let alone = format!("{name} alone");
+            vec![
+                Step::Chunks {
+                    name: alone.clone(),
+                    chunks: 1,
+                    each,
+                },
+                barrier(&alone),
+                Step::Compute(values.dist("compute", "20ms")?),
+                barrier(name),
             ]
         }
         _ => serve("50us")?,

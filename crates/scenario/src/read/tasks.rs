@@ -9,7 +9,7 @@ use crate::model::{Client, Dist, Sends, Step, Task, Vm};
 use crate::phrase::{Asked, Phrase};
 use crate::quantity;
 use crate::section::Section;
-use crate::tree::Node;
+use crate::tree::{Node, Value};
 use std::collections::BTreeMap;
 
 /// Where each task and client and each step of a task stands.
@@ -44,6 +44,9 @@ pub fn tasks(
         let affinity = section.cpus("affinity", nr_cpus)?;
         let first = first(context, &section, nr_cpus)?;
         let working_set = section.text("working_set", quantity::bytes)?;
+        let stall_ppm = stall(&section)?;
+        let ipc_milli = ipc(&section)?;
+        let rounds = rounds(&section, &steps)?;
         let threads = threads.and_then(|(n, _)| u32::try_from(n).ok());
         places.steps.insert(name.clone(), at);
         places.headers.insert(name.clone(), entry.key_at.clone());
@@ -57,6 +60,9 @@ pub fn tasks(
                 steps,
                 first,
                 working_set: working_set.map(|(bytes, _)| bytes),
+                stall_ppm,
+                ipc_milli,
+                rounds,
                 model,
             },
         );
@@ -65,6 +71,49 @@ pub fn tasks(
         places.clients.insert(name, entry.key_at.clone());
     }
     Ok((tasks, places))
+}
+
+fn stall(section: &Section<'_>) -> Result<u32> {
+    const ALL: u32 = 1_000_000;
+    match section.text("stall", quantity::percent_ppm)? {
+        Some((ppm, at)) if ppm > ALL => {
+            let why = format!("`{}` should be 0% to 100%", section.address("stall"));
+            Err(Error::at(&at, why).label("of the task's time"))
+        }
+        said => Ok(said.map_or(0, |(ppm, _)| ppm)),
+    }
+}
+
+/// Thousandths.
+fn ipc(section: &Section<'_>) -> Result<Option<u32>> {
+    let Some(entry) = section.table.get("ipc") else {
+        return Ok(None);
+    };
+    let node = section.node("ipc")?.unwrap_or_else(|| entry.node.clone());
+    let value = match &node.value {
+        Value::Float(x) => *x,
+        Value::Int(n) => *n as f64,
+        _ => return Err(section.wrong_type("ipc", &node)),
+    };
+    if !(0.01..=16.0).contains(&value) {
+        let why = format!("`{}` should be 0.01 to 16", section.address("ipc"));
+        return Err(Error::at(&node.at, why).label("instructions per cycle"));
+    }
+    Ok(Some((value * 1000.0).round() as u32))
+}
+
+fn rounds(section: &Section<'_>, steps: &[Step]) -> Result<Option<u64>> {
+    let Some((rounds, at)) = section.integer("rounds", 1, 1_000_000_000, "")? else {
+        return Ok(None);
+    };
+    let why = if steps.iter().any(Step::is_last) {
+        "a loop that never comes to its end has no rounds"
+    } else if steps.iter().any(|s| s.takes().is_some()) {
+        "who answers requests has as many rounds as they are sent"
+    } else {
+        return Ok(u64::try_from(rounds).ok());
+    };
+    Err(Error::at(&at, why).label("leave `rounds` out"))
 }
 
 pub type Work = (Vec<Step>, Vec<At>, Option<String>);

@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod cpu;
 pub mod mask;
 pub mod pace;
+pub mod pmu;
 pub mod rate;
 pub mod task;
 pub mod topology;

@@ -2,6 +2,7 @@
 //! The rate at which a task works: a function of the kind of core, the task's phase, its caches and the core's other
 //! threads. The only place that says so: [`super::pace`] does the arithmetic of time and work, and
 //! `scx/hardware` knows who runs where.
+pub use crate::words::Phase;
 use berth_scenario::model::CoreKind;
 
 /// Full speed in parts per million.
@@ -10,14 +11,6 @@ pub const FULL: u32 = 1_000_000;
 const LEAST: u32 = 2;
 /// Capacity of the fastest cores of a machine, and the highest frequency of each (`SCHED_CAPACITY_SCALE`).
 pub const CAPACITY: u32 = 1024;
-
-/// What a task is doing, as far as its rate depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Phase {
-    /// Of its time at full speed, what it waits for memory, which is as fast for every kind of core; parts per million,
-    /// at most [`FULL`]. 0: it computes.
-    pub stalled: u32,
-}
 
 /// One kind of core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +58,8 @@ impl Kind {
         !self.shared.is_empty()
     }
 
-    /// Alone on its core, computing.
-    fn alone(&self) -> u32 {
+    /// Alone on its core, computing; the rate of its cycles, too, of which a core of full speed has one a nanosecond.
+    pub fn alone(&self) -> u32 {
         (u64::from(self.speed) * u64::from(self.frequency) / u64::from(FULL)).max(u64::from(LEAST))
             as u32
     }
@@ -147,7 +140,14 @@ mod tests {
         // Time for a second's work: stalled + (1 - stalled) / speed.
         let fast = Kind::new(2_375_000, FULL, 0, 1);
         for (stalled, speedup) in [(0, 2.375), (136_000, 2.0), (552_000, 1.350), (FULL, 1.0)] {
-            let got = f64::from(rate(&fast, Phase { stalled }, 1)) / 1e6;
+            let got = f64::from(rate(
+                &fast,
+                Phase {
+                    stalled,
+                    ..Phase::default()
+                },
+                1,
+            )) / 1e6;
             assert!(
                 (got - speedup).abs() < 2e-3,
                 "{stalled}: {got}, not {speedup}"

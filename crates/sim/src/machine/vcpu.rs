@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A virtual CPU: its thread on the host, what became of its time, and what host and guest do to each other in an
 //! event, written down until it is over.
-use crate::words::{CpuId, MachineId, Nanos, TaskId};
+use crate::words::{CpuId, MachineId, Nanos, Phase, TaskId};
 
 /// What a vCPU's thread is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,4 +73,6 @@ pub enum Call {
     Spins(CpuId),
     /// Wake a task of the host.
     WakeHost(TaskId),
+    /// The task on this CPU is in another phase than the one before it.
+    Phase(CpuId, Phase),
 }

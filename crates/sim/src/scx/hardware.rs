@@ -6,10 +6,11 @@ use super::kernel::{Handle, Kernel, MachineSpec};
 use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
+use crate::machine::pmu::{Doing, Pmu};
 use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, rate};
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
-use crate::machine::vcpu::What;
-use crate::words::{CpuId, Nanos, TaskId};
+use crate::machine::vcpu::{Call, What};
+use crate::words::{CpuId, HOST, Nanos, TaskId, TaskSpec};
 
 /// Hardware that is not simply fast.
 pub struct Hardware {
@@ -21,9 +22,33 @@ pub struct Hardware {
     pub caches: Option<Caches>,
     /// Of tasks that do not run: [`crate::machine::pace::Pace::part`].
     parts: Vec<u32>,
+    /// Of tasks; those beyond are in the default phase.
+    phases: Vec<Phase>,
+    pub pmu: Option<Pmu>,
+    /// A guest's: in which phase each of its CPUs is, as the host has been told.
+    told: Vec<Phase>,
 }
 
 impl Hardware {
+    /// A guest's, whose host has to know what its tasks do: the rest is the host's.
+    pub fn of_guest(nr_cpus: u32, nr_cores: u32) -> Box<Hardware> {
+        Box::new(Hardware {
+            kinds: vec![Kind::new(FULL, FULL, 0, 1)],
+            of_core: vec![0; nr_cores as usize],
+            busy: Vec::new(),
+            caches: None,
+            parts: Vec::new(),
+            phases: Vec::new(),
+            pmu: None,
+            told: vec![Phase::default(); nr_cpus as usize],
+        })
+    }
+
+    /// Does it make a difference here in which phase a task is?
+    pub fn knows_phases(&self) -> bool {
+        self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
+    }
+
     /// None: all CPUs always at full speed, and memory for nothing.
     pub fn new(spec: &MachineSpec, topo: &Topology) -> Option<Box<Hardware>> {
         let (cost, threads) = (&spec.cost, spec.shape.threads);
@@ -33,7 +58,8 @@ impl Hardware {
             .iter()
             .map(|k| Kind::of(k, cost.smt_ppm, threads));
         let mut all: Vec<Kind> = kinds.collect();
-        if all.is_empty() && plain.is_plain() && cost.cache.is_none() {
+        let pmu = cost.pmu_noise_ppm;
+        if all.is_empty() && plain.is_plain() && cost.cache.is_none() && pmu.is_none() {
             return None;
         }
         let of_core = (0..topo.cores.len() as u32).map(|core| {
@@ -50,18 +76,43 @@ impl Hardware {
             busy: vec![0; topo.cores.len()],
             caches: cost.cache.as_ref().map(|c| Caches::new(c, topo)),
             parts: Vec::new(),
+            phases: Vec::new(),
+            pmu: pmu.map(|noise| Pmu::new(topo.nr_cpus(), noise, spec.seed)),
+            told: Vec::new(),
         }))
+    }
+
+    /// A task is born.
+    pub fn born(&mut self, task: TaskId, spec: &TaskSpec) {
+        if let Some(caches) = &mut self.caches {
+            caches.born(task, spec.working_set);
+        }
+        self.set_phase(task, spec.phase);
+    }
+
+    fn set_phase(&mut self, task: TaskId, phase: Phase) {
+        let at = task as usize;
+        if self.phases.len() <= at {
+            if phase == Phase::default() {
+                return;
+            }
+            self.phases.resize(at + 1, Phase::default());
+        }
+        self.phases[at] = phase;
+    }
+
+    fn phase(&self, task: TaskId) -> Phase {
+        self.phases.get(task as usize).copied().unwrap_or_default()
     }
 
     fn kind(&self, core: u32) -> &Kind {
         &self.kinds[self.of_core[core as usize] as usize]
     }
 
-    /// Work per time of a busy CPU, parts per million.
-    fn rate(&self, topo: &Topology, cpu: CpuId) -> u32 {
+    /// Work per time of a CPU on which this task runs, parts per million.
+    fn rate(&self, topo: &Topology, cpu: CpuId, task: TaskId) -> u32 {
         let core = topo.core_of(cpu);
-        // Tasks of scenarios have no phases: they compute.
-        rate(self.kind(core), Phase::default(), self.busy[core as usize])
+        rate(self.kind(core), self.phase(task), self.busy[core as usize])
     }
 }
 
@@ -85,6 +136,9 @@ impl Handle {
     /// A CPU goes from one task to another (idle tasks included); the first one's work is accounted.
     #[inline(never)]
     pub fn hardware_switch(mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
+        if self.id != HOST {
+            return self.tell_phase(cpu, next);
+        }
         let idle = self.cpus.len() as u32;
         let pace = self.cpus[cpu as usize].pace;
         let k = &mut *self;
@@ -109,14 +163,58 @@ impl Handle {
             let from = (from != NONE).then_some(from);
             let caches = hw.caches.as_mut();
             let warm = caches.map_or(0, |c| c.comes(&k.topo, next, from, cpu));
-            let rate = hw.rate(&k.topo, cpu);
+            let rate = hw.rate(&k.topo, cpu, next);
             let part = hw.parts.get(next as usize).copied().unwrap_or(0);
             let pace = &mut k.cpus[cpu as usize].pace;
             (pace.rate, pace.warm, pace.part) = (rate, warm, part);
             pace.look();
         }
+        self.count_events(cpu);
         if shares {
             self.siblings_changed(cpu, core);
+        }
+    }
+
+    /// A guest's CPU goes to another task: its host is told what that one does. An idle CPU keeps the phase it was in.
+    fn tell_phase(mut self, cpu: CpuId, next: TaskId) {
+        let idle = self.cpus.len() as u32;
+        let k = &mut *self;
+        let Some(hw) = &mut k.hardware else { return };
+        let phase = hw.phase(next);
+        if next >= idle && hw.told[cpu as usize] != phase {
+            hw.told[cpu as usize] = phase;
+            k.calls.push(Call::Phase(cpu, phase));
+        }
+    }
+
+    /// A task is in another phase from now on.
+    pub fn set_phase(mut self, task: TaskId, phase: Phase) {
+        let k = &mut *self;
+        let Some(hw) = &mut k.hardware else { return };
+        hw.set_phase(task, phase);
+        let cpu = k.tasks.hot[task as usize].cpu;
+        if k.cpus[cpu as usize].curr != task {
+            return;
+        }
+        let rate = hw.rate(&k.topo, cpu, task);
+        self.set_rate(cpu, rate);
+        self.count_events(cpu);
+    }
+
+    /// The CPU's counters go on with what it does now.
+    fn count_events(mut self, cpu: CpuId) {
+        let k = &mut *self;
+        let Some(hw) = &mut k.hardware else { return };
+        if hw.pmu.is_none() {
+            return;
+        }
+        let c = &k.cpus[cpu as usize];
+        let doing = (c.curr >= k.cpus.len() as u32).then(|| {
+            let clock = hw.kind(k.topo.core_of(cpu)).alone();
+            Doing::new(c.curr, hw.phase(c.curr), c.pace.rate, clock)
+        });
+        if let Some(pmu) = &mut hw.pmu {
+            pmu.begins(cpu, k.now, doing, c.pace.warm);
         }
     }
 
@@ -128,7 +226,9 @@ impl Handle {
             let Some(sibling) = next else { return };
             from = sibling + 1;
             if sibling != cpu && !self.cpus[sibling as usize].is_idle() {
-                let rate = (self.hardware.as_ref()).map_or(FULL, |hw| hw.rate(&self.topo, sibling));
+                let curr = self.cpus[sibling as usize].curr;
+                let hw = self.hardware.as_ref();
+                let rate = hw.map_or(FULL, |hw| hw.rate(&self.topo, sibling, curr));
                 self.set_rate(sibling, rate);
             }
         }
@@ -156,6 +256,7 @@ impl Handle {
                 self.arm(cpu);
             }
         }
+        self.count_events(cpu);
         if vcpu {
             self.vcpu_switched(cpu, curr, What::Rate { rate });
         }

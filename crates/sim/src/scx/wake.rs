@@ -212,8 +212,8 @@ impl Handle {
         hot.stats = stats;
         hot.token = spec.token;
         hot.cgroup = cgroup;
-        if let Some(caches) = self.hardware.as_mut().and_then(|hw| hw.caches.as_mut()) {
-            caches.born(task, spec.working_set);
+        if let Some(hw) = &mut self.hardware {
+            hw.born(task, spec);
         }
         self.population.pids.insert(pid, task);
         self.note(Kind::Fork, home, task);

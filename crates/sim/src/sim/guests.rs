@@ -14,6 +14,7 @@ use crate::guest::{GuestSpec, WorldRef, machine_of};
 use crate::machine::task::{ENDLESS, Life};
 use crate::machine::vcpu::{Call, Switched, Vcpu, VcpuState, What};
 use crate::scx::Handle;
+use crate::scx::hardware::Hardware;
 use crate::scx::kernel::Kernel;
 use crate::scx::ops::Policy;
 use crate::scx::pass::Why;
@@ -35,6 +36,14 @@ impl<W: Workload> Simulation<W> {
         kernel.guest.entry_ns = spec.entry_ns;
         kernel.guest.exit_ns = spec.exit_ns + spec.entry_ns;
         kernel.guest.halt_ns = spec.exit_ns + spec.halt_poll_ns;
+        if w.host()
+            .hardware
+            .as_ref()
+            .is_some_and(|hw| hw.knows_phases())
+        {
+            let topo = &kernel.topo;
+            kernel.hardware = Some(Hardware::of_guest(topo.nr_cpus(), topo.cores.len() as u32));
+        }
         kernel.guest.off = true;
         let first = w.vcpus.len() as u32;
         kernel.guest.first_vcpu = first;
@@ -218,6 +227,15 @@ impl<W: Workload> Simulation<W> {
                     self.finish(host, host_cpu);
                     w.touch(host);
                 }
+                return;
+            }
+            Call::Phase(cpu, phase) => {
+                let task = w.vcpus[(k.guest.first_vcpu + cpu) as usize].task;
+                let host_cpu = host.tasks.hot[task as usize].cpu;
+                host.begin(k.now, host_cpu);
+                host.set_phase(task, phase);
+                self.finish(host, host_cpu);
+                w.touch(host);
                 return;
             }
             Call::WakeHost(task) => task,

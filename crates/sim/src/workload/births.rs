@@ -3,8 +3,9 @@
 use super::api::{Ctx, HOST, Nanos, TaskId, TaskSpec};
 use super::events::Event;
 use super::scenario::ScenarioWorkload;
-use super::threads::{Host, IDLE, Phase, Thread};
+use super::threads::{GridPhase, Host, IDLE, Thread};
 use crate::guest::machine_of;
+use crate::words::Phase;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, Work};
@@ -24,6 +25,20 @@ fn working_set(scenario: &Scenario, work: &Work) -> Option<u64> {
     names.iter().map(|n| said(n).unwrap_or(default)).max()
 }
 
+/// What the hardware sees of what a thread does; of several pools, of the first.
+fn phase(scenario: &Scenario, work: &Work) -> Phase {
+    let name = match work {
+        Work::Task(name) => Some(name),
+        Work::Pools(names) => names.first(),
+    };
+    let default = Phase::default();
+    name.and_then(|n| scenario.tasks.get(n))
+        .map_or(default, |t| Phase {
+            stalled: t.stall_ppm,
+            ipc: t.ipc_milli.unwrap_or(default.ipc),
+        })
+}
+
 impl ScenarioWorkload {
     /// A slot for one more thread as described by `hosts[host]`, and what the machine wants to know of it.
     /// `ordinal`: number of its random stream.
@@ -37,13 +52,13 @@ impl ScenarioWorkload {
         let mut phase_rng = Rng::new(self.homes.seed, Stream::Phase(ordinal));
         // One phase per period, drawn in the order of the steps; pools one after the other.
         let served = self.threads.serves(*serves);
-        let mut phases: Vec<Phase> = Vec::new();
+        let mut phases: Vec<GridPhase> = Vec::new();
         let own = (served.is_empty() && post.is_none()).then_some(*program);
         for program in served.iter().map(|s| s.program).chain(own) {
             for &period in &self.programs.all[program as usize].periods {
                 if !phases.iter().any(|p| p.period == period) {
                     let at = phase_rng.below(period);
-                    phases.push(Phase { period, at });
+                    phases.push(GridPhase { period, at });
                 }
             }
         }
@@ -68,6 +83,9 @@ impl ScenarioWorkload {
             host,
         };
         let home = thread.home;
+        if post.is_none() {
+            self.completion.begins(home, ctx.now());
+        }
         let slot = self.threads.add(thread);
         let host = &self.threads.hosts[host as usize];
         if !self.sync.is_unused() && host.post.is_none() {
@@ -84,6 +102,7 @@ impl ScenarioWorkload {
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
             working_set: working_set(&self.homes.scenario, &spec.work),
+            phase: phase(&self.homes.scenario, &spec.work),
             ..TaskSpec::default()
         }
     }

@@ -5,7 +5,7 @@
 //! api         the line between work and machine
 //! device      what tasks and clients give work to: the network
 //! events      the workload's events, as the machine keeps them
-//! homes       where threads live: VMs and the host
+//! homes       where threads live: VMs and the host; completion: when a VM has done all its work
 //! program     tasks, ready to run; masks: their CPU lists
 //! threads     who does it, and where each is
 //! sync        locks, barriers, conditions, shared work
@@ -26,6 +26,7 @@ pub mod api;
 mod ask;
 mod births;
 mod clients;
+mod completion;
 mod device;
 mod devices;
 mod events;

@@ -56,6 +56,8 @@ pub(super) struct Program {
     /// Barriers and work pools in its steps, each once.
     pub barriers: Vec<u32>,
     pub pools: Vec<u32>,
+    /// The task ends after so many rounds; none: never.
+    pub rounds: Option<u64>,
 }
 
 /// Names of what threads share; a number is a position.
@@ -138,6 +140,7 @@ impl Programs {
                 periods: Vec::new(),
                 barriers: Vec::new(),
                 pools: Vec::new(),
+                rounds: task.rounds,
             };
             let looped = task.steps.iter().skip(usize::from(queue.is_some()));
             for step in task.first.iter().chain(looped) {

@@ -3,6 +3,7 @@
 use super::api::Ctx;
 use super::api::{Nanos, Role};
 use super::clients::Clients;
+use super::completion::Completion;
 use super::device::net::Net;
 use super::devices::{Board, Devices};
 use super::homes::Homes;
@@ -29,6 +30,7 @@ pub struct ScenarioWorkload {
     /// What they are asked and say to each other.
     pub(super) requests: Requests,
     pub(super) devices: Devices,
+    pub(super) completion: Completion,
 }
 
 impl ScenarioWorkload {
@@ -77,6 +79,7 @@ impl ScenarioWorkload {
             }),
             requests: Requests::new(&homes, &programs, clients),
             devices,
+            completion: Completion::new(homes.count()),
             programs,
             homes,
         })

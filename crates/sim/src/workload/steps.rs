@@ -19,6 +19,9 @@ impl ScenarioWorkload {
                 if t.step != IDLE {
                     t.round += 1;
                     rounds += 1;
+                    if program.rounds.is_some_and(|all| t.round >= all) {
+                        return self.exit(who, now, ctx);
+                    }
                     if rounds > 1 {
                         // Steps that take no time, over and over: let the machine count them.
                         t.step = program.ops.len() as u32;
@@ -105,12 +108,7 @@ impl ScenarioWorkload {
                         return Action::Fork(Box::new(spec));
                     }
                 }
-                Op::Exit => {
-                    self.requests
-                        .drop_in_hand(&mut self.threads, who.token, now);
-                    self.leave_shared(who.token, ctx);
-                    return Action::Exit;
-                }
+                Op::Exit => return self.exit(who, now, ctx),
                 _ => {
                     if let Some(action) = self.share(who, now, ctx) {
                         return action;
@@ -118,6 +116,15 @@ impl ScenarioWorkload {
                 }
             }
         }
+    }
+
+    /// The thread has nothing more to do.
+    fn exit(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
+        self.requests
+            .drop_in_hand(&mut self.threads, who.token, now);
+        self.leave_shared(who.token, ctx);
+        self.completion.ends(self.threads[who.token].home, now);
+        Action::Exit
     }
 
     /// The request in hand is answered. First the CPU time that sending the reply takes, if any, ns: then the step is

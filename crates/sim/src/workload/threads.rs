@@ -25,7 +25,7 @@ pub(super) struct Thread {
     pub step: u32,
     /// VM ordinal, or the number of VMs for the host.
     pub home: u32,
-    pub phases: Box<[Phase]>,
+    pub phases: Box<[GridPhase]>,
     /// First and number of the queues it serves, in [`Threads::serves`]; 0 = not a pool.
     pub serves: (u32, u16),
     pub alive: bool,
@@ -50,7 +50,7 @@ pub(super) struct Thread {
 
 /// Phase of the timer grid of one period.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Phase {
+pub(super) struct GridPhase {
     pub period: Nanos,
     pub at: Nanos,
 }

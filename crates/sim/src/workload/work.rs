@@ -75,6 +75,14 @@ impl Workload for ScenarioWorkload {
         if let Some(net) = &self.devices.net {
             net.metrics(measured.seconds(now), out);
         }
+        let groups: Vec<String> = self
+            .homes
+            .scenario
+            .vms
+            .iter()
+            .map(|vm| vm.name.clone())
+            .collect();
+        self.completion.metrics(&self.homes.vms, &groups, out);
     }
 
     fn times(&self, out: &mut BTreeMap<String, Distribution>) {

@@ -165,6 +165,15 @@ unsafe fn memory_check(machine: *mut std::ffi::c_void, addr: u64, size: u32, wri
     k.may_touch(addr, size as usize, write)
 }
 
+/// What a performance counter of a CPU says now; nobody has multiplexed it.
+unsafe fn counter(machine: *mut std::ffi::c_void, cpu: u32, event: usize) -> Option<[u64; 3]> {
+    // SAFETY: the machine of a running instance.
+    let mut k = unsafe { Handle::new(NonNull::new(machine.cast())?) };
+    let now = k.now;
+    let pmu = k.hardware.as_mut()?.pmu.as_mut()?;
+    Some([pmu.read(cpu, now)[event], now, now])
+}
+
 /// The chunk of task structures around an address.
 unsafe fn memory_piece(machine: *mut std::ffi::c_void, addr: u64) -> Option<(u64, u64)> {
     // SAFETY: the machine of a running instance.
@@ -187,7 +196,11 @@ pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
     let made = TABLE.get_or_init(|| {
         let list: Vec<(&'static str, KernelFn)> = all().map(|(n, f, _)| (*n, *f)).collect();
         KernelVtable::new(&list)
-            .map(|t| t.with_memory(memory_check).with_pieces(memory_piece))
+            .map(|t| {
+                t.with_memory(memory_check)
+                    .with_pieces(memory_piece)
+                    .with_counters(counter)
+            })
             .map_err(|e| e.to_string())
     });
     made.as_ref().map_err(|e| LoadError::Vtable(e.clone()))

@@ -14,7 +14,7 @@
 //! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
-//! | `web.completion` | ns | simulator: from the VM's start until its last thread has ended; of several VMs the longest |
+//! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |
 //! | `web.spread` | 1 | in the lab and on a host: most work of one of its vCPUs by the least of another |
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! PERF_EVENT_ARRAY: the kernel's own checks of arguments. Events of the machine's performance counters are open in maps
-//! of these names ([`EVENTS`]), if the machine has any; in all others no event is ever installed, so that reads and outputs
-//! fail as they do where nobody has opened one.
+//! PERF_EVENT_ARRAY: the kernel's own checks of arguments. Events of the machine's performance counters are open in
+//! maps of these names ([`EVENTS`]), if the machine has any; in all others no event is ever installed, so that reads
+//! and outputs fail as they do where nobody has opened one.
 use super::{E2BIG, EINVAL, ENOENT, EOPNOTSUPP, MapRuntime, Place};
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;

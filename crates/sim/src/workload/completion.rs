@@ -39,7 +39,8 @@ impl Completion {
         }
     }
 
-    /// `VM.completion`, in ns from its start, of each VM that is done; of a group of several, once all are, the longest.
+    /// `VM.completion`, in ns from its start, of each VM that is done; of a group of several, once all are, the
+    /// longest.
     pub fn metrics(&self, vms: &[VmInstance], groups: &[String], out: &mut BTreeMap<String, f64>) {
         let took = |vm: &VmInstance| {
             let home = self.0.get(vm.ordinal as usize)?;

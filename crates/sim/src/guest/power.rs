@@ -56,7 +56,7 @@ impl WorldRef {
             k.pause(host.now, cpu);
             let v = &self.vcpus[(k.guest.first_vcpu + cpu) as usize];
             if v.state != VcpuState::Off {
-                host.kill_task(v.task, host.exec);
+                host.kill_task(v.task);
             }
         }
         self.touch(k);

@@ -7,7 +7,8 @@
 //! pass       one pass through the scheduler: balance, pick, put, set next, switch
 //! enqueue    a task becomes runnable or stops being so; dispatch queues' rules
 //! dispatch   what ops.dispatch asked for is carried out
-//! wake       wake-ups, forks, sleeps, exits
+//! birth      forks, exits
+//! wake       wake-ups, sleeps, yields
 //! change     nice, affinity, class of a task
 //! identity   VMs and the machine's shape, told to policies that ask for it
 //! select_cpu, idle    the default choice of a CPU, and the masks of idle CPUs
@@ -35,6 +36,7 @@
 //! (remote) wake-ups, core scheduling, sub-schedulers, tickless CPUs, the deadline server for sched_ext,
 //! cpu.max throttling (the kernel's part of it: a policy is told the quota, as in the kernel), node distances
 //! beyond "here" and "elsewhere". Older kernel lines differ in some rows; the conformance page lists them.
+pub mod birth;
 pub mod cgroup;
 pub mod change;
 pub mod consts;

@@ -246,7 +246,7 @@ impl<W: Workload> Simulation<W> {
         let here = self.place_of(k);
         let cpu = here.unwrap_or(host.tasks.hot[task as usize].cpu);
         host.begin(k.now, cpu);
-        host.wake_task(task, cpu, false);
+        host.wake_task(task, false);
         self.finish(host, cpu);
         w.touch(host);
     }

@@ -243,7 +243,7 @@ impl<W: Workload> Simulation<W> {
             cpu = taker;
             k.begin(at, cpu);
             k.charge_exit(cpu);
-            k.wake_task(task, cpu, false);
+            k.wake_task(task, false);
         } else {
             return self.rare_event(k, at, slot);
         }
@@ -449,7 +449,7 @@ impl<W: Workload> Simulation<W> {
             Action::SetAffinity(mask) => k.set_affinity(task, mask),
             Action::SetClass(class) => k.set_class(task, class),
             Action::Fork(spec) => {
-                k.spawn(&spec, cpu);
+                k.spawn(&spec);
             }
             Action::Exit => k.exit_running(cpu),
             Action::Compute { .. }

@@ -35,12 +35,12 @@ impl Ctx {
     /// Wake a task that sleeps in [`super::Action::Block`] or [`super::Action::SleepUntil`] (whose timer is then void).
     /// The calling CPU is the waker. `false`: it was not asleep, nothing happened.
     pub fn wake(&mut self, task: TaskId) -> bool {
-        self.k.wake_task(task, self.cpu, false)
+        self.k.wake_task(task, false)
     }
 
     /// As [`Ctx::wake`], telling that the waker is about to sleep (WF_SYNC, as pipes and sockets do).
     pub fn wake_sync(&mut self, task: TaskId) -> bool {
-        self.k.wake_task(task, self.cpu, true)
+        self.k.wake_task(task, true)
     }
 
     /// End the [`super::Action::Spin`] of a task: it goes on when it has (or next gets) a CPU. `false`: it was not
@@ -159,12 +159,12 @@ impl Ctx {
     /// Start a thread from outside (as the VM's manager would): born asleep, then woken. The machine announces
     /// it with [`super::Workload::born`] before it can run; the number returned is the same.
     pub fn spawn(&mut self, spec: &TaskSpec) -> TaskId {
-        self.k.spawn(spec, self.cpu)
+        self.k.spawn(spec)
     }
 
     /// Kill a task: it is woken if asleep, and exits when it next runs, without being asked.
     pub fn kill(&mut self, task: TaskId) {
-        self.k.kill_task(task, self.cpu);
+        self.k.kill_task(task);
     }
 
     /// CPU time a living task of this machine has had so far, ns.

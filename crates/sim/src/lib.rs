@@ -42,5 +42,5 @@ pub mod words;
 pub mod workload;
 
 pub use error::SimError;
-pub use scx::kernel::MachineSpec;
+pub use scx::spec::MachineSpec;
 pub use sim::Simulation;

@@ -2,8 +2,8 @@
 //! Workloads and doubles for the model's own tests.
 use crate::machine::Shape;
 use crate::scx::Handle;
-use crate::scx::kernel::MachineSpec;
 use crate::scx::ops::{Policy, Port};
+use crate::scx::spec::MachineSpec;
 use crate::sim::Simulation;
 use crate::words::{Nanos, TaskId, TaskSpec, Who};
 use crate::workload::api::{Action, Ctx, Workload};

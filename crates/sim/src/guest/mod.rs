@@ -25,7 +25,7 @@ pub mod world;
 pub use crate::machine::vcpu::{Vcpu, VcpuState};
 pub use world::{World, WorldRef};
 
-use crate::scx::kernel::MachineSpec;
+use crate::scx::spec::MachineSpec;
 use crate::words::{MachineId, Nanos, TaskSpec, VmId};
 
 /// Number of the machine inside a VM.

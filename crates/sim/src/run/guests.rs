@@ -6,7 +6,7 @@ use super::window::settle;
 use crate::error::SimError;
 use crate::guest::{GuestSpec, WorldRef, machine_of};
 use crate::machine::Shape;
-use crate::scx::kernel::MachineSpec;
+use crate::scx::spec::MachineSpec;
 use crate::sim::Simulation;
 use crate::words::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;

@@ -304,7 +304,7 @@ fn machine_metrics(
 mod tests {
     use super::*;
     use crate::machine::Shape;
-    use crate::scx::kernel::MachineSpec;
+    use crate::scx::spec::MachineSpec;
     use crate::testing::w8;
     use berth_policy::policy::LoadOptions;
     use berth_scenario::model::Hz;

@@ -2,8 +2,8 @@
 //! How to run: what is asked for, and the machine and the VMs of a scenario.
 use crate::machine::Shape;
 use crate::scx::identity::VmSpec;
-use crate::scx::kernel::MachineSpec;
 use crate::scx::mutation::Mutation;
+use crate::scx::spec::MachineSpec;
 use crate::trace;
 use berth_policy::needs::Needs;
 use berth_policy::policy::Policy;

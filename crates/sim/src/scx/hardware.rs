@@ -2,7 +2,8 @@
 //! What the hardware makes of a switch: who runs where, at which rate ([`crate::machine::rate`]), with which caches;
 //! and what policies are told of capacities and frequencies. A machine without any of this
 //! ([`berth_scenario::model::HostCost`]) has no [`Hardware`], and pays one test a switch.
-use super::kernel::{Handle, Kernel, MachineSpec};
+use super::kernel::{Handle, Kernel};
+use super::spec::MachineSpec;
 use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;

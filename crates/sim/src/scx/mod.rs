@@ -2,6 +2,7 @@
 //! The kernel of one machine: the scheduler core as far as a sched_ext policy can observe it.
 //!
 //! ```text
+//! spec       what a machine is made from
 //! kernel     the state, and the handle through which all code reaches it
 //! ops        calling the policy
 //! pass       one pass through the scheduler: balance, pick, put, set next, switch
@@ -57,6 +58,7 @@ pub mod ops;
 pub mod ordered;
 pub mod pass;
 pub mod select_cpu;
+pub mod spec;
 pub mod spin;
 pub mod tick;
 pub mod timer;

@@ -6,7 +6,7 @@
 //! run is
 //! [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes what
 //! came out.
-//! [`claims`] are what papers report of a scenario.
+//! [`claims`] are what papers report of a scenario, [`reproduce`] does all experiments of a paper and writes its page.
 pub mod calibrate;
 pub mod claims;
 #[cfg(feature = "kernel")]
@@ -19,6 +19,7 @@ pub mod lab;
 pub mod plan;
 pub mod policies;
 pub mod replications;
+pub mod reproduce;
 pub mod request;
 pub mod runner;
 pub mod save;

@@ -88,9 +88,9 @@ readme: setup-sim setup-lab ## README's figures, simulated and from the lab (som
 	cargo build --release -q -p berth-cli
 	@tools/readme $(BERTH)
 
-papers: setup-sim ## the FLMS paper's experiments under credit and flms; writes docs/papers/flms-table.md
+papers: setup-sim ## the papers' experiments, run and judged (some minutes; goes on where it was interrupted); writes docs/papers
 	cargo build --release -q -p berth-cli --no-default-features
-	@tools/papers $(BERTH)
+	$(BERTH) reproduce
 
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A hash of the sources that a run's result depends on, for the version that kept runs carry. Policies are no part
-//! of it: a run names theirs by their own hash.
+//! of it: a run names theirs by their own hash. What shows and judges runs that are done is none either.
 use std::path::{Path, PathBuf};
 
 /// Crates beside this one.
 const CRATES: [&str; 5] = ["scenario", "results", "policy", "sim", "experiment"];
+
+/// Folders of these crates that no run's result depends on.
+const AFTER_RUNS: [&str; 1] = ["experiment/src/reproduce"];
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
     for path in entries.flatten().map(|entry| entry.path()) {
+        if AFTER_RUNS.iter().any(|after| path.ends_with(after)) {
+            continue;
+        }
         if path.is_dir() {
             files(&path, found);
         } else {

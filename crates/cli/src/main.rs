@@ -19,6 +19,7 @@ mod options;
 mod output;
 mod policy;
 mod record;
+mod reproduce;
 mod results;
 mod scenario;
 mod sim;
@@ -75,6 +76,8 @@ enum Verb {
     Daemon(agent::DaemonArgs),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
+    /// The experiments of papers: run, judged, written down
+    Reproduce(reproduce::Args),
     /// Kept results, shown again
     Results(results::Args),
     /// Ready and own scenarios: list, show, check, help
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "kernel")]
         Verb::Daemon(args) => agent::run_daemon(&args),
         Verb::Policy(args) => policy::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),
         Verb::Job(args) => job::run(&args),

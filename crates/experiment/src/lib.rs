@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is planned, run, kept and judged. The command line above it has arguments and printing only.
 //!
-//! A [`request`] becomes a [`plan`]: variants of a scenario, their arms, the seeds. Free parameters
-//! are fitted first ([`calibrate`]). Every run is a [`job`], a pure function that any process or
-//! machine can do ([`runner`]); what was run is [`kept`] and not run twice. [`simulator`] makes a
-//! plan's jobs, [`replications`] does them, [`save`] writes what came out. [`claims`] are what
-//! papers report of a scenario. [`compare`] puts simulator and real kernel beside each other.
+//! A [`request`] becomes a [`plan`]: variants of a scenario, their arms, the seeds. Free parameters are fitted first
+//! ([`calibrate`]). Every run is a [`job`], a pure function that any process or machine can do ([`runner`]); what was
+//! run is [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes
+//! what came out. [`claims`] are what papers report of a scenario, [`reproduce`] does all experiments of a paper and
+//! writes its page. [`compare`] puts simulator and real kernel beside each other.
 pub mod calibrate;
 pub mod claims;
 pub mod compare;
@@ -19,6 +19,7 @@ pub mod lab;
 pub mod plan;
 pub mod policies;
 pub mod replications;
+pub mod reproduce;
 pub mod request;
 pub mod runner;
 pub mod save;

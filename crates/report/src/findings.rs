@@ -2,7 +2,7 @@
 //! What a paper reports beside what came out here, as text.
 use crate::Style;
 use crate::text::{number, value};
-use berth_results::findings::Finding;
+use berth_results::findings::{Claim, Finding};
 use berth_results::schema::unit_of;
 
 /// Two lines for each claim; empty if there are none.
@@ -17,20 +17,10 @@ pub fn findings(findings: &[Finding], style: &Style) -> String {
             "  {}  {} ({})\n",
             claim.id, claim.says, claim.source
         ));
-        let shown = |x: f64| match claim.comparison {
-            Some(_) => format!("{} %", number(x * 100.0)),
-            None if unit_of(&claim.metric) == "1" => format!("{} %", number(x * 100.0)),
-            None => value(x, unit_of(&claim.metric)),
-        };
-        let mut parts = vec![format!("paper {}", claim.value.map_or("-".into(), shown))];
-        if let Some(ours) = finding.ours {
-            let interval = finding.interval.map_or(String::new(), |(low, high)| {
-                format!(" ({} to {})", shown(low), shown(high))
-            });
-            parts.push(format!("ours {}{interval}", shown(ours)));
-        }
+        let mut parts = vec![format!("paper {}", paper(claim))];
+        parts.extend(ours(finding).map(|ours| format!("ours {ours}")));
         let range = claim.accept.map_or(String::new(), |(low, high)| {
-            format!("{} to {}", shown(low), shown(high))
+            format!("{} to {}", shown(claim, low), shown(claim, high))
         });
         parts.push(match (finding.holds, &finding.why) {
             (Some(true), _) => format!("{} within {range}", style.green("found:")),
@@ -43,10 +33,38 @@ pub fn findings(findings: &[Finding], style: &Style) -> String {
     out
 }
 
+/// A value of a claim, in its unit; comparisons and shares in per cent.
+fn shown(claim: &Claim, x: f64) -> String {
+    match (claim.comparison, unit_of(&claim.metric)) {
+        (Some(_), _) | (None, "1") => format!("{} %", number(x * 100.0)),
+        (None, unit) => value(x, unit),
+    }
+}
+
+/// The paper's value; `-` where it has only words.
+pub fn paper(claim: &Claim) -> String {
+    claim.value.map_or("-".into(), |x| shown(claim, x))
+}
+
+/// What came out, without its interval; none if nothing was measured.
+pub fn ours_alone(finding: &Finding) -> Option<String> {
+    finding.ours.map(|x| shown(&finding.claim, x))
+}
+
+/// What came out with its interval; none if nothing was measured.
+pub fn ours(finding: &Finding) -> Option<String> {
+    let ours = ours_alone(finding)?;
+    let shown = |x| shown(&finding.claim, x);
+    let interval = finding.interval.map_or(String::new(), |(low, high)| {
+        format!(" ({} to {})", shown(low), shown(high))
+    });
+    Some(format!("{ours}{interval}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_results::findings::{Claim, Comparison};
+    use berth_results::findings::Comparison;
 
     #[test]
     fn a_claim_and_what_came_out() {

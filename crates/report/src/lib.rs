@@ -6,6 +6,7 @@ pub mod findings;
 pub mod host;
 pub mod html;
 pub mod perfetto;
+pub mod plot;
 pub mod progress;
 pub mod sentences;
 pub mod side_by_side;

@@ -69,6 +69,28 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     format!("{sign}{grouped}{rest}")
 }
 
+/// A number with at most so many significant digits, without needless zeros, as C's `%g` writes it: `16.24`, `2.6e-05`.
+pub fn significant(value: f64, digits: usize) -> String {
+    let digits = digits.max(1);
+    if value == 0.0 || !value.is_finite() {
+        return format!("{}", value + 0.0);
+    }
+    // Rounded first: 9.996 with three digits is 10.
+    let scientific = format!("{value:.*e}", digits - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text.to_string(),
+    };
+    if exponent < -4 || exponent >= digits as i32 {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs());
+    }
+    let decimals = (digits as i32 - 1 - exponent).max(0) as usize;
+    trimmed(&format!("{value:.decimals$}"))
+}
+
 /// A duration in its best unit: `12.5 ms`.
 pub fn duration(ns: f64) -> String {
     let scale = time_scale([ns.abs()]);
@@ -109,6 +131,25 @@ mod tests {
         assert_eq!(plain_duration(10_000_000_000), "10 s");
         assert_eq!(plain_duration(1_500_000), "1.5 ms");
         assert_eq!(value(1.5, "CPU"), "1.50 CPUs");
+    }
+
+    #[test]
+    fn significant_digits_as_c_writes_them() {
+        for (value, digits, text) in [
+            (16.2449, 4, "16.24"),
+            (0.000_026_4, 2, "2.6e-05"),
+            (0.000_264, 2, "0.00026"),
+            (21.4, 2, "21"),
+            (9.996, 3, "10"),
+            (99.95, 2, "1e+02"),
+            (12345.0, 4, "1.234e+04"),
+            (-0.5, 4, "-0.5"),
+            (1.0, 4, "1"),
+            (0.0, 4, "0"),
+            (100.0, 3, "100"),
+        ] {
+            assert_eq!(significant(value, digits), text, "{value} with {digits}");
+        }
     }
 
     #[test]

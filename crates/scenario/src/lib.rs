@@ -14,6 +14,7 @@ pub mod help;
 pub mod keys;
 pub mod metrics;
 pub mod model;
+pub mod paper;
 pub mod phrase;
 pub mod placement;
 pub mod profile;

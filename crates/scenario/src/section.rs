@@ -130,11 +130,7 @@ impl<'a> Section<'a> {
                 Ok(Some(node))
             }
             Some(Default::Required) => {
-                let place = if self.path.is_empty() {
-                    "the scenario".into()
-                } else {
-                    format!("[{}]", self.path)
-                };
+                let place = self.kind.place(&self.path);
                 let takes = self.kind.key(key).map_or("", |k| k.takes);
                 Err(Error::at(&self.at, format!("{place} needs `{key}`"))
                     .note(format!("`{key}` takes: {takes}")))
@@ -398,6 +394,29 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A number that is finite and above zero.
+    ///
+    /// # Errors
+    /// Something else stands there, or it is required and absent.
+    pub fn positive(&self, key: &str) -> Result<Option<f64>> {
+        let Some(node) = self.node(key)? else {
+            return Ok(None);
+        };
+        let value = match node.value {
+            Value::Int(value) => value as f64,
+            Value::Float(value) => value,
+            _ => return Err(self.wrong_type(key, &node)),
+        };
+        if value.is_finite() && value > 0.0 {
+            return Ok(Some(value));
+        }
+        let address = self.address(key);
+        Err(Error::at(
+            &node.at,
+            format!("`{address}` is {value}, but should be above 0"),
+        ))
+    }
+
     /// A list of strings, each with its place.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
         let Some(node) = self.node(key)? else {
@@ -527,19 +546,18 @@ pub fn cpu_list(text: &str, nr_cpus: u32) -> std::result::Result<Option<Vec<u32>
 
 /// The error for a key that its table does not have.
 pub fn unknown_key(kind: &Kind, path: &str, key: &str, at: &At) -> Error {
-    let place = if path.is_empty() {
-        "the scenario".to_string()
-    } else {
-        format!("[{path}]")
-    };
+    let place = kind.place(path);
     let names: Vec<_> = kind.names().collect();
     Error::at(at, format!("unknown key `{key}` in {place}"))
         .nearest(key, names.iter().copied())
         .note(format!(
-            "{} may have: {}   (berth scenario help {})",
+            "{} may have: {}{}",
             kind.label,
             names.join(", "),
-            kind.help
+            match kind.help {
+                "" => String::new(),
+                help => format!("   (berth scenario help {help})"),
+            }
         ))
 }
 

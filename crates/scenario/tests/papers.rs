@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The papers' experiments: every file reads without a note, and names claims that exist.
+//! The papers' experiments: every file reads without a note, and names claims that exist; every claim has its verdict.
 use berth_scenario::model::*;
+use berth_scenario::paper::{self, Paper};
 use berth_scenario::{Input, Loaded, claims, read, show};
 use std::path::{Path, PathBuf};
 
@@ -38,26 +39,6 @@ fn every_experiment_reads_and_survives_full() {
         assert_eq!(first.scenario, second.scenario, "{}", path.display());
     }
     assert!(files >= 7, "{files}");
-}
-
-#[test]
-fn every_claim_is_readable_and_used() {
-    let all = claims::read(&folder().join("claims.toml")).unwrap();
-    let mut used = Vec::new();
-    for entry in std::fs::read_dir(folder()).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.starts_with("ef") {
-            for pattern in load(&name).scenario.reproduces.unwrap().claims {
-                used.extend(claims::matching(&all, &pattern).into_iter().cloned());
-            }
-        }
-    }
-    for claim in &all {
-        let known = used.contains(claim) || claim.needs.is_some();
-        assert!(known, "{} is in no experiment and says not why", claim.id);
-        assert!(!claim.source.is_empty(), "{}", claim.id);
-    }
 }
 
 /// The example of the guide, as it stands there.
@@ -135,4 +116,194 @@ fn claims_are_about_arms_that_there_are() {
     }
     // Both readings of FLMS in EF6, EF7 and EF13.
     assert_eq!(seconds, 5);
+}
+
+fn papers() -> Vec<Paper> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers");
+    let all = std::fs::read_dir(&folder).unwrap().count();
+    let papers = paper::all(&folder).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(papers.len(), all, "a folder without paper.toml");
+    papers
+}
+
+/// Who is judged has a verdict and a reason; who is not says what it waits for, or why nothing could say it.
+#[test]
+fn every_claim_of_every_paper_has_its_verdict() {
+    for paper in papers() {
+        let runs = paper.experiments.iter().flat_map(|e| &e.runs);
+        let judged: Vec<&String> = runs.flat_map(|run| &run.judges).collect();
+        for claim in &paper.claims {
+            let (name, id) = (&paper.name, &claim.id);
+            if claim.needs.is_some() {
+                continue;
+            }
+            assert!(
+                claim.verdict.is_some() && claim.why.is_some(),
+                "{name}: {id} has no verdict"
+            );
+            let by_a_run = judged.contains(&id);
+            let not_testable = claim.verdict == Some(claims::Verdict::NotTestable);
+            assert!(
+                by_a_run || not_testable,
+                "{name}: {id} has a verdict, and no run judges it"
+            );
+        }
+    }
+}
+
+/// No scenario of a paper, and no experiment, is left out of its page.
+#[test]
+fn every_scenario_and_experiment_is_shown() {
+    for paper in papers() {
+        let mut files: Vec<String> = Vec::new();
+        for entry in std::fs::read_dir(&paper.folder).unwrap() {
+            let file = entry.unwrap().file_name().to_string_lossy().into_owned();
+            let other = [paper::FILE, "claims.toml"].contains(&file.as_str());
+            files.extend((file.ends_with(".toml") && !other).then_some(file));
+        }
+        for file in files {
+            let mut runs = paper.experiments.iter().flat_map(|e| &e.runs);
+            assert!(
+                runs.any(|run| run.scenario == file),
+                "{}: {file} is run by nothing",
+                paper.name
+            );
+        }
+        if paper.experiments.is_empty() {
+            continue;
+        }
+        let page = std::fs::read_to_string(paper.folder.join("page.md")).unwrap();
+        for id in paper.experiments.iter().map(|e| &e.id) {
+            let parts = [
+                format!("{{{{experiment {id}}}}}"),
+                format!("{{{{tables {id}}}}}"),
+            ];
+            assert!(
+                parts.iter().any(|part| page.contains(part)),
+                "{}: {id} is not shown",
+                paper.name
+            );
+        }
+    }
+}
+
+/// A paper of one experiment, with something in its place.
+fn changed(from: &str, to: &str) -> Result<Paper, String> {
+    const PAPER: &str = r#"
+title = "T"
+cites = "nobody, 2026"
+about = "Nothing."
+[[experiment]]
+id = "E1"
+title = "pings"
+[experiment.figure]
+form = "bars"
+over = "rows"
+rows = ["mean, ms"]
+x = "x"
+y = "ms"
+[[experiment.run]]
+name = "plain"
+scenario = "e1.toml"
+judges = ["P-*"]
+head = "web"
+rows = [{ metric = "web.response.mean", per = 1e6, label = "mean, ms" }]
+"#;
+    const SCENARIO: &str = r#"
+[reproduces]
+paper = "p"
+experiment = "E1"
+metric = "web.response.mean"
+claims = ["P-1"]
+[vm.web]
+tasks = ["worker"]
+[task.worker]
+loop = ["receive users", "compute 300us", "reply"]
+[client.users]
+to = "web"
+sends = "poisson(400/s)"
+[compare]
+policies = ["gfifo", "vmfair"]
+"#;
+    assert!(from.is_empty() || PAPER.contains(from), "{from}");
+    let papers = tempfile::tempdir().unwrap();
+    let folder = papers.path().join("p");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("paper.toml"), PAPER.replacen(from, to, 1)).unwrap();
+    std::fs::write(folder.join("e1.toml"), SCENARIO).unwrap();
+    let claim = "[[claim]]\nid = \"P-1\"\nsays = \"x\"\nwhere = \"1\"\narm = \"gfifo\"\n";
+    std::fs::write(folder.join("claims.toml"), claim).unwrap();
+    paper::named(papers.path(), "p").map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_paper_reads() {
+    let paper = changed("", "").unwrap();
+    let run = &paper.experiments[0].runs[0];
+    assert_eq!(run.arms, ["gfifo", "vmfair"], "those of the scenario");
+    assert_eq!(run.judges, ["P-1"]);
+    assert_eq!((run.rows[0].per, run.fit, run.chosen), (1e6, true, false));
+    assert_eq!(
+        paper.experiments[0].figure.as_ref().unwrap().runs,
+        ["plain"]
+    );
+    assert!(paper.experiment("e1").is_some() && paper.experiment("E2").is_none());
+}
+
+#[test]
+fn wrong_papers_are_told_with_line_and_nearest_name() {
+    for (from, to, words) in [
+        ("title = \"T\"", "titel = \"T\"", "did you mean `title`?"),
+        ("title = \"T\"", "", "the paper needs `title`"),
+        ("id = \"E1\"", "", "[experiment] needs `id`"),
+        ("\"E1\"", "\"E 1\"", "cannot name an experiment"),
+        ("\"bars\"", "\"bar\"", "did you mean `bars`?"),
+        (
+            "rows = [\"mean, ms\"]",
+            "rows = [\"meen, ms\"]",
+            "did you mean `mean, ms`?",
+        ),
+        ("e1.toml", "e2.toml", "cannot read the scenario"),
+        ("\"P-*\"", "\"P-2\"", "did you mean `P-1`?"),
+        (
+            "web.response.mean",
+            "wed.response.mean",
+            "did you mean `web`?",
+        ),
+        (
+            "web.response.mean",
+            "web.respons.mean",
+            "did you mean `response`?",
+        ),
+        (
+            "judges",
+            "arms = [\"gfifa\"]\njudges",
+            "did you mean `gfifo`?",
+        ),
+        ("1e6", "0", "should be above 0"),
+        (
+            "judges",
+            "vary = [\"vm.web.count\"]\njudges",
+            "vm.web.count",
+        ),
+    ] {
+        let said = changed(from, to).map(|_| ()).unwrap_err();
+        assert!(said.contains(words), "{to}: {said}");
+        assert!(
+            said.contains("paper.toml:") || words == "vm.web.count",
+            "{to}: {said}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_paper_gets_the_nearest_name() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers");
+    let said = paper::named(&folder, "flsm").unwrap_err().to_string();
+    assert!(
+        said.contains("did you mean `flms`?") && said.contains("Papers: affinity"),
+        "{said}"
+    );
+    let said = paper::all(&folder.join("none")).unwrap_err().to_string();
+    assert!(said.contains("--papers FOLDER"), "{said}");
 }

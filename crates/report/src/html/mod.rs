@@ -5,9 +5,9 @@
 //! latency as a picture (`curve`), who waited for whom (`matrix`), the worst wait (`strip`), then everything else
 //! (`tables`, `over_time`) and, last, how it was made (`made`). Pictures are drawn here as SVG: the page shows all
 //! without its script, which only adds copying and pointing.
-mod axis;
+pub(crate) mod axis;
 mod curve;
-mod escape;
+pub(crate) mod escape;
 mod figure;
 mod made;
 mod matrix;

@@ -42,7 +42,7 @@ pub struct Kind {
     pub label: &'static str,
     /// How its header is written.
     pub header: &'static str,
-    /// Word for `berth scenario help WORD`.
+    /// Word for `berth scenario help WORD`; empty for tables of other files than scenarios.
     pub help: &'static str,
     pub says: &'static str,
     pub keys: &'static [Key],
@@ -51,6 +51,14 @@ pub struct Kind {
 impl Kind {
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|k| k.name == name)
+    }
+
+    /// Where a key is missing or unknown, in words: a header, or the whole file.
+    pub fn place(&self, path: &str) -> String {
+        match path {
+            "" => self.label.replacen("A ", "the ", 1),
+            path => format!("[{path}]"),
+        }
     }
 
     /// Keys that this release has.
@@ -62,7 +70,12 @@ impl Kind {
     }
 }
 
-const fn key(name: &'static str, takes: &'static str, default: Default, says: &'static str) -> Key {
+pub(crate) const fn key(
+    name: &'static str,
+    takes: &'static str,
+    default: Default,
+    says: &'static str,
+) -> Key {
     Key {
         name,
         takes,

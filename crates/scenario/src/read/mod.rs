@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use expect::absolute as value_of;
+pub(crate) use expect::check_metric;
 pub use models::MODELS;
 pub use net::PATHS;
 

@@ -34,7 +34,7 @@ pub fn reproduces(
         .unwrap_or_else(|| (String::new(), section.at.clone()));
     check_metric(&metric, &metric_at, scenario)?;
     let mut claims = Vec::new();
-    let known = claims::beside(context.folder);
+    let known = claims::beside(context.folder)?;
     for (pattern, at) in section.strings("claims")?.unwrap_or_default() {
         if let Some(known) = &known
             && claims::matching(known, &pattern).is_empty()
@@ -111,7 +111,7 @@ pub fn calibrate(
                 .label("or a `claim` that has a value"));
         }
         (None, Some((id, at))) => {
-            let Some(known) = claims::beside(context.folder) else {
+            let Some(known) = claims::beside(context.folder)? else {
                 return Err(Error::at(
                     at,
                     format!("the value of `{}` is looked for in claims.toml beside the scenario, which is not \

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth reproduce`: the experiments of papers, run, judged and written down.
+use crate::exit::{Done, Failure};
+use crate::{interrupt, output};
+use berth_experiment::kept::Kept;
+use berth_experiment::reproduce::files::{self, Made, SUMMARY};
+use berth_experiment::reproduce::judge::Judged;
+use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, summary};
+use berth_experiment::simulator::Running;
+use berth_scenario::claims::Verdict;
+use berth_scenario::diag::nearest;
+use berth_scenario::paper::{self, Experiment, Paper};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A paper: the name of its folder [default: all that have experiments]
+    paper: Option<String>,
+
+    /// One experiment of it: shown, and no page is written
+    experiment: Option<String>,
+
+    /// List papers, experiments and how many claims have which verdict, and run nothing
+    #[arg(long, conflicts_with_all = ["quick", "check", "experiment"])]
+    list: bool,
+
+    /// Short runs with two seeds, to see that everything works: nothing is judged, and pages go to berth-out/papers
+    #[arg(long, conflicts_with = "check")]
+    quick: bool,
+
+    /// Write nothing; exit status 1 if a page or a kept verdict is not what this version gives
+    #[arg(long)]
+    check: bool,
+
+    /// What came out as JSON on standard output, instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Runs at once [default: one per CPU of this machine]; results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+
+    /// The folder of papers
+    #[arg(long, value_name = "FOLDER", default_value = "papers")]
+    papers: PathBuf,
+
+    /// The folder of pages and figures [default: docs/papers; of quick runs berth-out/papers]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+
+    /// The folder of kept runs [default: runs in berth's cache folder]
+    #[arg(long, value_name = "FOLDER")]
+    kept: Option<PathBuf>,
+
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  berth reproduce --list                 papers and their experiments
+  berth reproduce flms                   all experiments of a paper; writes docs/papers/flms.md and its figures
+  berth reproduce flms EF6               one of them, shown
+  berth reproduce flms --quick           does everything work? Short runs, nothing is judged
+  berth reproduce --check                are the pages and verdicts of this version?
+
+Runs are kept as they are finished: after Ctrl-C the same command goes on, and a run is not done twice. Those of another
+version are not used. A verdict and its reason stand in papers/NAME/claims.toml, written by hand; runs judge anew.
+Exit status: 0 done, 1 a kept verdict (with --check: or a page) is not what this version gives, 2 wrong usage or input,
+3 a run failed, 130 interrupted (what was finished is kept).";
+
+pub fn run(args: &Args) -> Done {
+    let everything = paper::all(&args.papers);
+    let chosen = match &args.paper {
+        Some(name) => vec![paper::named(&args.papers, name)?],
+        None => everything.clone()?,
+    };
+    if args.list {
+        return list(args, &chosen);
+    }
+    let only = match (&args.experiment, chosen.first()) {
+        (Some(id), Some(paper)) => Some(experiment(paper, id)?),
+        _ => None,
+    };
+    runnable(args, &chosen)?;
+    let kept = match &args.kept {
+        Some(folder) => Kept::at(folder),
+        None => Kept::of_user()?,
+    };
+    let running = Running {
+        workers: args.jobs,
+        checked: false,
+        cancel: interrupt::flag(),
+        kept: Some(kept.clone()),
+        talk: !args.quiet && std::io::stderr().is_terminal(),
+    };
+    let mut made = Vec::new();
+    let mut wrong = Vec::new();
+    let mut done = Vec::new();
+    for paper in chosen.iter().filter(|p| !p.experiments.is_empty()) {
+        let wanted = Wanted {
+            paper,
+            only,
+            quick: args.quick,
+        };
+        let say = |text: &str| {
+            if !args.quiet {
+                eprintln!("{text}");
+            }
+        };
+        let all = reproduce(&wanted, &running, &say).inspect_err(|failure| {
+            if matches!(failure, Failure::Interrupted) {
+                eprintln!("interrupted: what was finished is kept, and the same command goes on from there");
+            }
+        })?;
+        wrong.extend(
+            all.judged
+                .iter()
+                .filter_map(|judged| judged.differs(&paper.name)),
+        );
+        if !args.json && !args.check {
+            show(&all);
+        }
+        if only.is_none() {
+            made.extend(files::of_paper(&all)?);
+        }
+        done.push(all);
+    }
+    kept.notes()
+        .iter()
+        .for_each(|note| eprintln!("note: {note}"));
+    if args.json {
+        output::json(&done.iter().map(Told::of).collect::<Vec<_>>())?;
+    }
+    // The summary is of all papers, whichever is run.
+    if only.is_none() && !args.quick {
+        made.push(Made {
+            name: SUMMARY.into(),
+            text: summary::summary(&everything?),
+        });
+    }
+    write(args, &made, &mut wrong)?;
+    for what in &wrong {
+        eprintln!("error: {what}");
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Expect),
+    }
+}
+
+/// Writes the files, or says which are not what they should be.
+fn write(args: &Args, made: &[Made], wrong: &mut Vec<String>) -> Done {
+    let out = args.out.clone().unwrap_or_else(|| match args.quick {
+        true => PathBuf::from("berth-out/papers"),
+        false => PathBuf::from("docs/papers"),
+    });
+    if args.check {
+        let differing = made.iter().filter_map(|made| files::differs(&out, made));
+        wrong
+            .extend(differing.map(|what| {
+                format!("{what}\n  make papers writes it anew; look what has changed")
+            }));
+        return Ok(());
+    }
+    for path in files::write(&out, made, args.quick)? {
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// The experiment that a user means.
+fn experiment<'a>(paper: &'a Paper, id: &str) -> Result<&'a Experiment, Failure> {
+    paper.experiment(id).ok_or_else(|| {
+        let ids: Vec<&str> = paper.experiments.iter().map(|e| e.id.as_str()).collect();
+        let near = nearest(id, ids.iter().copied());
+        // By what a claim is called, too: that is what a reader of a page may have at hand.
+        let mut claims = paper.claims.iter();
+        let hint = match claims.find(|claim| claim.id == id) {
+            Some(_) => "; that is a claim: name the experiment that judges it".to_string(),
+            None => near.map_or(String::new(), |n| format!("; did you mean `{n}`?")),
+        };
+        Failure::Input(format!(
+            "the paper {} has no experiment `{}`{hint}\n  Experiments: {}",
+            paper.name,
+            id.escape_debug(),
+            if ids.is_empty() {
+                "none yet".into()
+            } else {
+                ids.join(", ")
+            }
+        ))
+    })
+}
+
+/// There is something to run.
+fn runnable(args: &Args, chosen: &[Paper]) -> Done {
+    if chosen.iter().any(|paper| !paper.experiments.is_empty()) {
+        return Ok(());
+    }
+    let (name, claims) = chosen
+        .first()
+        .map_or(("", 0), |p| (p.name.as_str(), p.claims.len()));
+    Err(Failure::Input(format!(
+        "the paper {name} has no experiment yet, only {claims} claims that wait for something: {}",
+        args.papers.join(name).join("claims.toml").display()
+    )))
+}
+
+/// Experiments as they are shown in a terminal.
+fn show(all: &Reproduced<'_>) {
+    for measured in &all.experiments {
+        let id = &measured.experiment.id;
+        let own: Vec<&Judged> = all.judged.iter().filter(|j| j.experiment == *id).collect();
+        let mut text = page::experiment(all, measured);
+        if all.quick || !own.is_empty() {
+            text.push_str(&format!("\n{}", page::verdicts(all, &own)));
+        }
+        output::print(&format!("{text}\n"));
+    }
+}
+
+/// Papers, their experiments and claims.
+fn list(args: &Args, papers: &[Paper]) -> Done {
+    let listed: Vec<Listed> = papers.iter().map(Listed::of).collect();
+    if args.json {
+        return output::json(&listed);
+    }
+    let mut text = String::new();
+    for (paper, listed) in papers.iter().zip(&listed) {
+        let counts: Vec<String> = listed
+            .verdicts
+            .iter()
+            .map(|(word, n)| format!("{n} {word}"))
+            .collect();
+        text.push_str(&format!("{}  {}\n", paper.name, paper.title));
+        text.push_str(&format!(
+            "  {} claims: {}\n",
+            listed.claims,
+            counts.join(", ")
+        ));
+        for experiment in &paper.experiments {
+            text.push_str(&format!("  {:<6} {}\n", experiment.id, experiment.title));
+        }
+    }
+    output::print(&text);
+    Ok(())
+}
+
+/// A paper in the list.
+#[derive(Serialize)]
+struct Listed {
+    paper: String,
+    title: String,
+    experiments: Vec<String>,
+    claims: usize,
+    /// As kept; those that there are.
+    verdicts: Vec<(&'static str, usize)>,
+}
+
+impl Listed {
+    fn of(paper: &Paper) -> Listed {
+        let count = |verdict: Verdict| {
+            let claims = paper.claims.iter();
+            (
+                verdict.words(),
+                claims.filter(|c| c.standing() == verdict).count(),
+            )
+        };
+        Listed {
+            paper: paper.name.clone(),
+            title: paper.title.clone(),
+            experiments: paper.experiments.iter().map(|e| e.id.clone()).collect(),
+            claims: paper.claims.len(),
+            verdicts: Verdict::ALL
+                .into_iter()
+                .map(count)
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+        }
+    }
+}
+
+/// What came out, as JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    paper: &'a str,
+    version: &'static str,
+    quick: bool,
+    experiments: Vec<ToldExperiment<'a>>,
+    claims: &'a [Judged],
+}
+
+#[derive(Serialize)]
+struct ToldExperiment<'a> {
+    id: &'a str,
+    title: &'a str,
+    runs: Vec<ToldRun<'a>>,
+}
+
+#[derive(Serialize)]
+struct ToldRun<'a> {
+    name: &'a str,
+    command: &'a str,
+    values: Vec<Value<'a>>,
+}
+
+/// A cell of a table, in base units.
+#[derive(Serialize)]
+struct Value<'a> {
+    variant: &'a str,
+    arm: &'a str,
+    metric: &'a str,
+    mean: f64,
+    /// Of the 95 % interval; none with one seed.
+    half: Option<f64>,
+    seeds: usize,
+}
+
+impl<'a> Told<'a> {
+    fn of(all: &'a Reproduced<'_>) -> Told<'a> {
+        let experiments = all.experiments.iter().map(|measured| ToldExperiment {
+            id: &measured.experiment.id,
+            title: &measured.experiment.title,
+            runs: measured
+                .runs
+                .iter()
+                .map(|run| ToldRun {
+                    name: &run.run.name,
+                    command: &run.command,
+                    values: values(run),
+                })
+                .collect(),
+        });
+        Told {
+            paper: &all.paper.name,
+            version: env!("CARGO_PKG_VERSION"),
+            quick: all.quick,
+            experiments: experiments.collect(),
+            claims: &all.judged,
+        }
+    }
+}
+
+fn values<'a>(run: &'a berth_experiment::reproduce::measure::MeasuredRun<'_>) -> Vec<Value<'a>> {
+    let mut values = Vec::new();
+    for row in &run.run.rows {
+        for variant in &run.variants {
+            for arm in &run.run.arms {
+                let Some(e) = variant.outcome.estimate(arm, &row.metric) else {
+                    continue;
+                };
+                values.push(Value {
+                    variant: &variant.label,
+                    arm,
+                    metric: &row.metric,
+                    mean: e.mean,
+                    half: e.half,
+                    seeds: e.n,
+                });
+            }
+        }
+    }
+    values
+}

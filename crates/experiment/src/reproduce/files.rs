@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The files of a page: written, or compared with those that are there.
+use super::{Reproduced, figure, page};
+use crate::error::Failure;
+use berth_results::write::atomic;
+use std::path::{Path, PathBuf};
+
+/// A file as this version makes it.
+pub struct Made {
+    /// In the folder of pages.
+    pub name: String,
+    pub text: String,
+}
+
+/// The summary of all papers, in the folder of pages.
+pub const SUMMARY: &str = "README.md";
+
+/// The page of a paper and its figures.
+///
+/// # Errors
+/// See [`page::page`].
+pub fn of_paper(all: &Reproduced<'_>) -> Result<Vec<Made>, Failure> {
+    let paper = &all.paper.name;
+    let mut made = vec![Made {
+        name: format!("{paper}.md"),
+        text: page::page(all)?,
+    }];
+    made.extend(all.experiments.iter().filter_map(|measured| {
+        Some(Made {
+            name: page::figure_file(paper, &measured.experiment.id),
+            text: figure::figure(measured)?.picture,
+        })
+    }));
+    Ok(made)
+}
+
+/// Writes files into a folder; gives their paths. `quick`: a page of whole runs is not overwritten.
+///
+/// # Errors
+/// There is a page of whole runs, or the disk's.
+pub fn write(out: &Path, made: &[Made], quick: bool) -> Result<Vec<PathBuf>, Failure> {
+    let whole = |made: &&Made| {
+        let there = std::fs::read_to_string(out.join(&made.name));
+        made.name.ends_with(".md") && there.is_ok_and(|text| !text.starts_with(page::QUICK))
+    };
+    if let Some(page) = made.iter().find(whole).filter(|_| quick) {
+        return Err(Failure::Input(format!(
+            "{} is of whole runs, and this would be of quick ones: take another folder with --out",
+            out.join(&page.name).display()
+        )));
+    }
+    let write = |made: &Made| {
+        let path = out.join(&made.name);
+        atomic(&path, made.text.as_bytes()).map_err(|e| Failure::Run(e.to_string()))?;
+        Ok(path)
+    };
+    made.iter().map(write).collect()
+}
+
+/// The first line of a folder's file that is not what this version makes; none if all is as it should be.
+pub fn differs(out: &Path, made: &Made) -> Option<String> {
+    let path = out.join(&made.name);
+    let shown = path.display();
+    let there = match std::fs::read_to_string(&path) {
+        Ok(there) => there,
+        Err(e) => return Some(format!("{shown} cannot be read: {e}")),
+    };
+    if there == made.text {
+        return None;
+    }
+    let (mut old, mut new) = (there.lines(), made.text.lines());
+    let mut number = 1;
+    let (old, new) = loop {
+        match (old.next(), new.next()) {
+            (Some(a), Some(b)) if a == b => number += 1,
+            (None, None) => break (None, None),
+            different => break different,
+        }
+    };
+    let words = |line: Option<&str>| line.unwrap_or("(the end)").to_string();
+    Some(format!(
+        "{shown}, line {number}, is not what this version gives\n  there: {}\n  now:   {}",
+        words(old),
+        words(new)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(text: &str) -> Made {
+        Made {
+            name: "p.md".into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn the_first_line_that_differs_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            differs(dir.path(), &made("a"))
+                .unwrap()
+                .contains("cannot be read")
+        );
+        write(dir.path(), &[made("a\nb\nc\n")], false).ok().unwrap();
+        assert_eq!(differs(dir.path(), &made("a\nb\nc\n")), None);
+        let said = differs(dir.path(), &made("a\nB\nc\n")).unwrap();
+        assert!(
+            said.contains("p.md, line 2") && said.ends_with("there: b\n  now:   B"),
+            "{said}"
+        );
+        let said = differs(dir.path(), &made("a\n")).unwrap();
+        assert!(
+            said.contains("line 2") && said.ends_with("now:   (the end)"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn quick_pages_do_not_take_the_place_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let quick = made(&format!("{}\n", page::QUICK));
+        for _ in 0..2 {
+            assert!(write(dir.path(), std::slice::from_ref(&quick), true).is_ok());
+        }
+        write(dir.path(), &[made("whole\n")], false).ok().unwrap();
+        let said = write(dir.path(), &[quick], true);
+        assert!(matches!(said, Err(Failure::Input(why)) if why.contains("of whole runs")));
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join("p.md")).unwrap(),
+            "whole\n"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The runs of an experiment: what `berth sim` does with the same arguments.
+use super::Wanted;
+use crate::calibrate;
+use crate::error::Failure;
+use crate::plan::{Lengths, plan};
+use crate::policies;
+use crate::request::Request;
+use crate::simulator::{Running, whole};
+use berth_results::experiment::Experiment as Outcome;
+use berth_scenario::paper::{Experiment, Run};
+use berth_scenario::support::Place;
+
+/// A quick run: every table has its rows, and no figure means anything.
+const QUICK: Lengths = Lengths {
+    warmup_ms: 200,
+    measure_ms: 1_000,
+    seeds: 2,
+};
+
+/// An experiment and what was measured.
+pub struct Measured<'a> {
+    pub experiment: &'a Experiment,
+    pub runs: Vec<MeasuredRun<'a>>,
+}
+
+/// A run and what was measured.
+pub struct MeasuredRun<'a> {
+    pub run: &'a Run,
+    /// The command that gives the same.
+    pub command: String,
+    pub variants: Vec<Variant>,
+}
+
+/// One row of a run's table: what was set for it, and what came out.
+pub struct Variant {
+    /// `ADDRESS=VALUE`, several with blanks between; empty for a plain run.
+    pub label: String,
+    pub outcome: Outcome,
+}
+
+/// Does the runs of an experiment. Those that are kept are not done again.
+///
+/// # Errors
+/// Wrong input, an interrupt, or a run that failed.
+pub fn measure<'a>(
+    wanted: &Wanted<'a>,
+    experiment: &'a Experiment,
+    running: &Running,
+    say: &dyn Fn(&str),
+) -> Result<Measured<'a>, Failure> {
+    let mut runs = Vec::new();
+    for (i, run) in experiment.runs.iter().enumerate() {
+        let command = command(wanted, run);
+        let (paper, id) = (&wanted.paper.name, &experiment.id);
+        say(&format!(
+            "{paper} {id}, {} of {}: {command}",
+            i + 1,
+            experiment.runs.len()
+        ));
+        let mut variants = Vec::new();
+        // Without settings there is one run, with none.
+        let each = run.each.iter().map(Some);
+        for setting in each.chain(run.each.is_empty().then_some(None)) {
+            let outcomes = one(wanted, run, setting, &command, running)?;
+            variants.extend(outcomes.into_iter().map(|outcome| {
+                Variant {
+                    label: setting
+                        .into_iter()
+                        .chain(&outcome.variant)
+                        .cloned()
+                        .collect::<Vec<_>>()
+                        .join(" "),
+                    outcome,
+                }
+            }));
+        }
+        runs.push(MeasuredRun {
+            run,
+            command,
+            variants,
+        });
+    }
+    Ok(Measured { experiment, runs })
+}
+
+/// A run with one of its settings: an outcome for each variant.
+fn one(
+    wanted: &Wanted<'_>,
+    run: &Run,
+    setting: Option<&String>,
+    command: &str,
+    running: &Running,
+) -> Result<Vec<Outcome>, Failure> {
+    let scenario = wanted.paper.folder.join(&run.scenario);
+    let mut request = Request {
+        scenario: scenario.display().to_string(),
+        set: run.set.iter().chain(setting).cloned().collect(),
+        vary: run.vary.clone(),
+        arms: if run.chosen {
+            run.arms.clone()
+        } else {
+            Vec::new()
+        },
+        seeds: Some(seeds(wanted)),
+        ..Request::default()
+    };
+    let mut notes = Vec::new();
+    if run.fit
+        && !wanted.quick
+        && let Some(fit) = calibrate::fit(&request, running)?
+    {
+        request.set.extend(fit.set);
+        notes = fit.notes;
+    }
+    let mut plan = plan(
+        &request,
+        &policies::shipped(),
+        wanted.quick.then_some(QUICK),
+    )?;
+    plan.fitted = !notes.is_empty();
+    plan.notes = notes;
+    plan.check(Place::Sim, false)?;
+    Ok(whole(&mut plan, running, command.to_string())?.experiments)
+}
+
+/// The command line that does a run. `SETTING` stands for each of its settings.
+fn command(wanted: &Wanted<'_>, run: &Run) -> String {
+    let (paper, file) = (&wanted.paper.name, &run.scenario);
+    let mut words = vec![format!(
+        "berth sim papers/{paper}/{file} --seeds {}",
+        seeds(wanted)
+    )];
+    if run.chosen {
+        words.push(format!("--arm {}", run.arms.join(",")));
+    }
+    if !run.fit || wanted.quick {
+        words.push("--no-calibrate".into());
+    }
+    words.extend(run.vary.iter().map(|vary| format!("--vary {vary}")));
+    words.extend(run.set.iter().map(|set| format!("--set {set}")));
+    if !run.each.is_empty() {
+        words.push("--set SETTING".into());
+    }
+    if wanted.quick {
+        let Lengths {
+            warmup_ms,
+            measure_ms,
+            ..
+        } = QUICK;
+        words.push(format!(
+            "--set run.warmup={warmup_ms}ms --set run.measure={measure_ms}ms"
+        ));
+    }
+    words.join(" ")
+}
+
+fn seeds(wanted: &Wanted<'_>) -> u32 {
+    if wanted.quick {
+        QUICK.seeds
+    } else {
+        wanted.paper.seeds
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A paper's experiments, run and judged: `berth reproduce`.
+//!
+//! [`measure`] does the runs of an experiment, kept ones not twice. [`judge`] says what came of each claim. [`table`]
+//! and [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
+//! all papers, [`files`] writes pages or compares them with those that are there.
+pub mod figure;
+pub mod files;
+pub mod judge;
+pub mod measure;
+pub mod page;
+pub mod summary;
+pub mod table;
+
+use crate::error::Failure;
+use crate::simulator::Running;
+use berth_scenario::paper::{Experiment, Paper};
+use judge::Judged;
+use measure::Measured;
+
+/// What is to be done of a paper, and how.
+pub struct Wanted<'a> {
+    pub paper: &'a Paper,
+    /// Only this experiment.
+    pub only: Option<&'a Experiment>,
+    /// Short runs with few seeds, to see that everything works: nothing is judged from them.
+    pub quick: bool,
+}
+
+/// What came out.
+pub struct Reproduced<'a> {
+    pub paper: &'a Paper,
+    pub quick: bool,
+    pub experiments: Vec<Measured<'a>>,
+    /// Claims that the runs judge; none of quick ones.
+    pub judged: Vec<Judged>,
+}
+
+/// Does the runs and judges the claims. `say` is told what is being done.
+///
+/// # Errors
+/// Wrong input, an interrupt (what is finished is kept), or a run that failed.
+pub fn reproduce<'a>(
+    wanted: &Wanted<'a>,
+    running: &Running,
+    say: &dyn Fn(&str),
+) -> Result<Reproduced<'a>, Failure> {
+    let all = wanted.paper.experiments.iter();
+    let chosen = all.filter(|e| wanted.only.is_none_or(|only| only.id == e.id));
+    let mut experiments = Vec::new();
+    let mut judged = Vec::new();
+    for experiment in chosen {
+        let measured = measure::measure(wanted, experiment, running, say)?;
+        if !wanted.quick {
+            judged.extend(judge::judge(&wanted.paper.claims, &measured)?);
+        }
+        experiments.push(measured);
+    }
+    Ok(Reproduced {
+        paper: wanted.paper,
+        quick: wanted.quick,
+        experiments,
+        judged,
+    })
+}

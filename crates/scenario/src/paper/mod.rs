@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A paper as data: a folder with `paper.toml` (its experiments as they are run here), `claims.toml` (what it
+//! reports), `page.md` (the frame of its page) and scenarios.
+mod keys;
+mod read;
+
+pub use read::{FILE, all, named, read};
+
+use crate::claims::Claim;
+use crate::diag::At;
+use std::path::PathBuf;
+
+/// A paper.
+#[derive(Clone, Debug)]
+pub struct Paper {
+    /// Its folder's name.
+    pub name: String,
+    pub folder: PathBuf,
+    pub title: String,
+    /// Who, where, when.
+    pub cites: String,
+    /// What it says, in our words.
+    pub about: String,
+    /// Of every run.
+    pub seeds: u32,
+    pub experiments: Vec<Experiment>,
+    pub claims: Vec<Claim>,
+}
+
+/// One experiment of a paper.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    pub id: String,
+    pub title: String,
+    pub note: Option<String>,
+    pub runs: Vec<Run>,
+    pub figure: Option<Figure>,
+}
+
+/// A scenario, what is changed of it, and the table of what comes out.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub name: String,
+    /// In the paper's folder.
+    pub scenario: String,
+    pub note: Option<String>,
+    /// The columns; the first one is what the others are compared with.
+    pub arms: Vec<String>,
+    /// The arms were named: the scenario has others.
+    pub chosen: bool,
+    pub set: Vec<String>,
+    pub vary: Vec<String>,
+    /// A run of its own with each of these; empty: one with none.
+    pub each: Vec<String>,
+    pub fit: bool,
+    /// Names of claims.
+    pub judges: Vec<String>,
+    /// Of the table's first column.
+    pub head: String,
+    pub rows: Vec<Row>,
+    /// Its place in paper.toml.
+    pub at: At,
+}
+
+/// A row of a table for each variant of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub metric: String,
+    pub label: String,
+    /// Base units per unit shown.
+    pub per: f64,
+}
+
+/// A picture of what the tables of an experiment have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    pub form: Form,
+    pub over: Over,
+    /// Names of runs.
+    pub runs: Vec<String>,
+    /// Labels of rows; empty: all.
+    pub rows: Vec<String>,
+    /// Empty: all.
+    pub arms: Vec<String>,
+    pub variant: Option<String>,
+    pub x: String,
+    pub y: String,
+}
+
+/// How means are drawn. Another form (a distribution, heat over time, a scatter) is another word here and another file
+/// beside `report/plot/bars.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Bars,
+    Lines,
+}
+
+/// What stands along the x axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    Rows,
+    Variants,
+}
+
+impl Paper {
+    /// The experiment of this id, however its letters are written.
+    pub fn experiment(&self, id: &str) -> Option<&Experiment> {
+        let mut all = self.experiments.iter();
+        all.find(|e| e.id.eq_ignore_ascii_case(id))
+    }
+}

@@ -88,7 +88,7 @@ readme: setup-sim setup-lab ## README's figures, simulated and from the lab (som
 	cargo build --release -q -p berth-cli
 	@tools/readme $(BERTH)
 
-papers: setup-sim ## the papers' experiments, run and judged (some minutes; goes on where it was interrupted); writes docs/papers
+papers: setup-sim ## the papers' experiments, run and judged; writes docs/papers (minutes; goes on where it stopped)
 	cargo build --release -q -p berth-cli --no-default-features
 	$(BERTH) reproduce
 

@@ -8,14 +8,14 @@ use berth_scenario::paper::Paper;
 pub fn summary(papers: &[Paper]) -> String {
     let mut out = String::from(
         "<!-- Made by `berth reproduce` from papers/; do not edit. -->\n# Papers\n\n\
-         What papers report, and what came out here. A claim is a value or a direction that a paper reports; what counts\n\
-         as its finding was written down before anything ran (`accept` in `papers/NAME/claims.toml`).\n\n",
+         What papers report, and what came out here. A claim is a value or a direction that a paper reports; what\n\
+         counts as its finding was written down before anything ran (`accept` in `papers/NAME/claims.toml`).\n\n",
     );
     out.push_str(&counts(papers));
     out.push_str(
-        "\n*Reproduced*: within what counts as the finding. *Direction only*: the arms differ as in the paper with 95 %\n\
-         confidence, but not by as much. *Not testable*: fitted to the value, or nothing that is run could say it. *Not\n\
-         yet*: something is missing before it can be judged.\n",
+        "\n*Reproduced*: within what counts as the finding. *Direction only*: the arms differ as in the paper with\n\
+         95 % confidence, but not by as much. *Not testable*: fitted to the value, or nothing that is run could say\n\
+         it. *Not yet*: something is missing before it can be judged.\n",
     );
     for paper in papers {
         out.push_str(&section(paper));

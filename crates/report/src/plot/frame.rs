@@ -121,7 +121,8 @@ impl<'a> Frame<'a> {
         let (from, to) = (self.y(low), self.y(high));
         let (left, right) = (x - 4.0, x + 4.0);
         self.line(&format!(
-            "<path class=\"whisker\" d=\"M{left:.1} {to:.1}H{right:.1}M{x:.1} {to:.1}V{from:.1}M{left:.1} {from:.1}H{right:.1}\"/>"
+            "<path class=\"whisker\" d=\"M{left:.1} {to:.1}H{right:.1}M{x:.1} {to:.1}V{from:.1}\
+             M{left:.1} {from:.1}H{right:.1}\"/>"
         ));
     }
 

@@ -44,6 +44,24 @@ impl Contexts {
             Contexts::Except(ops) => !ops.contains(&op),
         }
     }
+
+    /// The same, as bits by the operations' numbers.
+    pub const fn bits(self) -> u64 {
+        const fn of(ops: &[Op]) -> u64 {
+            let mut bits = 0;
+            let mut i = 0;
+            while i < ops.len() {
+                bits |= 1 << ops[i] as u32;
+                i += 1;
+            }
+            bits
+        }
+        match self {
+            Contexts::Any => u64::MAX,
+            Contexts::Only(ops) => of(ops),
+            Contexts::Except(ops) => !of(ops),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +127,43 @@ fn name_in(proto: &'static str) -> &'static str {
     &head[start..]
 }
 
+/// The operations from which the kernel function of this name may be called, as bits by their number; all for `Any`.
+/// For constants: a name without a row does not compile.
+///
+/// # Panics
+/// There is no row of this name.
+pub const fn contexts(name: &str) -> u64 {
+    let mut i = 0;
+    while i < ROWS.len() {
+        if is_of(ROWS[i].5, name) {
+            return ROWS[i].2.bits();
+        }
+        i += 1;
+    }
+    panic!("no row of this name in table_rows.rs")
+}
+
+/// Is it this function's prototype? The name stands before the first parenthesis.
+const fn is_of(proto: &str, name: &str) -> bool {
+    let (proto, name) = (proto.as_bytes(), name.as_bytes());
+    let mut end = 0;
+    while end < proto.len() && proto[end] != b'(' {
+        end += 1;
+    }
+    if end <= name.len() {
+        return false;
+    }
+    let start = end - name.len();
+    let mut i = 0;
+    while i < name.len() {
+        if proto[start + i] != name[i] {
+            return false;
+        }
+        i += 1;
+    }
+    matches!(proto[start - 1], b' ' | b'*')
+}
+
 /// The BPF helper with this number.
 pub fn helper_by_number(number: u32) -> Option<&'static KernelFunc> {
     FUNCS.iter().find(|f| f.kind == Kind::Helper(number))
@@ -139,5 +194,21 @@ mod tests {
         numbers.windows(2).for_each(|w| assert_ne!(w[0], w[1]));
         assert_eq!(by_name("scx_bpf_dsq_insert___v2").unwrap().since, (6, 19));
         assert_eq!(helper_by_number(1).unwrap().name, "bpf_map_lookup_elem");
+    }
+
+    #[test]
+    fn contexts_by_name_are_the_rows() {
+        for f in FUNCS.iter() {
+            let bits = contexts(f.name);
+            for op in Op::ALL {
+                assert_eq!(
+                    f.contexts.allows(*op),
+                    bits >> *op as u32 & 1 != 0,
+                    "{} in {}",
+                    f.name,
+                    op.name()
+                );
+            }
+        }
     }
 }

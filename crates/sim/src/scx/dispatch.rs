@@ -222,7 +222,7 @@ impl Handle {
             }
         }
         self.tasks.hot[task as usize].ops_state = OpsState::None;
-        self.dispatch_enqueue_here(q, task, flags);
+        self.dispatch_enqueue_inlined(q, task, flags);
     }
 
     /// Put a task on its run queue's list of deferred inserts.

@@ -38,11 +38,11 @@ impl Handle {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn dispatch_enqueue(self, q: DsqIx, task: TaskId, enq_flags: u64) {
-        self.dispatch_enqueue_here(q, task, enq_flags);
+        self.dispatch_enqueue_inlined(q, task, enq_flags);
     }
 
     #[inline(always)]
-    pub(super) fn dispatch_enqueue_here(mut self, mut q: DsqIx, task: TaskId, enq_flags: u64) {
+    pub(super) fn dispatch_enqueue_inlined(mut self, mut q: DsqIx, task: TaskId, enq_flags: u64) {
         let mut flags = enq_flags;
         if unlikely(flags & ENQ_DSQ_PRIQ != 0 && !self.dsqs.is_user(q)) {
             self.scx_error("cannot use vtime ordering for built-in DSQs".into());
@@ -173,11 +173,11 @@ impl Handle {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn do_enqueue_task(self, rq: CpuId, task: TaskId, enq_flags: u64, sticky_cpu: i32) {
-        self.do_enqueue_task_here(rq, task, enq_flags, sticky_cpu);
+        self.do_enqueue_task_inlined(rq, task, enq_flags, sticky_cpu);
     }
 
     #[inline(always)]
-    pub(super) fn do_enqueue_task_here(
+    pub(super) fn do_enqueue_task_inlined(
         mut self,
         rq: CpuId,
         task: TaskId,
@@ -274,11 +274,11 @@ impl Handle {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn enqueue_task(self, rq: CpuId, task: TaskId, core_flags: u64) {
-        self.enqueue_task_here(rq, task, core_flags);
+        self.enqueue_task_inlined(rq, task, core_flags);
     }
 
     #[inline(always)]
-    pub(super) fn enqueue_task_here(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
+    pub(super) fn enqueue_task_inlined(mut self, rq: CpuId, task: TaskId, core_flags: u64) {
         let mut sticky = self.tasks.hot[task as usize].sticky_cpu;
         let mut c = self.cpu(rq);
         let flags = core_flags | c.extra_enq_flags;
@@ -302,7 +302,7 @@ impl Handle {
             }
             // It has arrived: from here on a change of queue is no longer part of the migration.
             self.tasks.hot[task as usize].sticky_cpu = -1;
-            self.do_enqueue_task_here(rq, task, flags, sticky);
+            self.do_enqueue_task_inlined(rq, task, flags, sticky);
         }
         c.in_wakeup = false;
         if flags & ENQ_CPU_SELECTED != 0 && rq as i32 != self.tasks.ts(task).scx.selected_cpu {
@@ -321,11 +321,11 @@ impl Handle {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub fn dequeue_task(self, rq: CpuId, task: TaskId, core_flags: u64) {
-        self.dequeue_task_here(rq, task, core_flags);
+        self.dequeue_task_inlined(rq, task, core_flags);
     }
 
     #[inline(always)]
-    pub(super) fn dequeue_task_here(self, rq: CpuId, task: TaskId, core_flags: u64) {
+    pub(super) fn dequeue_task_inlined(self, rq: CpuId, task: TaskId, core_flags: u64) {
         let mut c = self.cpu(rq);
         let mut flags = core_flags;
         if flags & (DEQ_SLEEP | DEQ_CORE_SCHED_EXEC) == 0 {

@@ -30,7 +30,7 @@
 //! program of megabytes its lines compete for the same places (at two levels 11 misses an event, in one piece 2;
 //! `cachegrind` with 32 KB of 8 ways). A section says where code lies, and nothing else.
 //!
-//! `dequeue_task_here` and the others of such names are part of their callers: for the place that nearly every event
+//! `dequeue_task_inlined` and the others of such names are part of their callers: for the place that nearly every event
 //! comes through. Everybody else calls `dequeue_task`, so that there are few copies.
 //!
 //! Semantics are those of Linux 7.1 and newer, row by row of the conformance checklist. Not modelled: queued

@@ -101,7 +101,7 @@ impl Handle {
                 let ts = self.tasks.ts(prev);
                 (ts.__state, ts.on_rq) = (state, 0);
                 if class == Some(SchedClass::Ext) && !self.wrong(Mutation::DispatchBeforeDequeue) {
-                    self.dequeue_task_here(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
+                    self.dequeue_task_inlined(cpu, prev, DEQ_SLEEP | DEQ_NOCLOCK);
                 }
             }
         }
@@ -329,7 +329,7 @@ impl Handle {
                 }
             } else {
                 let last = if next_class.is_none() { ENQ_LAST } else { 0 };
-                self.do_enqueue_task_here(cpu, prev, last, -1);
+                self.do_enqueue_task_inlined(cpu, prev, last, -1);
             }
         }
         if unlikely(next_class > Some(SchedClass::Ext)) {

@@ -76,7 +76,7 @@ impl Handle {
         self.begin_wait(task, woken);
         self.tasks.ts(task).on_rq = 1;
         if class == SchedClass::Ext {
-            self.enqueue_task_here(cpu, task, flags);
+            self.enqueue_task_inlined(cpu, task, flags);
             if self.class_on(cpu).is_none() {
                 self.resched(cpu);
             }

@@ -133,7 +133,7 @@ impl<W: Workload> Simulation<W> {
                 (due, slot) = k.queue.peek();
             }
             debug_assert_eq!((due, true), (at, at >= w.host().now), "machine {machine}");
-            self.event_here(k, due, slot);
+            self.event_inlined(k, due, slot);
             if machine != HOST {
                 self.after_guest(k);
             }

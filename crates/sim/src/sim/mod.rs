@@ -211,7 +211,7 @@ impl<W: Workload> Simulation<W> {
                 self.world.events += u64::from(i);
                 return false;
             }
-            self.event_here(k, at, slot);
+            self.event_inlined(k, at, slot);
         }
         self.world.events += u64::from(EVENTS_AT_ONCE);
         true
@@ -221,11 +221,11 @@ impl<W: Workload> Simulation<W> {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub(crate) fn event(&mut self, k: Handle, at: Nanos, slot: u32) {
-        self.event_here(k, at, slot);
+        self.event_inlined(k, at, slot);
     }
 
     #[inline(always)]
-    pub(crate) fn event_here(&mut self, k: Handle, at: Nanos, slot: u32) {
+    pub(crate) fn event_inlined(&mut self, k: Handle, at: Nanos, slot: u32) {
         let mut cpu = slot;
         // The first slots are the CPUs'.
         if (slot as usize) < k.cpus.len() {
@@ -248,7 +248,7 @@ impl<W: Workload> Simulation<W> {
         } else {
             return self.rare_event(k, at, slot);
         }
-        self.finish_here(k, cpu);
+        self.finish_inlined(k, cpu);
     }
 
     /// An event that is neither a CPU's nor a sleeping task's.
@@ -328,11 +328,11 @@ impl<W: Workload> Simulation<W> {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
     pub(crate) fn finish(&mut self, k: Handle, cpu: CpuId) {
-        self.finish_here(k, cpu);
+        self.finish_inlined(k, cpu);
     }
 
     #[inline(always)]
-    fn finish_here(&mut self, k: Handle, cpu: CpuId) {
+    fn finish_inlined(&mut self, k: Handle, cpu: CpuId) {
         let c = k.cpu(cpu);
         k.irq_work();
         loop {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Dispatch queues: make, insert, move, walk.
-use super::{ANY, DISPATCH, INSERT, MOVE, RELEASE, UNLOCKED, kernel_fns};
+use super::kernel_fns;
 use crate::machine::task::NONE;
 use crate::scx::consts::*;
 use crate::scx::dsq::Cursor;
@@ -132,7 +132,7 @@ fn task_ptr(k: Handle, task: Option<TaskId>) -> u64 {
 }
 
 kernel_fns! {
-    fn scx_bpf_create_dsq in UNLOCKED (k, id, node) {
+    fn scx_bpf_create_dsq(k, id, node) {
         let node = node as i32;
         if node >= k.topo.nr_nodes() as i32 || node < -1 {
             return -EINVAL as u64;
@@ -142,7 +142,7 @@ kernel_fns! {
             Err(e) => -e as u64,
         }
     }
-    fn scx_bpf_destroy_dsq in ANY (k, id) {
+    fn scx_bpf_destroy_dsq(k, id) {
         if let Some(q) = k.dsqs.find_user(id) {
             if k.dsqs.get(q).nr > 0 {
                 k.scx_error(format!("attempting to destroy in-use dsq {id:#018x} (nr={})", k.dsqs.get(q).nr));
@@ -152,44 +152,44 @@ kernel_fns! {
         }
         0
     }
-    fn scx_bpf_dsq_insert in INSERT (k, p, dsq_id, slice, flags) {
+    fn scx_bpf_dsq_insert(k, p, dsq_id, slice, flags) {
         k.insert("scx_bpf_dsq_insert", p, dsq_id, slice, None, flags)
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_dsq_insert___v2 in INSERT (k, p, dsq_id, slice, flags) {
+    fn scx_bpf_dsq_insert___v2(k, p, dsq_id, slice, flags) {
         k.insert("scx_bpf_dsq_insert", p, dsq_id, slice, None, flags)
     }
-    fn scx_bpf_dsq_insert_vtime in INSERT (k, p, dsq_id, slice, vtime, flags) {
+    fn scx_bpf_dsq_insert_vtime(k, p, dsq_id, slice, vtime, flags) {
         k.insert("scx_bpf_dsq_insert_vtime", p, dsq_id, slice, Some(vtime), flags)
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn __scx_bpf_dsq_insert_vtime in INSERT (k, p, args) {
+    fn __scx_bpf_dsq_insert_vtime(k, p, args) {
         // SAFETY: the policy's argument block (null is refused).
         match unsafe { (args as *const ScxBpfDsqInsertVtimeArgs).as_ref() } {
             Some(a) => k.insert("scx_bpf_dsq_insert_vtime", p, a.dsq_id, a.slice, Some(a.vtime), a.enq_flags),
             None => 0,
         }
     }
-    fn scx_bpf_dispatch_nr_slots in DISPATCH (k) {
+    fn scx_bpf_dispatch_nr_slots(k) {
         if MUTATIONS {
             k.race();
         }
         k.policy.max_batch as u64 - k.dispatch.buffer.len() as u64
     }
-    fn scx_bpf_dispatch_cancel in DISPATCH (k) {
+    fn scx_bpf_dispatch_cancel(k) {
         if k.dispatch.buffer.pop().is_none() {
             k.scx_error("dispatch buffer underflow".into());
         }
         0
     }
-    fn scx_bpf_dsq_move_to_local in DISPATCH (k, dsq_id) {
+    fn scx_bpf_dsq_move_to_local(k, dsq_id) {
         move_to_local(k, dsq_id, 0)
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_dsq_move_to_local___v2 in DISPATCH (k, dsq_id, flags) {
+    fn scx_bpf_dsq_move_to_local___v2(k, dsq_id, flags) {
         move_to_local(k, dsq_id, flags)
     }
-    fn scx_bpf_dsq_move_set_slice in MOVE (_k, it, slice) {
+    fn scx_bpf_dsq_move_set_slice(_k, it, slice) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         if let Some(it) = unsafe { (it as *mut Iter).as_mut() } {
             it.slice = slice;
@@ -197,7 +197,7 @@ kernel_fns! {
         }
         0
     }
-    fn scx_bpf_dsq_move_set_vtime in MOVE (_k, it, vtime) {
+    fn scx_bpf_dsq_move_set_vtime(_k, it, vtime) {
         // SAFETY: as above.
         if let Some(it) = unsafe { (it as *mut Iter).as_mut() } {
             it.vtime = vtime;
@@ -205,16 +205,16 @@ kernel_fns! {
         }
         0
     }
-    fn scx_bpf_reenqueue_local in RELEASE (k) {
+    fn scx_bpf_reenqueue_local(k) {
         let cpu = k.exec;
         k.reenq_local(cpu, REENQ_ANY) as u64
     }
-    fn scx_bpf_reenqueue_local___v2 in ANY (k) {
+    fn scx_bpf_reenqueue_local___v2(k) {
         let cpu = k.exec;
         k.schedule_reenq_local(cpu, REENQ_ANY);
         0
     }
-    fn scx_bpf_dsq_reenq in ANY (k, dsq_id, flags) {
+    fn scx_bpf_dsq_reenq(k, dsq_id, flags) {
         if flags & !REENQ_ANY != 0 {
             k.scx_error(format!("invalid SCX_REENQ flags {flags:#x}"));
             return 0;
@@ -231,7 +231,7 @@ kernel_fns! {
         }
         0
     }
-    fn scx_bpf_dsq_nr_queued in ANY (k, dsq_id) {
+    fn scx_bpf_dsq_nr_queued(k, dsq_id) {
         if dsq_id == DSQ_LOCAL {
             return k.dsqs.get(k.dsqs.local(k.exec)).nr as u64;
         }
@@ -246,7 +246,7 @@ kernel_fns! {
         -ENOENT as u64
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_dsq_peek in ANY (k, dsq_id) {
+    fn scx_bpf_dsq_peek(k, dsq_id) {
         if dsq_id & DSQ_FLAG_BUILTIN != 0 {
             k.scx_error(format!("peek disallowed on builtin DSQ {dsq_id:#x}"));
             return 0;
@@ -259,7 +259,7 @@ kernel_fns! {
             }
         }
     }
-    fn bpf_iter_scx_dsq_new in ANY (k, it, dsq_id, flags) {
+    fn bpf_iter_scx_dsq_new(k, it, dsq_id, flags) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(it) = (unsafe { (it as *mut Iter).as_mut() }) else {
             return -EINVAL as u64;
@@ -284,7 +284,7 @@ kernel_fns! {
         };
         0
     }
-    fn bpf_iter_scx_dsq_next in ANY (k, it) {
+    fn bpf_iter_scx_dsq_next(k, it) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(it) = (unsafe { (it as *mut Iter).as_mut() }) else {
             return 0;
@@ -311,17 +311,17 @@ kernel_fns! {
         }
         task_ptr(k, next)
     }
-    fn bpf_iter_scx_dsq_destroy in ANY (_k, it) {
+    fn bpf_iter_scx_dsq_destroy(_k, it) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         if let Some(it) = unsafe { (it as *mut Iter).as_mut() } {
             it.dsq = 0;
         }
         0
     }
-    fn scx_bpf_dsq_move in MOVE (k, it, p, dsq_id, flags) {
+    fn scx_bpf_dsq_move(k, it, p, dsq_id, flags) {
         k.move_task(it, p, dsq_id, flags)
     }
-    fn scx_bpf_dsq_move_vtime in MOVE (k, it, p, dsq_id, flags) {
+    fn scx_bpf_dsq_move_vtime(k, it, p, dsq_id, flags) {
         k.move_task(it, p, dsq_id, flags | ENQ_DSQ_PRIQ)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Choosing CPUs, and the masks of idle ones.
-use super::{ANY, SELECT, kernel_fns};
+use super::kernel_fns;
 use crate::machine::mask::next_and_wrap;
 use crate::scx::consts::*;
 use crate::scx::kernel::Handle;
@@ -111,7 +111,7 @@ fn empty(k: Handle) -> u64 {
 
 kernel_fns! {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_select_cpu_dfl in SELECT (k, p, prev, wake_flags, is_idle) {
+    fn scx_bpf_select_cpu_dfl(k, p, prev, wake_flags, is_idle) {
         let cpu = k.select("scx_bpf_select_cpu_dfl", p, prev as i32, wake_flags, None, 0);
         let idle = is_idle as *mut u8;
         if !idle.is_null() {
@@ -120,12 +120,12 @@ kernel_fns! {
         }
         if cpu >= 0 { cpu as u64 } else { prev as i32 as i64 as u64 }
     }
-    fn scx_bpf_select_cpu_and in SELECT (k, p, prev, wake_flags, cpus_allowed, flags) {
+    fn scx_bpf_select_cpu_and(k, p, prev, wake_flags, cpus_allowed, flags) {
         // SAFETY: a mask of the policy or the kernel.
         let allowed = unsafe { words(k, cpus_allowed) };
         k.select("scx_bpf_select_cpu_and", p, prev as i32, wake_flags, allowed, flags) as u64
     }
-    fn __scx_bpf_select_cpu_and in SELECT (k, p, cpus_allowed, args) {
+    fn __scx_bpf_select_cpu_and(k, p, cpus_allowed, args) {
         // SAFETY: a mask of the policy or the kernel; the policy's argument block.
         let (allowed, args) = unsafe { (words(k, cpus_allowed), (args as *const ScxBpfSelectCpuAndArgs).as_ref()) };
         match args {
@@ -133,40 +133,40 @@ kernel_fns! {
             None => -EINVAL as u64,
         }
     }
-    fn scx_bpf_get_idle_cpumask_node in ANY (k, node) {
+    fn scx_bpf_get_idle_cpumask_node(k, node) {
         match k.node_arg(node as i32) {
             Ok(n) => k.idle.pair(Some(n)).cpu.as_kernel() as u64,
             Err(_) => empty(k),
         }
     }
-    fn scx_bpf_get_idle_cpumask in ANY (k) {
+    fn scx_bpf_get_idle_cpumask(k) {
         if !k.idle_enabled() || !k.no_nodes("scx_bpf_get_idle_cpumask") {
             return empty(k);
         }
         k.idle.pair(None).cpu.as_kernel() as u64
     }
-    fn scx_bpf_get_idle_smtmask_node in ANY (k, node) {
+    fn scx_bpf_get_idle_smtmask_node(k, node) {
         match k.node_arg(node as i32) {
             Ok(n) if k.topo.smt() => k.idle.pair(Some(n)).smt.as_kernel() as u64,
             Ok(n) => k.idle.pair(Some(n)).cpu.as_kernel() as u64,
             Err(_) => empty(k),
         }
     }
-    fn scx_bpf_get_idle_smtmask in ANY (k) {
+    fn scx_bpf_get_idle_smtmask(k) {
         if !k.idle_enabled() || !k.no_nodes("scx_bpf_get_idle_smtmask") {
             return empty(k);
         }
         let pair = k.idle.pair(None);
         if k.topo.smt() { pair.smt.as_kernel() as u64 } else { pair.cpu.as_kernel() as u64 }
     }
-    fn scx_bpf_put_idle_cpumask in ANY (_k, _mask) { 0 }
-    fn scx_bpf_test_and_clear_cpu_idle in ANY (k, cpu) {
+    fn scx_bpf_put_idle_cpumask(_k, _mask) { 0 }
+    fn scx_bpf_test_and_clear_cpu_idle(k, cpu) {
         if !k.idle_enabled() || !k.ops_cpu_valid(cpu as i32, "") {
             return 0;
         }
         k.test_and_clear_idle(cpu as u32) as u64
     }
-    fn scx_bpf_pick_idle_cpu_node in ANY (k, allowed, node, flags) {
+    fn scx_bpf_pick_idle_cpu_node(k, allowed, node, flags) {
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
         match k.node_arg(node as i32) {
@@ -175,7 +175,7 @@ kernel_fns! {
         }
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_pick_idle_cpu in ANY (k, allowed, flags) {
+    fn scx_bpf_pick_idle_cpu(k, allowed, flags) {
         if !k.no_nodes("scx_bpf_pick_idle_cpu") || !k.idle_enabled() {
             return -EBUSY as u64;
         }
@@ -183,7 +183,7 @@ kernel_fns! {
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
         k.pick_idle([allowed; 3], None, flags).map_or(-EBUSY, i64::from) as u64
     }
-    fn scx_bpf_pick_any_cpu_node in ANY (k, allowed, node, flags) {
+    fn scx_bpf_pick_any_cpu_node(k, allowed, node, flags) {
         // SAFETY: a mask of the policy or the kernel.
         let Some(allowed) = (unsafe { words(k, allowed) }) else { return -EINVAL as u64 };
         match k.node_arg(node as i32) {
@@ -194,7 +194,7 @@ kernel_fns! {
             Err(e) => e as u64,
         }
     }
-    fn scx_bpf_pick_any_cpu in ANY (k, allowed, flags) {
+    fn scx_bpf_pick_any_cpu(k, allowed, flags) {
         if !k.no_nodes("scx_bpf_pick_any_cpu") {
             return -EBUSY as u64;
         }
@@ -205,19 +205,19 @@ kernel_fns! {
         }
         k.any_cpu(allowed) as u64
     }
-    fn scx_bpf_get_possible_cpumask in ANY (k) {
+    fn scx_bpf_get_possible_cpumask(k) {
         k.masks.get(crate::machine::MaskId::ALL).as_kernel() as u64
     }
-    fn scx_bpf_get_online_cpumask in ANY (k) {
+    fn scx_bpf_get_online_cpumask(k) {
         k.online.as_kernel() as u64
     }
-    fn scx_bpf_put_cpumask in ANY (_k, _mask) { 0 }
-    fn scx_bpf_cpu_node in ANY (k, cpu) {
+    fn scx_bpf_put_cpumask(_k, _mask) { 0 }
+    fn scx_bpf_cpu_node(k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") {
             return -1i64 as u64;
         }
         k.topo.node_of(cpu as u32) as u64
     }
-    fn scx_bpf_nr_node_ids in ANY (k) { k.topo.nr_nodes() as u64 }
-    fn scx_bpf_nr_cpu_ids in ANY (k) { k.topo.nr_cpus() as u64 }
+    fn scx_bpf_nr_node_ids(k) { k.topo.nr_nodes() as u64 }
+    fn scx_bpf_nr_cpu_ids(k) { k.topo.nr_cpus() as u64 }
 }

@@ -14,6 +14,7 @@ use crate::words::TaskId;
 use berth_policy::abi::{Inst, KernelFn, Op};
 use berth_policy::error::LoadError;
 use berth_policy::instance::KernelVtable;
+use berth_policy::table::contexts;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -27,49 +28,20 @@ unsafe fn machine(inst: *mut Inst) -> Handle {
     unsafe { Handle::new(NonNull::new_unchecked((*inst).machine.cast())) }
 }
 
-/// Operations as a set of bits.
-const fn ops(list: &[Op]) -> u64 {
-    let mut bits = 0;
-    let mut i = 0;
-    while i < list.len() {
-        bits |= 1 << list[i] as u32;
-        i += 1;
-    }
-    bits
-}
-
-const ANY: u64 = u64::MAX;
-const DISPATCH: u64 = ops(&[Op::Dispatch]);
-const INSERT: u64 = ops(&[Op::SelectCpu, Op::Enqueue, Op::Dispatch]);
-const UNLOCKED: u64 = ops(&[
-    Op::Init,
-    Op::Exit,
-    Op::InitTask,
-    Op::CgroupInit,
-    Op::CgroupExit,
-    Op::CgroupPrepMove,
-    Op::CpuOnline,
-    Op::CpuOffline,
-    Op::SubAttach,
-    Op::SubDetach,
-    Op::Syscall,
-]);
-const MOVE: u64 =
-    UNLOCKED & !ops(&[Op::SubAttach, Op::SubDetach]) | ops(&[Op::Dispatch, Op::Timer]);
-const SELECT: u64 = MOVE & !DISPATCH | ops(&[Op::SelectCpu, Op::Enqueue]);
-const RELEASE: u64 = ops(&[Op::CpuRelease]);
-const DUMP: u64 = ops(&[Op::Dump, Op::DumpCpu, Op::DumpTask]);
-
-/// Are calls of this set's functions counted? Those that choose a CPU, or put or move a thread into a queue.
-const fn counts(set: u64) -> bool {
-    set == SELECT || set == INSERT || set == DISPATCH || set == MOVE
+/// Are calls from this set of operations counted? Those of functions that choose a CPU, or put or move a thread into a
+/// queue.
+const fn counts(from: u64) -> bool {
+    from == contexts("scx_bpf_select_cpu_dfl")
+        || from == contexts("scx_bpf_dsq_insert")
+        || from == contexts("scx_bpf_dsq_move_to_local")
+        || from == contexts("scx_bpf_dsq_move_set_slice")
 }
 
 impl Handle {
     /// May this function be called from the operation in progress (by its number)? If not, the policy is ejected.
     #[inline(always)]
-    fn allowed(self, name: &str, set: u64, op: u32) -> bool {
-        set >> op & 1 != 0 || self.refuse(name, op)
+    fn allowed(self, name: &str, from: u64, op: u32) -> bool {
+        from >> op & 1 != 0 || self.refuse(name, op)
     }
 
     #[cold]
@@ -115,9 +87,10 @@ impl Handle {
     }
 }
 
-/// Defines kernel functions: name, contexts, the machine, the arguments by name as u64; result u64.
+/// Defines kernel functions: name, the machine, the arguments by name as u64; result u64. From where one may be called
+/// stands in its row.
 macro_rules! kernel_fns {
-    ($( $(#[$m:meta])* fn $name:ident in $set:ident ($k:ident $(, $a:ident)*) $body:block )*) => {
+    ($( $(#[$m:meta])* fn $name:ident ($k:ident $(, $a:ident)*) $body:block )*) => {
         $(
             $(#[$m])*
             #[allow(non_snake_case)] // the kernel's own names
@@ -129,25 +102,26 @@ macro_rules! kernel_fns {
                 let mut $k = unsafe { crate::scx::kfunc::machine(inst) };
                 let mut _args = [a1, a2, a3, a4, a5].into_iter();
                 $( let $a = _args.next().unwrap_or(0); )*
+                const FROM: u64 = berth_policy::table::contexts(stringify!($name));
                 // SAFETY: as above.
-                if $set != crate::scx::kfunc::ANY
-                    && !$k.allowed(stringify!($name), $set, unsafe { (*inst).op })
+                if FROM != u64::MAX
+                    && !$k.allowed(stringify!($name), FROM, unsafe { (*inst).op })
                 {
                     return 0;
                 }
-                if crate::scx::kfunc::counts($set) {
+                if const { crate::scx::kfunc::counts(FROM) } {
                     $k.code.queue_calls += 1;
                 }
                 $body
             }
         )*
-        pub(super) const FUNCS: &[(&str, berth_policy::abi::KernelFn, u64)] =
-            &[$((stringify!($name), $name, $set)),*];
+        pub(super) const FUNCS: &[(&str, berth_policy::abi::KernelFn)] =
+            &[$((stringify!($name), $name)),*];
     };
 }
 pub(crate) use kernel_fns;
 
-fn all() -> impl Iterator<Item = &'static (&'static str, KernelFn, u64)> {
+fn all() -> impl Iterator<Item = &'static (&'static str, KernelFn)> {
     dsq::FUNCS
         .iter()
         .chain(idle::FUNCS)
@@ -194,7 +168,7 @@ unsafe fn memory_piece(machine: *mut std::ffi::c_void, addr: u64) -> Option<(u64
 pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
     static TABLE: OnceLock<Result<KernelVtable, String>> = OnceLock::new();
     let made = TABLE.get_or_init(|| {
-        let list: Vec<(&'static str, KernelFn)> = all().map(|(n, f, _)| (*n, *f)).collect();
+        let list: Vec<(&'static str, KernelFn)> = all().copied().collect();
         KernelVtable::new(&list)
             .map(|t| {
                 t.with_memory(memory_check)
@@ -209,26 +183,9 @@ pub fn vtable() -> Result<&'static KernelVtable, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_policy::table::{self, Home};
 
     #[test]
     fn the_table_is_complete() {
         vtable().unwrap();
-    }
-
-    #[test]
-    fn contexts_are_the_tables() {
-        for (name, _, set) in all() {
-            let row = table::FUNCS.iter().find(|f| f.name == *name).unwrap();
-            assert_eq!(row.home, Home::Kernel, "{name}");
-            for op in Op::ALL {
-                assert_eq!(
-                    row.contexts.allows(*op),
-                    set >> *op as u32 & 1 != 0,
-                    "{name} in {}",
-                    op.name()
-                );
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tasks and cgroups: find, hold, walk. Objects live as long as the machine knows them, so holding one is
 //! counted only.
-use super::{ANY, kernel_fns};
+use super::kernel_fns;
 use crate::machine::cgroup::ROOT;
 use crate::machine::task::Life;
 use crate::scx::consts::*;
@@ -61,17 +61,17 @@ const ANCESTORS_UP: u32 = 4;
 const END: u32 = u32::MAX;
 
 kernel_fns! {
-    fn bpf_task_from_pid in ANY (k, pid) { k.by_pid(pid as i32) }
-    fn bpf_task_from_vpid in ANY (k, pid) { k.by_pid(pid as i32) }
-    fn bpf_task_acquire in ANY (k, p) {
+    fn bpf_task_from_pid(k, pid) { k.by_pid(pid as i32) }
+    fn bpf_task_from_vpid(k, pid) { k.by_pid(pid as i32) }
+    fn bpf_task_acquire(k, p) {
         k.tasks.find(p).map_or(0, |_| p)
     }
-    fn bpf_task_release in ANY (_k, _p) { 0 }
-    fn bpf_get_current_pid_tgid in ANY (k) {
+    fn bpf_task_release(_k, _p) { 0 }
+    fn bpf_get_current_pid_tgid(k) {
         let task = k.current();
         ((k.tgid(task) as u32 as u64) << 32) | k.tasks.ts(task).pid as u32 as u64
     }
-    fn bpf_get_current_comm in ANY (k, buf, size) {
+    fn bpf_get_current_comm(k, buf, size) {
         let comm = k.tasks.ts(k.current()).comm;
         let n = (size as usize).min(16);
         if buf == 0 || n == 0 {
@@ -81,35 +81,35 @@ kernel_fns! {
         unsafe { std::ptr::copy_nonoverlapping(comm.as_ptr(), buf as *mut u8, n) };
         0
     }
-    fn bpf_get_current_task in ANY (k) { k.tasks.ptr(k.current()) as u64 }
-    fn bpf_get_current_task_btf in ANY (k) { k.tasks.ptr(k.current()) as u64 }
-    fn bpf_get_current_cgroup_id in ANY (k) { k.cgroup_of(k.current()) as u64 + 1 }
-    fn bpf_task_get_cgroup1 in ANY (_k, _p, _hierarchy) {
+    fn bpf_get_current_task(k) { k.tasks.ptr(k.current()) as u64 }
+    fn bpf_get_current_task_btf(k) { k.tasks.ptr(k.current()) as u64 }
+    fn bpf_get_current_cgroup_id(k) { k.cgroup_of(k.current()) as u64 + 1 }
+    fn bpf_task_get_cgroup1(_k, _p, _hierarchy) {
         // There is no version 1 hierarchy.
         0
     }
-    fn bpf_cgroup_acquire in ANY (k, cgrp) { k.cgroup_arg(cgrp).map_or(0, |_| cgrp) }
-    fn bpf_cgroup_release in ANY (_k, _cgrp) { 0 }
-    fn bpf_cgroup_ancestor in ANY (k, cgrp, level) {
+    fn bpf_cgroup_acquire(k, cgrp) { k.cgroup_arg(cgrp).map_or(0, |_| cgrp) }
+    fn bpf_cgroup_release(_k, _cgrp) { 0 }
+    fn bpf_cgroup_ancestor(k, cgrp, level) {
         let index = k.cgroup_arg(cgrp).and_then(|g| k.cgroups.ancestor(g, level as i32));
         index.map_or(0, |g| k.cgroups.ptr(g) as u64)
     }
-    fn bpf_cgroup_from_id in ANY (k, id) {
+    fn bpf_cgroup_from_id(k, id) {
         k.cgroups.by_id(id).map_or(0, |g| k.cgroups.ptr(g) as u64)
     }
-    fn bpf_task_under_cgroup in ANY (k, p, ancestor) {
+    fn bpf_task_under_cgroup(k, p, ancestor) {
         let (Some(task), Some(top)) = (k.tasks.find(p), k.cgroup_arg(ancestor)) else {
             return 0;
         };
         let level = k.cgroups.groups[top as usize].level as i32;
         (k.cgroups.ancestor(k.cgroup_of(task), level) == Some(top)) as u64
     }
-    fn scx_bpf_task_cgroup in ANY (k, p) {
+    fn scx_bpf_task_cgroup(k, p) {
         let task = k.task_arg("scx_bpf_task_cgroup", p);
         let g = task.map_or(ROOT, |t| k.cgroup_of(t));
         k.cgroups.ptr(g) as u64
     }
-    fn bpf_iter_task_new in ANY (k, it, of, flags) {
+    fn bpf_iter_task_new(k, it, of, flags) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(w) = (unsafe { (it as *mut Walk).as_mut() }) else {
             return -EINVAL as u64;
@@ -126,7 +126,7 @@ kernel_fns! {
         w.next = k.cpus.len() as u32;
         0
     }
-    fn bpf_iter_task_next in ANY (k, it) {
+    fn bpf_iter_task_next(k, it) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(w) = (unsafe { (it as *mut Walk).as_mut() }) else {
             return 0;
@@ -150,8 +150,8 @@ kernel_fns! {
         }
         0
     }
-    fn bpf_iter_task_destroy in ANY (_k, _it) { 0 }
-    fn bpf_iter_css_new in ANY (k, it, start, flags) {
+    fn bpf_iter_task_destroy(_k, _it) { 0 }
+    fn bpf_iter_css_new(k, it, start, flags) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(w) = (unsafe { (it as *mut Walk).as_mut() }) else {
             return -EINVAL as u64;
@@ -169,7 +169,7 @@ kernel_fns! {
         };
         0
     }
-    fn bpf_iter_css_next in ANY (k, it) {
+    fn bpf_iter_css_next(k, it) {
         // SAFETY: the policy's iterator on its stack (null is refused).
         let Some(w) = (unsafe { (it as *mut Walk).as_mut() }) else {
             return 0;
@@ -199,5 +199,5 @@ kernel_fns! {
             }
         }
     }
-    fn bpf_iter_css_destroy in ANY (_k, _it) { 0 }
+    fn bpf_iter_css_destroy(_k, _it) { 0 }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Kicks, exits, run queues, clocks, timers, counters.
-use super::{ANY, DUMP, kernel_fns};
+use super::kernel_fns;
 use crate::scx::consts::*;
 use crate::scx::kernel::Handle;
 use crate::scx::lifecycle::ExitKind;
@@ -27,34 +27,34 @@ impl Handle {
 }
 
 kernel_fns! {
-    fn scx_bpf_kick_cpu in ANY (k, cpu, flags) {
+    fn scx_bpf_kick_cpu(k, cpu, flags) {
         k.code.queue_calls += 1;
         k.kick_cpu(cpu as i32, flags);
         0
     }
-    fn scx_bpf_exit_bstr in ANY (k, code, fmt, data, size) {
+    fn scx_bpf_exit_bstr(k, code, fmt, data, size) {
         let m = k.message(fmt, data, size);
         k.scx_exit(ExitKind::UnregBpf, code as i64, m);
         0
     }
-    fn scx_bpf_error_bstr in ANY (k, fmt, data, size) {
+    fn scx_bpf_error_bstr(k, fmt, data, size) {
         let m = k.message(fmt, data, size);
         k.scx_exit(ExitKind::ErrorBpf, 0, m);
         0
     }
-    fn scx_bpf_dump_bstr in DUMP (_k, _fmt, _data, _size) {
+    fn scx_bpf_dump_bstr(_k, _fmt, _data, _size) {
         // Dumps are not kept: nobody reads them here.
         0
     }
-    fn scx_bpf_cpuperf_cap in ANY (k, cpu) {
+    fn scx_bpf_cpuperf_cap(k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return CPUPERF_ONE as u64 }
         k.capacity(cpu as u32) as u64
     }
-    fn scx_bpf_cpuperf_cur in ANY (k, cpu) {
+    fn scx_bpf_cpuperf_cur(k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return CPUPERF_ONE as u64 }
         k.frequency(cpu as u32) as u64
     }
-    fn scx_bpf_cpuperf_set in ANY (k, cpu, perf) {
+    fn scx_bpf_cpuperf_set(k, cpu, perf) {
         if perf as u32 > CPUPERF_ONE {
             k.scx_error(format!("Invalid cpuperf target {} for CPU {}", perf as u32, cpu as i32));
         } else if k.ops_cpu_valid(cpu as i32, "") && k.policy.locked_rq.is_some_and(|rq| rq != cpu as u32) {
@@ -62,27 +62,27 @@ kernel_fns! {
         }
         0
     }
-    fn scx_bpf_task_running in ANY (k, p) {
+    fn scx_bpf_task_running(k, p) {
         let Some(t) = k.task_arg("scx_bpf_task_running", p) else { return 0 };
         let cpu = k.tasks.hot[t as usize].cpu;
         (k.cpus[cpu as usize].curr == t) as u64
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_task_cpu in ANY (k, p) {
+    fn scx_bpf_task_cpu(k, p) {
         let Some(t) = k.task_arg("scx_bpf_task_cpu", p) else { return 0 };
         k.tasks.hot[t as usize].cpu as u64
     }
-    fn scx_bpf_cpu_curr in ANY (k, cpu) {
+    fn scx_bpf_cpu_curr(k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return 0 }
         k.sync_to_last_tick(cpu as u32);
         k.tasks.ptr(k.cpus[cpu as u32 as usize].curr) as u64
     }
-    fn scx_bpf_cpu_rq in ANY (k, cpu) {
+    fn scx_bpf_cpu_rq(k, cpu) {
         if !k.ops_cpu_valid(cpu as i32, "") { return 0 }
         k.sync_to_last_tick(cpu as u32);
         k.rq_ptr(cpu as u32)
     }
-    fn scx_bpf_locked_rq in ANY (k) {
+    fn scx_bpf_locked_rq(k) {
         match k.policy.locked_rq {
             Some(cpu) => k.rq_ptr(cpu),
             None => {
@@ -91,17 +91,17 @@ kernel_fns! {
             }
         }
     }
-    fn bpf_per_cpu_ptr in ANY (k, _var, cpu) {
+    fn bpf_per_cpu_ptr(k, _var, cpu) {
         // The only per-CPU variable of the kernel view is `runqueues`.
         if cpu as u32 >= k.topo.nr_cpus() { return 0 }
         k.sync_to_last_tick(cpu as u32);
         k.rq_ptr(cpu as u32)
     }
-    fn bpf_this_cpu_ptr in ANY (k, _var) {
+    fn bpf_this_cpu_ptr(k, _var) {
         let cpu = k.exec;
         k.rq_ptr(cpu)
     }
-    fn scx_bpf_task_set_slice in ANY (k, p, slice) {
+    fn scx_bpf_task_set_slice(k, p, slice) {
         let Some(t) = k.task_arg("scx_bpf_task_set_slice", p) else { return 0 };
         let cpu = k.tasks.hot[t as usize].cpu;
         let running = k.cpus[cpu as usize].curr == t;
@@ -119,12 +119,12 @@ kernel_fns! {
         1
     }
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.sim"))]
-    fn scx_bpf_task_set_dsq_vtime in ANY (k, p, vtime) {
+    fn scx_bpf_task_set_dsq_vtime(k, p, vtime) {
         let Some(t) = k.task_arg("scx_bpf_task_set_dsq_vtime", p) else { return 0 };
         k.tasks.ts(t).scx.dsq_vtime = vtime;
         1
     }
-    fn scx_bpf_events in ANY (k, events, size) {
+    fn scx_bpf_events(k, events, size) {
         let e = &k.events;
         let all = ScxEventStats {
             SCX_EV_SELECT_CPU_FALLBACK: e.select_cpu_fallback as i64,
@@ -143,16 +143,16 @@ kernel_fns! {
         unsafe { std::ptr::copy_nonoverlapping((&raw const all).cast::<u8>(), events as *mut u8, n) };
         0
     }
-    fn bpf_jiffies64 in ANY (k) { k.jiffies() }
-    fn bpf_get_numa_node_id in ANY (k) { k.topo.node_of(k.exec) as u64 }
-    fn bpf_timer_init in ANY (k, timer, _map, flags) {
+    fn bpf_jiffies64(k) { k.jiffies() }
+    fn bpf_get_numa_node_id(k) { k.topo.node_of(k.exec) as u64 }
+    fn bpf_timer_init(k, timer, _map, flags) {
         // Clocks: realtime 0, monotonic 1, boottime 7.
         if !matches!(flags & 15, 0 | 1 | 7) || flags > 15 {
             return -EINVAL as u64;
         }
         k.timer_init(timer) as u64
     }
-    fn bpf_timer_set_callback in ANY (k, timer, callback) { k.timer_set_callback(timer, callback) as u64 }
-    fn bpf_timer_start in ANY (k, timer, ns, flags) { k.timer_start(timer, ns, flags) as u64 }
-    fn bpf_timer_cancel in ANY (k, timer) { k.timer_cancel(timer) as u64 }
+    fn bpf_timer_set_callback(k, timer, callback) { k.timer_set_callback(timer, callback) as u64 }
+    fn bpf_timer_start(k, timer, ns, flags) { k.timer_start(timer, ns, flags) as u64 }
+    fn bpf_timer_cancel(k, timer) { k.timer_cancel(timer) as u64 }
 }

@@ -341,20 +341,20 @@ fn hold(socket: &Path) -> Result<(), Failure> {
     let backend = backend::here(&Root::live());
     backend.able().map_err(|e| Failure::Input(e.to_string()))?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
-    let not_here = |e: io::Error| match e.kind() {
-        io::ErrorKind::PermissionDenied => {
-            Failure::Input(berth_scx::ScxError::NotPermitted.to_string())
-        }
-        _ => Failure::Input(format!("{}: {e}", folder.display())),
+    let unusable = |e: io::Error| {
+        Failure::Input(format!(
+            "{}: {e}; --socket names a place in another folder",
+            folder.display()
+        ))
     };
-    fs::create_dir_all(folder).map_err(not_here)?;
+    fs::create_dir_all(folder).map_err(unusable)?;
     let log = folder.join("agent.log");
     let log = OpenOptions::new()
         .create(true)
         .append(true)
         .open(log)
-        .map_err(not_here)?;
-    let mut child = Command::new(std::env::current_exe().map_err(not_here)?)
+        .map_err(unusable)?;
+    let mut child = Command::new(std::env::current_exe().map_err(unusable)?)
         .args(["daemon", "--held", "--socket"])
         .arg(socket)
         .stdin(Stdio::null())

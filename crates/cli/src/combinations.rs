@@ -2,12 +2,10 @@
 //! Very many combinations of `--vary`: how long they would take is said first, and whether to go on is asked.
 use crate::exit::{Done, Failure};
 use berth_experiment::Request;
-use berth_experiment::plan::plan;
-use berth_experiment::policies;
-use berth_experiment::simulator::{Running, Simulator};
+use berth_experiment::estimate::Estimate;
+use berth_experiment::simulator::Running;
 use berth_scenario::edit;
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::{Duration, Instant};
 
 /// So many combinations are run without a question.
 const UNASKED: u64 = 1_000;
@@ -21,7 +19,7 @@ pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
     if combinations <= UNASKED || yes {
         return Ok(());
     }
-    let estimate = estimate(request, running, combinations)?;
+    let estimate = words(&Estimate::of(request, running)?);
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::Input(format!(
             "{estimate}\n  To run them all the same: --yes"
@@ -38,51 +36,16 @@ pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
     }
 }
 
-/// Runs the first combination once and says what all of them come to.
-fn estimate(request: &Request, running: &Running, combinations: u64) -> Result<String, Failure> {
-    let first = Request {
-        set: request
-            .set
-            .iter()
-            .cloned()
-            .chain(edit::first(&request.vary)?)
-            .collect(),
-        vary: Vec::new(),
-        ..request.clone()
-    };
-    let mut plan = plan(&first, &policies::shipped(), None)?;
-    let simulator = Simulator::prepare(&mut plan, running)?;
-    plan.check(berth_scenario::support::Place::Sim, false)?;
-    let runs = (plan.runs() as u64).saturating_mul(combinations);
-    let arms = plan.variants.first().map_or(&[][..], |v| &v.arms);
-    let arm = arms.iter().position(|a| a.absent.is_none());
-    let (Some(arm), Some(seed)) = (arm, plan.seeds.first()) else {
-        return Err(Failure::Input("no arm of the scenario can run here".into()));
-    };
-    let started = Instant::now();
-    let record = simulator.run(0, arm, *seed).map_err(Failure::Run)?;
-    let one = started.elapsed();
-    let bytes = serde_json::to_string(&record).map_or(0, |text| text.len() as u64);
-    Ok(words(combinations, runs, one, bytes, cpus(running.workers)))
-}
-
-fn cpus(workers: usize) -> u64 {
-    match workers {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
-        n => n as u64,
-    }
-}
-
-fn words(combinations: u64, runs: u64, one: Duration, bytes: u64, cpus: u64) -> String {
-    let seconds = one.as_secs_f64() * runs as f64 / cpus as f64;
-    let gigabytes = runs as f64 * bytes as f64 / 1e9;
+fn words(of: &Estimate) -> String {
     format!(
-        "{} combinations are {} runs: about {} on {cpus} CPUs (one run took {:.3} s), and about {gigabytes:.1} GB of \
-         results in memory",
-        grouped(combinations),
-        grouped(runs),
-        long(seconds),
-        one.as_secs_f64(),
+        "{} combinations are {} runs: about {} on {} CPUs (one run took {:.3} s), and about {:.1} GB of results \
+         in memory",
+        grouped(of.combinations),
+        grouped(of.runs),
+        long(of.seconds()),
+        of.workers,
+        of.one_run.as_secs_f64(),
+        of.gigabytes(),
     )
 }
 
@@ -118,10 +81,17 @@ fn long(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn estimates_in_words() {
-        let said = words(1_000_000, 30_000_000, Duration::from_millis(28), 3000, 2);
+        let said = words(&Estimate {
+            combinations: 1_000_000,
+            runs: 30_000_000,
+            one_run: Duration::from_millis(28),
+            bytes: 3000,
+            workers: 2,
+        });
         assert_eq!(
             said,
             "1 000 000 combinations are 30 000 000 runs: about 5 days on 2 CPUs (one run took 0.028 s), and about 90.0 \

@@ -12,6 +12,7 @@ pub mod compare;
 #[cfg(feature = "kernel")]
 pub mod costs;
 pub mod error;
+pub mod estimate;
 pub mod job;
 pub mod kept;
 #[cfg(feature = "kernel")]

@@ -44,7 +44,8 @@ fn source(in_init: &[Line], while_running: &[Line]) -> String {
     writeln!(
         text,
         "s32 BPF_STRUCT_OPS_SLEEPABLE(f_init)\n{{\n{init}\treturn 0;\n}}\n\
-         void BPF_STRUCT_OPS(f_running, struct task_struct *p)\n{{\n\tif (done)\n\t\treturn;\n\tdone = true;\n{running}}}\n\
+         void BPF_STRUCT_OPS(f_running, struct task_struct *p)\n{{\n\tif (done)\n\t\treturn;\n\
+         \tdone = true;\n{running}}}\n\
          void BPF_STRUCT_OPS(f_exit, struct scx_exit_info *ei)\n{{\n\tUEI_RECORD(uei, ei);\n}}\n\
          SCX_OPS_DEFINE(f_ops, .init = (void *)f_init, .running = (void *)f_running, .exit = (void *)f_exit,\n\
          \t.name = \"functions\");"

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What very many combinations of `--vary` come to, from one run.
+use crate::error::Failure;
+use crate::plan::plan;
+use crate::policies;
+use crate::request::Request;
+use crate::simulator::{Running, Simulator};
+use berth_scenario::edit;
+use berth_scenario::support::Place;
+use std::time::{Duration, Instant};
+
+/// What a request asks for, and what one run of it took.
+#[derive(Clone, Copy, Debug)]
+pub struct Estimate {
+    pub combinations: u64,
+    /// Combinations, arms and seeds.
+    pub runs: u64,
+    /// Wall time of one run.
+    pub one_run: Duration,
+    /// Of one run's record.
+    pub bytes: u64,
+    /// Runs at a time.
+    pub workers: u64,
+}
+
+impl Estimate {
+    /// Runs the first combination of the first arm that can run, with the first seed.
+    ///
+    /// # Errors
+    /// The request cannot be planned or run; none of its arms can run here.
+    pub fn of(request: &Request, running: &Running) -> Result<Estimate, Failure> {
+        let first = Request {
+            set: request
+                .set
+                .iter()
+                .cloned()
+                .chain(edit::first(&request.vary)?)
+                .collect(),
+            vary: Vec::new(),
+            ..request.clone()
+        };
+        let mut plan = plan(&first, &policies::shipped(), None)?;
+        let simulator = Simulator::prepare(&mut plan, running)?;
+        plan.check(Place::Sim, false)?;
+        let arms = plan.variants.first().map_or(&[][..], |v| &v.arms);
+        let arm = arms.iter().position(|a| a.absent.is_none());
+        let (Some(arm), Some(seed)) = (arm, plan.seeds.first()) else {
+            return Err(Failure::Input("no arm of the scenario can run here".into()));
+        };
+        let started = Instant::now();
+        let record = simulator.run(0, arm, *seed).map_err(Failure::Run)?;
+        let one_run = started.elapsed();
+        let combinations = edit::combinations(&request.vary)?;
+        Ok(Estimate {
+            combinations,
+            runs: (plan.runs() as u64).saturating_mul(combinations),
+            one_run,
+            bytes: serde_json::to_string(&record).map_or(0, |text| text.len() as u64),
+            workers: match running.workers {
+                0 => std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+                n => n as u64,
+            },
+        })
+    }
+
+    /// Wall time of all runs, s.
+    pub fn seconds(&self) -> f64 {
+        self.one_run.as_secs_f64() * self.runs as f64 / self.workers as f64
+    }
+
+    /// Memory that all results take, GB.
+    pub fn gigabytes(&self) -> f64 {
+        self.runs as f64 * self.bytes as f64 / 1e9
+    }
+}

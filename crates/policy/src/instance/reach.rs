@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What memory a policy may touch, and which of it a callback will.
+use super::Instance;
+use crate::interp::Regions;
+use crate::maps;
+use crate::sections::SectionData;
+
+impl Regions for Instance {
+    fn check(&self, address: u64, size: u32, write: bool) -> bool {
+        self.may_access(address, size, write)
+    }
+}
+
+/// An arena of so many bytes is asked for as a whole.
+const SMALL: usize = 1024;
+
+impl Instance {
+    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section,
+    /// or the elements of an array.
+    pub(crate) fn piece(&self, address: u64) -> Option<(u64, u64)> {
+        let sections = self.policy.program().sections.iter().zip(&self.sections);
+        let writable = sections.filter(|(section, _)| !section.readonly);
+        let mut sections = writable.filter_map(|(_, data)| {
+            let start = data.place()? as u64;
+            Some((start, start + data.len() as u64))
+        });
+        sections
+            .find(|(start, end)| (*start..*end).contains(&address))
+            .or_else(|| {
+                // SAFETY: one operation.
+                let mut maps = self.maps.iter().map(|slot| unsafe { &*slot.get() });
+                maps.find_map(|slot| slot.runtime.piece(address))
+            })
+    }
+
+    /// The piece of the machine's own memory around an address, all of which the policy may read.
+    pub(crate) fn kernel_piece(&self, address: u64) -> Option<(u64, u64)> {
+        let of = self.vtable.pieces?;
+        // SAFETY: the simulator's own function, with its own machine.
+        unsafe { of((*self.raw.get()).machine, address) }
+    }
+
+    /// May the policy touch these bytes? Sections, live map elements, masks, and what the simulator's
+    /// check says of its own objects. The executing function's stack is the interpreter's business.
+    pub fn may_access(&self, address: u64, size: u32, write: bool) -> bool {
+        let end = address.saturating_add(u64::from(size));
+        for (section, data) in self.policy.program().sections.iter().zip(&self.sections) {
+            let Some(start) = data.place().map(|base| base as u64) else {
+                continue;
+            };
+            if address >= start && end <= start + data.len() as u64 {
+                return !(write && section.readonly);
+            }
+        }
+        for id in 0..self.maps.len() {
+            // SAFETY: one operation.
+            if unsafe { self.slot(id) }.runtime.contains(address, size) {
+                return true;
+            }
+        }
+        // SAFETY: one operation.
+        if unsafe { self.state() }.masks.contains(address, size) {
+            return true;
+        }
+        match self.vtable.memory {
+            // SAFETY: the simulator's own check, with its own machine.
+            Some(check) => unsafe { check((*self.raw.get()).machine, address, size, write) },
+            None => address >= 4096,
+        }
+    }
+
+    /// Is it so small that [`Instance::near`] tells of all of it, whatever the task?
+    #[inline]
+    pub fn is_small(&self) -> bool {
+        self.arena.front().1 <= SMALL
+    }
+
+    /// Bytes of the part that most calls touch, from the start.
+    pub const HEAD: usize = std::mem::offset_of!(Instance, state);
+
+    /// Tells `to` where this instance keeps what most callbacks about a task touch (address and length in bytes), for a
+    /// hint to the processor. Reads only what does not depend on the task.
+    pub fn near(&self, index: u32, mut to: impl FnMut(*const u8, usize)) {
+        // Sections, maps, and what they hold of the first tasks.
+        let (front, bytes) = self.arena.front();
+        if bytes <= SMALL {
+            return to(front, bytes);
+        }
+        for base in self.sections.iter().filter_map(SectionData::place) {
+            to(base, 64);
+        }
+        for slot in &self.maps {
+            // SAFETY: one operation; the header of a map is never moved.
+            let raw = unsafe { &*(*slot.get()).raw };
+            let storage = matches!(raw.kind, maps::kind::TASK_STORAGE);
+            if storage && index < raw.max_entries {
+                // SAFETY: the table covers numbers below `max_entries`; an element may be absent (null).
+                let value = unsafe { raw.data.cast::<*const u8>().add(index as usize).read() };
+                if !value.is_null() {
+                    to(value, raw.value_size as usize);
+                }
+            } else if !storage {
+                to(raw.data, 64);
+            }
+        }
+    }
+}

@@ -5,7 +5,7 @@ use crate::{interrupt, output};
 use berth_experiment::kept::Kept;
 use berth_experiment::reproduce::files::{self, Made, SUMMARY};
 use berth_experiment::reproduce::judge::Judged;
-use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, summary};
+use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, summary, table};
 use berth_experiment::simulator::Running;
 use berth_scenario::claims::Verdict;
 use berth_scenario::diag::nearest;
@@ -213,9 +213,9 @@ fn runnable(args: &Args, chosen: &[Paper]) -> Done {
 /// Experiments as they are shown in a terminal.
 fn show(all: &Reproduced<'_>) {
     for measured in &all.experiments {
-        let id = &measured.experiment.id;
+        let Experiment { id, title, .. } = measured.experiment;
         let own: Vec<&Judged> = all.judged.iter().filter(|j| j.experiment == *id).collect();
-        let mut text = page::experiment(all, measured);
+        let mut text = format!("{id}: {title}\n\n{}", table::tables(measured));
         if all.quick || !own.is_empty() {
             text.push_str(&format!("\n{}", page::verdicts(all, &own)));
         }

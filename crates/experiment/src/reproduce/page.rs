@@ -97,7 +97,7 @@ fn part(all: &Reproduced<'_>, what: &str, at: &At) -> Result<String, Failure> {
 }
 
 /// An experiment from its heading to its tables.
-pub fn experiment(all: &Reproduced<'_>, measured: &Measured<'_>) -> String {
+fn experiment(all: &Reproduced<'_>, measured: &Measured<'_>) -> String {
     let experiment = measured.experiment;
     let mut parts = vec![format!("### {}: {}\n", experiment.id, experiment.title)];
     parts.extend(experiment.note.as_ref().map(|note| format!("{note}\n")));

@@ -180,6 +180,13 @@ impl Dir {
         self.read_most(name, FILE_MAX, buf)
     }
 
+    /// A file as text, ends trimmed; `None` if it cannot be read.
+    pub fn text(&self, name: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        self.read(name, &mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_string())
+    }
+
     /// Reads a file into `buf`, about `most` bytes of it at most.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! What Berth can do on a host and what stands in its way: the facts behind `berth doctor`.
 use crate::btf;
 use crate::cgroup::{self, Version};
+use crate::cores::CoreKind;
 use crate::machine::{Machine, Scheduler};
 use crate::model::Snapshot;
 use crate::procfile::{cpu_list, cpu_text, printable, status_value};
@@ -367,20 +368,27 @@ fn counters(root: &Root, machine: &Machine) -> Check {
 
 fn cores(machine: &Machine) -> Check {
     let name = "kinds of cores";
-    let list: Vec<String> = machine
-        .kinds
-        .iter()
-        .map(|k| format!("{}: CPUs {}", k.name, cpu_text(&k.cpus)))
-        .collect();
-    match list.is_empty() {
-        true => check(name, State::Ok, "one", ""),
-        false => check(
-            name,
-            State::Note,
-            list.join("; "),
-            "vCPUs run at the speed of the core they are on.",
-        ),
-    }
+    let Some(first) = machine.kinds.first() else {
+        return check(name, State::Ok, "one", "");
+    };
+    let kind = |kind: &CoreKind| {
+        let cores = match kind.cores as usize == kind.cpus.len() {
+            true => String::new(),
+            false => format!(" ({} cores)", kind.cores),
+        };
+        let speed = match kind.capacity {
+            None | Some(1024) => String::new(),
+            Some(capacity) => format!(" at {:.0} %", f64::from(capacity) / 10.24),
+        };
+        format!("{}: CPUs {}{cores}{speed}", kind.name, cpu_text(&kind.cpus))
+    };
+    let kinds: Vec<String> = machine.kinds.iter().map(kind).collect();
+    check(
+        name,
+        State::Note,
+        format!("{}, {}", kinds.join(", "), first.source.words()),
+        "vCPUs run at the speed of the core they are on.",
+    )
 }
 
 fn frequency(root: &Root) -> Check {

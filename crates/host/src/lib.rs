@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The virtual machines of this host: who they are ([`discover`]), what their threads do ([`roles`]), who waits
-//! ([`counters`], [`view`]), what they are for ([`class`], [`classes`]).
+//! ([`counters`], [`view`]), what they are for ([`class`], [`classes`]); which of its
+//! cores are fast ([`cores`]).
 //!
 //! Everything is read from /proc and /sys, or from a recorded tree of them ([`root`], [`fixture`]); nothing is changed.
 pub mod btf;
 pub mod cgroup;
 pub mod class;
 pub mod classes;
+pub mod cores;
 pub mod counters;
 pub mod debugfs;
 pub mod dir;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The machine: its name, its CPUs, what schedules them.
-use crate::dir::Dir;
+use crate::cores::{self, CoreKind};
 use crate::procfile::cpu_list;
 use crate::root::Root;
 use serde::Serialize;
@@ -11,16 +11,9 @@ pub struct Machine {
     pub name: String,
     /// CPUs that are online, ascending.
     pub cpus: Vec<u32>,
-    /// Fast and slow cores, where the kernel tells them apart: `P`, `E`, `LP-E`, or by capacity.
+    /// Fast and slow cores, the fastest first; empty where all are alike.
     pub kinds: Vec<CoreKind>,
     pub scheduler: Scheduler,
-}
-
-/// CPUs of one kind, the fastest first in [`Machine::kinds`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CoreKind {
-    pub name: String,
-    pub cpus: Vec<u32>,
 }
 
 /// What schedules ordinary threads.
@@ -48,13 +41,13 @@ impl Machine {
     pub fn read(root: &Root) -> Machine {
         let sys = root.sys().ok();
         let list = |name: &str| {
-            let text = text(sys.as_ref()?, name)?;
+            let text = sys.as_ref()?.text(name)?;
             cpu_list(text.as_bytes()).filter(|cpus| !cpus.is_empty())
         };
         let cpus = list("devices/system/cpu/online").unwrap_or_default();
         Machine {
             name: root.proc_text("sys/kernel/hostname").unwrap_or_default(),
-            kinds: kinds(&list, sys.as_ref(), &cpus),
+            kinds: cores::kinds(root, &cpus),
             cpus,
             scheduler: scheduler(root),
         }
@@ -76,47 +69,6 @@ impl Machine {
     }
 }
 
-/// Kinds of cores as the performance counters' devices name them on hybrid x86, else by `cpu_capacity`. There is no
-/// `topology/core_type` in Linux.
-fn kinds(
-    list: &dyn Fn(&str) -> Option<Vec<u32>>,
-    sys: Option<&Dir>,
-    online: &[u32],
-) -> Vec<CoreKind> {
-    let named = [
-        ("P", "cpu_core"),
-        ("E", "cpu_atom"),
-        ("LP-E", "cpu_lowpower"),
-    ];
-    let hybrid: Vec<CoreKind> = named
-        .iter()
-        .filter_map(|(name, device)| {
-            let mut cpus = list(&format!("devices/{device}/cpus"))?;
-            cpus.retain(|c| online.contains(c));
-            let name = name.to_string();
-            (!cpus.is_empty()).then_some(CoreKind { name, cpus })
-        })
-        .collect();
-    if hybrid.len() > 1 {
-        return hybrid;
-    }
-    let mut by_capacity: std::collections::BTreeMap<u64, Vec<u32>> = Default::default();
-    for cpu in online {
-        let name = format!("devices/system/cpu/cpu{cpu}/cpu_capacity");
-        if let Some(capacity) = sys.and_then(|s| text(s, &name)?.parse().ok()) {
-            by_capacity.entry(capacity).or_default().push(*cpu);
-        }
-    }
-    if by_capacity.len() < 2 {
-        return Vec::new();
-    }
-    let kind = |(capacity, cpus)| CoreKind {
-        name: format!("of capacity {capacity}"),
-        cpus,
-    };
-    by_capacity.into_iter().rev().map(kind).collect()
-}
-
 fn scheduler(root: &Root) -> Scheduler {
     let enabled = root.sys_text("kernel/sched_ext/state");
     match enabled.as_deref() {
@@ -128,12 +80,6 @@ fn scheduler(root: &Root) -> Scheduler {
         }
         _ => Scheduler::Linux,
     }
-}
-
-fn text(dir: &Dir, name: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    dir.read(name, &mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_string())
 }
 
 #[cfg(test)]
@@ -156,15 +102,6 @@ mod tests {
         assert_eq!(machine.cpus_in_words(), "5 CPUs (2 P + 3 E)");
         assert_eq!(machine.scheduler, Scheduler::Ext("flms".into()));
         assert_eq!(machine.name, "kvm07");
-        let arm = "file sys/devices/system/cpu/online 0-1\nfile sys/devices/system/cpu/cpu0/cpu_capacity 400\n\
-                   file sys/devices/system/cpu/cpu1/cpu_capacity 1024\n";
-        let machine = read(arm);
-        assert_eq!(machine.kinds[0].cpus, [1]);
-        assert_eq!(
-            machine.cpus_in_words(),
-            "2 CPUs (1 of capacity 1024 + 1 of capacity 400)"
-        );
-        assert_eq!(machine.scheduler, Scheduler::Linux);
         assert_eq!(read("process 1 init").cpus_in_words(), "0 CPUs");
     }
 }

@@ -80,17 +80,11 @@ impl Root {
 
     /// A file of /proc as text, ends trimmed; `None` if it cannot be read.
     pub fn proc_text(&self, name: &str) -> Option<String> {
-        text(&self.proc().ok()?, name)
+        self.proc().ok()?.text(name)
     }
 
     /// A file of /sys as text, ends trimmed; `None` if it cannot be read.
     pub fn sys_text(&self, name: &str) -> Option<String> {
-        text(&self.sys().ok()?, name)
+        self.sys().ok()?.text(name)
     }
-}
-
-fn text(dir: &Dir, name: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    dir.read(name, &mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim().to_string())
 }

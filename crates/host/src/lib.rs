@@ -23,6 +23,7 @@ pub mod model;
 pub mod name;
 pub mod pace;
 pub mod pidfd;
+pub mod places;
 pub mod procfile;
 pub mod qmp;
 pub mod record;

@@ -23,6 +23,8 @@ pub struct Stat<'a> {
     pub flags: u64,
     /// Start, in clock ticks (1/100 s) since boot.
     pub start: u64,
+    /// The CPU it runs on or ran on last.
+    pub processor: u32,
     /// Time in guest mode, in clock ticks; of the whole process in `/proc/PID/stat`.
     pub guest: u64,
 }
@@ -41,7 +43,11 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
         ppid: signed(field(0)?)?,
         flags: number(field(4)?)?,
         start: number(field(12)?)?,
-        guest: field(20).and_then(number).unwrap_or(0),
+        processor: field(16)
+            .and_then(number)
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
+        guest: field(3).and_then(number).unwrap_or(0),
     })
 }
 
@@ -228,15 +234,20 @@ mod tests {
     #[test]
     fn stat_survives_any_name() {
         let line = |comm: &str| {
-            let zeros = "0 ".repeat(20);
-            format!("77 ({comm}) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4711 {zeros}88 0")
+            let zeros = "0 ".repeat(16);
+            format!(
+                "77 ({comm}) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 4711 {zeros}6 0 0 0 88 0"
+            )
         };
         for comm in ["a", "a) S 9 (b", "new\nline", "", "CPU 0/KVM", ") S 1 2"] {
             let text = line(comm);
             let parsed = stat(text.as_bytes()).unwrap();
             assert_eq!(parsed.comm, comm.as_bytes());
             assert_eq!((parsed.ppid, parsed.flags), (1, 4_194_560));
-            assert_eq!((parsed.start, parsed.guest), (4711, 88));
+            assert_eq!(
+                (parsed.start, parsed.processor, parsed.guest),
+                (4711, 6, 88)
+            );
         }
         assert_eq!(stat(b"77 (x) S 1"), None);
         assert_eq!(stat(b")("), None);

@@ -6,7 +6,8 @@ use crate::counters::{Rates, Refreshed, Sampler};
 use crate::discover::Scanner;
 use crate::machine::Machine;
 use crate::model::{Role, Snapshot, Thread, Vm};
-use crate::pace::Pace;
+use crate::pace::{Pace, cpu_time};
+use crate::places::{KindShare, Places};
 use crate::root::Root;
 use crate::trace::{Tracer, Waited, Waits};
 use serde::Serialize;
@@ -42,6 +43,9 @@ pub struct VmView {
     pub thread_rates: Vec<Option<Rates>>,
     /// What it seems to be for; `None` if it was watched too shortly.
     pub class: Option<Verdict>,
+    /// On which kinds of cores its vCPUs ran; empty on hosts of one kind, or if it was looked at too seldom.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindShare>,
     /// How it waited and for whom; `None` if no tracer watches.
     pub waited: Option<Waited>,
 }
@@ -118,6 +122,7 @@ pub struct Watcher {
     scanner: Scanner,
     sampler: Sampler,
     classes: Classes,
+    places: Places,
     snapshot: Snapshot,
     busy: Option<(Instant, u64)>,
     host_cpus: Option<f64>,
@@ -133,6 +138,7 @@ impl Watcher {
             scanner: Scanner::new(root.clone()),
             sampler: Sampler::new(root.clone()),
             classes: Classes::new(root.clone(), Rules::default()),
+            places: Places::new(&Machine::read(&root).kinds),
             snapshot: Snapshot::default(),
             tracer: None,
             lost: None,
@@ -255,6 +261,21 @@ impl Watcher {
         Ok(())
     }
 
+    /// Looks where the vCPUs are, for so long; costs a twentieth of a CPU at most. With kinds of cores alone.
+    fn look_around(&mut self, time: Duration) {
+        let until = self.root.now() + time;
+        loop {
+            let left = until.saturating_duration_since(self.root.now());
+            if left <= PLACES_EVERY || !self.places.are_several() {
+                return self.root.sleep(left);
+            }
+            let before = cpu_time();
+            self.places.look(&self.root, &self.snapshot);
+            let cost = cpu_time().saturating_sub(before);
+            self.root.sleep((cost * 19).clamp(PLACES_EVERY, left));
+        }
+    }
+
     /// The VMs as last seen.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -300,6 +321,7 @@ impl Watcher {
             run_delay: rates.and_then(|r| r.run_delay()),
             thread_rates,
             class: self.classes.verdict(vm),
+            kinds: self.places.of((vm.pid, vm.start)),
             waited: self.waited(vm, names),
             vm: vm.clone(),
         }
@@ -308,6 +330,9 @@ impl Watcher {
 
 /// Between two looks for the class, where there is time for several.
 const CLASS_EVERY: Duration = Duration::from_secs(1);
+
+/// Between two looks where vCPUs are, at least.
+const PLACES_EVERY: Duration = Duration::from_millis(20);
 
 /// Looks at a host for so long; rates are over all of it.
 ///
@@ -333,11 +358,11 @@ pub fn look_with(
     loop {
         let left = until.saturating_duration_since(root.now());
         if left <= CLASS_EVERY * 2 {
-            root.sleep(left);
+            watcher.look_around(left);
             watcher.refresh()?;
             return Ok(watcher.view());
         }
-        root.sleep(CLASS_EVERY);
+        watcher.look_around(CLASS_EVERY);
         watcher.feed_class()?;
     }
 }

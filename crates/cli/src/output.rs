@@ -13,17 +13,24 @@ use std::path::Path;
 /// Prints to standard output; a reader that has gone away (`| head`) is no error. Anything else (a full disk) ends the
 /// program with status 3: whoever reads the output must not take a part for the whole. Results are on disk by then.
 pub fn print(text: &str) {
+    printed(text);
+}
+
+/// The same; false if the reader has gone away, for those who would print without end.
+pub fn printed(text: &str) -> bool {
     if cfg!(test) {
         // Goes where the test harness can hold it back.
         std::print!("{text}");
-        return;
+        return true;
     }
     let mut out = std::io::stdout().lock();
-    if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
-        && e.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        eprintln!("error: cannot write to standard output: {e}");
-        std::process::exit(3);
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => true,
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => false,
+        Err(e) => {
+            eprintln!("error: cannot write to standard output: {e}");
+            std::process::exit(3);
+        }
     }
 }
 

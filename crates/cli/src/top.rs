@@ -7,7 +7,7 @@ use berth_host::dir::files_allowed;
 use berth_host::root::Root;
 use berth_host::view::{Bounds, View, Watcher};
 use berth_report::Style;
-use berth_report::host::top::{Screen, ordered, top};
+use berth_report::host::top::{ASIDE, Screen, top};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, queue, style, terminal};
 use std::io::{self, IsTerminal, Write};
@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// End after so many refreshes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
     /// A folder with a recorded `proc` and `sys`, instead of this machine
     #[arg(long, value_name = "FOLDER")]
@@ -77,12 +77,16 @@ fn plain(args: &Args, count: u32, look: &mut Look<'_>) -> Done {
         let view = look()?;
         if args.json {
             let line = serde_json::to_string(&view).map_err(|e| Failure::Run(e.to_string()))?;
-            output::print(&format!("{line}\n"));
+            if !output::printed(&format!("{line}\n")) {
+                break;
+            }
             continue;
         }
         let blank = if n > 0 { "\n" } else { "" };
         let lines = top(&view, &Screen::plain(), &output::style());
-        output::print(&format!("{blank}{}\n", lines.join("\n")));
+        if !output::printed(&format!("{blank}{}\n", lines.join("\n"))) {
+            break;
+        }
     }
     Ok(())
 }
@@ -130,6 +134,7 @@ fn live(args: &Args, look: &mut Look<'_>) -> Done {
         ..Screen::plain()
     };
     let _terminal = Terminal::take().map_err(failed)?;
+    end_with_the_terminal();
     let mut view = look()?;
     let mut refreshed = 1;
     let mut next = Instant::now() + args.interval;
@@ -162,24 +167,38 @@ fn live(args: &Args, look: &mut Look<'_>) -> Done {
     }
 }
 
+/// Ends the program with its terminal. A thread of its own looks: what reads keys never comes back from a terminal that
+/// was closed. What the kernel runs for us ends with the program.
+fn end_with_the_terminal() {
+    std::thread::spawn(|| {
+        while io::stdin().is_terminal() && io::stdout().is_terminal() {
+            std::thread::sleep(LOOK);
+        }
+        std::process::exit(0);
+    });
+}
+
 /// What a key does; false: the end.
 fn press(key: KeyEvent, view: &View, screen: &mut Screen) -> bool {
-    let last = view.vms.len().saturating_sub(1);
+    let help = std::mem::take(&mut screen.help);
     match key.code {
-        KeyCode::Char('q') | KeyCode::Esc => return false,
+        KeyCode::Char('q') => return false,
+        KeyCode::Esc if !help => return false,
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => screen.help = !help,
         KeyCode::Char('s') => screen.sort = screen.sort.next(),
         KeyCode::Char(' ') => screen.paused = !screen.paused,
-        KeyCode::Up | KeyCode::Char('k') => {
-            screen.chosen = screen.chosen.min(last).saturating_sub(1)
-        }
-        KeyCode::Down | KeyCode::Char('j') => screen.chosen = (screen.chosen + 1).min(last),
-        KeyCode::Home => screen.chosen = 0,
-        KeyCode::End => screen.chosen = last,
+        KeyCode::Up | KeyCode::Char('k') => screen.choose(view, |row, _| row.saturating_sub(1)),
+        KeyCode::Down | KeyCode::Char('j') => screen.choose(view, |row, _| row + 1),
+        KeyCode::PageUp => screen.choose(view, |row, page| row.saturating_sub(page)),
+        KeyCode::PageDown => screen.choose(view, |row, page| row + page),
+        KeyCode::Home => screen.choose(view, |_, _| 0),
+        KeyCode::End => screen.choose(view, |_, _| usize::MAX),
+        KeyCode::Left => screen.aside = screen.aside.saturating_sub(1),
+        KeyCode::Right => screen.aside = (screen.aside + 1).min(ASIDE),
         KeyCode::Enter => {
-            let vm = ordered(view, screen.sort)
-                .get(screen.chosen.min(last))
-                .map(|v| v.vm.pid);
+            screen.choose(view, |row, _| row);
+            let vm = screen.chosen;
             screen.open = if screen.open == vm { None } else { vm };
         }
         _ => (),

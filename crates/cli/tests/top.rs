@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is on a screen after what was written to it.
@@ -113,9 +114,19 @@ fn size(columns: usize, rows: usize) -> libc::winsize {
     }
 }
 
+/// Held while a terminal is open and not yet closed on exec, and while programs are started: whoever inherits a
+/// terminal keeps it open.
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn spawn(command: &mut Command) -> Child {
+    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
+}
+
 impl Terminal {
     /// Starts a command on a terminal of its own.
     fn start(mut command: Command, columns: usize, rows: usize) -> Terminal {
+        let alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut ours, mut its) = (-1, -1);
         let room = size(columns, rows);
         // SAFETY: the kernel fills both numbers; no name and no attributes are asked for.
@@ -132,7 +143,12 @@ impl Terminal {
         // SAFETY: just opened, owned by nobody else.
         let (terminal, its) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(its)) };
         // SAFETY: as above, for a number.
-        unsafe { libc::fcntl(ours, libc::F_SETFL, libc::O_NONBLOCK) };
+        unsafe {
+            libc::fcntl(ours, libc::F_SETFL, libc::O_NONBLOCK);
+            libc::fcntl(ours, libc::F_SETFD, libc::FD_CLOEXEC);
+            libc::fcntl(its.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+        drop(alone);
         command.stdin(its.try_clone().unwrap());
         command.stdout(its.try_clone().unwrap());
         command.stderr(its);
@@ -150,7 +166,7 @@ impl Terminal {
         picture.resize(columns, rows);
         Terminal {
             terminal,
-            child: command.spawn().unwrap(),
+            child: spawn(&mut command),
             picture,
             pending: Vec::new(),
         }
@@ -318,6 +334,54 @@ fn keys_sizes_and_the_end() {
         !picture.alternate && !picture.hidden_cursor,
         "the terminal is left as it was"
     );
+}
+
+/// Its terminal is closed, and no signal tells it (as after `nohup` or in a session whose leader has ended).
+#[test]
+fn it_ends_with_its_terminal() {
+    let folder = host();
+    let mut command = berth(&["--root", folder.path().to_str().unwrap()]);
+    // SAFETY: a system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        })
+    };
+    let mut t = Terminal::start(command, 100, 30);
+    t.until("the VMs", |l| any(l, "q quit"));
+    t.terminal = File::open("/dev/null").unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    while t.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whoever reads its lines has had enough.
+#[test]
+fn it_ends_with_its_reader() {
+    let folder = host();
+    let mut command = berth(&["--json", "--root", folder.path().to_str().unwrap()]);
+    let mut child = spawn(command.stdout(std::process::Stdio::piped()));
+    let mut first = [0; 1];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn no_refresh_at_all_is_refused() {
+    let out = berth(&["--count", "0"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--count"));
 }
 
 /// On this machine, by a user without rights, whatever runs here.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! On which kind of core VMs run, and for how much of their time, where a host has several kinds.
 //!
-//! The kernel keeps no such account. So the CPU of each vCPU is looked at again and again, and what it has run since the
-//! look before counts for that CPU's kind: right but for moves between two looks.
+//! The kernel keeps no such account. So the CPU of each vCPU is looked at again and again, and what it has run since
+//! the look before counts for that CPU's kind: right but for moves between two looks.
 use crate::classes::VmId;
 use crate::cores::CoreKind;
 use crate::dir::Dir;
@@ -130,7 +130,8 @@ mod tests {
     fn host(folder: &std::path::Path, ran_ms: [u64; 2], on: [u32; 2]) {
         let vcpu = |i: usize| {
             format!(
-                "thread 1{i} \"CPU {i}/KVM\" start=1{i} run=2{i} cpu={} sched={},0,1\nfd 2{i} anon_inode:kvm-vcpu:{i}\n",
+                "thread 1{i} \"CPU {i}/KVM\" start=1{i} run=2{i} cpu={} sched={},0,1\n\
+                 fd 2{i} anon_inode:kvm-vcpu:{i}\n",
                 on[i],
                 ran_ms[i] * 1_000_000
             )

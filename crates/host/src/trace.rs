@@ -153,10 +153,12 @@ impl Waited {
             })
             .collect();
         behind.sort_by_key(|b| std::cmp::Reverse(b.ns));
+        // A quantile is the edge of its bucket, which may lie above the longest wait there was.
+        let quantile = |q| Some(waits.quantile_ns(q)?.min(waits.worst_ns as f64));
         Waited {
             wakeups: waits.wakeups.iter().sum(),
-            p50_ns: waits.quantile_ns(0.5),
-            p99_ns: waits.quantile_ns(0.99),
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
             worst_ns: waits.worst_ns,
             behind,
         }

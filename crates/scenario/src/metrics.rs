@@ -29,7 +29,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 19] = [
         "completion",
         &[],
         "ns",
-        "from the VM's start until its last thread has ended (simulator); not there before",
+        "from its start until its last thread has ended (simulator)",
     ),
     (
         "spread",

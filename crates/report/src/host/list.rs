@@ -29,8 +29,8 @@ pub fn list(view: &View, style: &Style) -> String {
     let head = |(i, h): (usize, &&str)| if i < 3 { left(*h) } else { right(*h) };
     let mut rows = vec![(' ', heads.iter().enumerate().map(head).collect())];
     for vm in &view.vms {
-        let marked = worst.is_some_and(|w| w.vm.pid == vm.vm.pid);
-        rows.push((if marked { '!' } else { ' ' }, row(vm)));
+        let waits = vm.run_delay.is_some_and(|d| d > TOO_LONG);
+        rows.push((if waits { '!' } else { ' ' }, row(vm)));
     }
     rows.push((
         ' ',

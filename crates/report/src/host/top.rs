@@ -40,8 +40,14 @@ impl Sort {
 #[derive(Clone, Debug)]
 pub struct Screen {
     pub sort: Sort,
-    /// Which line is chosen, from 0.
-    pub chosen: usize,
+    /// The VM that is chosen, by process; `None`: the one at `row`.
+    pub chosen: Option<i32>,
+    /// Where the chosen one was last, from 0: that row is chosen when it has ended.
+    pub row: usize,
+    /// Columns behind the name that are scrolled away.
+    pub aside: usize,
+    /// What the keys do, instead of the VMs.
+    pub help: bool,
     /// The VM whose threads are shown, by process.
     pub open: Option<i32>,
     /// Lines there are; `None`: all that is needed.
@@ -57,12 +63,32 @@ impl Screen {
     pub fn plain() -> Screen {
         Screen {
             sort: Sort::Delay,
-            chosen: 0,
+            chosen: None,
+            row: 0,
+            aside: 0,
+            help: false,
             open: None,
             height: None,
             live: false,
             paused: false,
         }
+    }
+}
+
+impl Screen {
+    /// The row of the chosen VM among these.
+    fn row_of(&self, vms: &[&VmView]) -> usize {
+        let at = vms.iter().position(|v| Some(v.vm.pid) == self.chosen);
+        at.unwrap_or(self.row).min(vms.len().saturating_sub(1))
+    }
+
+    /// Chooses the VM in the row that `to` makes of the chosen one's and the rows of a page.
+    pub fn choose(&mut self, view: &View, to: impl Fn(usize, usize) -> usize) {
+        let vms = ordered(view, self.sort);
+        // The head, an empty line, the columns' names, an empty line, the keys.
+        let page = self.height.map_or(10, |h| h.saturating_sub(5)).max(1);
+        self.row = to(self.row_of(&vms), page).min(vms.len().saturating_sub(1));
+        self.chosen = vms.get(self.row).map(|v| v.vm.pid);
     }
 }
 
@@ -95,10 +121,19 @@ const HEADS: [&str; 8] = [
 ];
 /// Columns of letters.
 const LEFT: [usize; 3] = [0, 1, 7];
+/// Columns that a narrow screen does without, the first first: whom a VM waits for is what one looks for.
+const SPARED: [usize; 3] = [2, 1, 6];
+/// So many columns can be scrolled away.
+pub const ASIDE: usize = HEADS.len() - 2;
 
 /// The screen, line by line; never more than `height` of them.
 pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
+    if screen.help {
+        let lines = HELP.iter().map(|l| cut(l, style.width)).collect();
+        return fitted(lines, screen);
+    }
     let vms = ordered(view, screen.sort);
+    let chosen_at = screen.row_of(&vms);
     let mut lines = vec![cut(&headline(view), style.width), String::new()];
     if vms.is_empty() {
         lines.push("  No virtual machine is running.".into());
@@ -116,7 +151,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
     let mut rows: Vec<(char, Vec<Cell>)> = vec![(' ', head.collect())];
     let mut chosen_row = 0;
     for (i, vm) in vms.iter().enumerate() {
-        let chosen = screen.live && i == screen.chosen.min(vms.len() - 1);
+        let chosen = screen.live && i == chosen_at;
         let waits = vm.run_delay.is_some_and(|d| d > TOO_LONG);
         let mark = match (chosen, waits) {
             (true, _) => '>',
@@ -141,7 +176,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
         }
     }
     rows.push((' ', host(view)));
-    let table: Vec<String> = columns(&rows)
+    let table: Vec<String> = shown(rows, screen, style)
         .into_iter()
         .enumerate()
         .map(|(i, l)| {
@@ -168,6 +203,32 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
     fitted(lines, screen)
 }
 
+/// The table's lines without the columns that were scrolled away, and without those that a narrow screen spares.
+fn shown(rows: Vec<(char, Vec<Cell>)>, screen: &Screen, style: &Style) -> Vec<String> {
+    let mut rows = rows;
+    let mut there: Vec<usize> = (0..HEADS.len()).collect();
+    let mut drop = |rows: &mut Vec<(char, Vec<Cell>)>, column: usize| {
+        let Some(at) = there.iter().position(|c| *c == column) else {
+            return;
+        };
+        there.remove(at);
+        for (_, cells) in rows.iter_mut().filter(|(_, cells)| at < cells.len()) {
+            cells.remove(at);
+        }
+    };
+    (1..=screen.aside).for_each(|column| drop(&mut rows, column));
+    let mut lines = columns(&rows);
+    for spared in SPARED {
+        let wide = lines.iter().map(|l| text::width(l)).max();
+        if !screen.live || wide.is_none_or(|w| w <= style.width) {
+            break;
+        }
+        drop(&mut rows, spared);
+        lines = columns(&rows);
+    }
+    lines
+}
+
 fn footnotes(view: &View, style: &Style) -> Vec<String> {
     let mut notes = vec![format!(
         "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue.",
@@ -192,9 +253,28 @@ fn fold(note: &str, style: &Style) -> Vec<String> {
         .collect()
 }
 
+const HELP: [&str; 16] = [
+    "berth top",
+    "",
+    "  up, down, page up, page down, home, end   choose a VM; the choice follows it, wherever it is in the order",
+    "  enter            its threads, or away with them",
+    "  s                order: run delay, CPUs used, wake-up p99, name",
+    "  left, right      scroll the columns behind the name",
+    "  space            pause, go on",
+    "  ?, h             this page, or away with it",
+    "  q, Esc, Ctrl-C   end",
+    "",
+    "  RUN DELAY        of the time a VM wanted to run, the part it stood in a queue",
+    "  WAKE-UP p99      of 100 wake-ups of its vCPUs, 99 ran after no more than this (takes BPF)",
+    "  WORST            the longest wait of any of its threads",
+    "  WAITS FOR        who had the CPU meanwhile",
+    "  !                waits more than 5 % of its time",
+    "",
+];
+
 fn keys(screen: &Screen) -> String {
     format!(
-        "  up/down choose · enter threads · s sort ({}) · space {} · q quit",
+        "  up/down · enter threads · s sort ({}) · space {} · ? help · q quit",
         screen.sort.word(),
         if screen.paused { "go on" } else { "pause" }
     )
@@ -317,7 +397,7 @@ mod tests {
         let view = view(4);
         let mut screen = Screen {
             live: true,
-            chosen: 3,
+            row: 3,
             ..Screen::plain()
         };
         let lines = top(&view, &screen, &STYLE);
@@ -334,12 +414,81 @@ mod tests {
     }
 
     #[test]
+    fn the_choice_follows_its_vm_and_its_row_when_it_has_ended() {
+        let mut view = view(4);
+        let mut screen = Screen {
+            live: true,
+            ..Screen::plain()
+        };
+        let chosen = |view: &View, screen: &Screen| {
+            let lines = top(view, screen, &STYLE);
+            let line = lines.iter().find(|l| l.starts_with('>')).unwrap().clone();
+            line.split_whitespace().nth(1).unwrap().to_string()
+        };
+        // By run delay: v3, v2, v1, v0.
+        screen.choose(&view, |row, _| row + 1);
+        assert_eq!(chosen(&view, &screen), "v2");
+        screen.sort = Sort::Name;
+        assert_eq!(chosen(&view, &screen), "v2", "wherever it is");
+        screen.choose(&view, |row, _| row);
+        view.vms.remove(2);
+        assert_eq!(
+            chosen(&view, &screen),
+            "v3",
+            "it has ended: who is in its row"
+        );
+        screen.choose(&view, |_, _| usize::MAX);
+        view.vms.pop();
+        assert_eq!(chosen(&view, &screen), "v1", "the last that is there");
+    }
+
+    #[test]
+    fn a_narrow_screen_shows_whom_a_vm_waits_for() {
+        let mut view = view(2);
+        for vm in &mut view.vms {
+            vm.waited = Some(Waited {
+                wakeups: 9,
+                p50_ns: Some(1e4),
+                p99_ns: Some(4.1e6),
+                worst_ns: 31_000_000,
+                behind: vec![Behind {
+                    who: "build-server-02".into(),
+                    part: 0.9,
+                    ns: 9,
+                }],
+            });
+        }
+        let mut screen = Screen {
+            live: true,
+            ..Screen::plain()
+        };
+        let lines = top(&view, &screen, &STYLE);
+        assert!(
+            lines[2].contains("WAITS FOR") && !lines[2].contains("vCPUs"),
+            "{lines:#?}"
+        );
+        assert!(lines[3].ends_with("build-server-02 90 %"), "{lines:#?}");
+        screen.aside = 3;
+        let lines = top(&view, &screen, &STYLE);
+        assert!(
+            lines[2].contains("RUN DELAY") && !lines[2].contains("CPUS USED"),
+            "{lines:#?}"
+        );
+        screen.help = true;
+        let lines = top(&view, &screen, &STYLE);
+        assert!(
+            lines.iter().any(|l| l.contains("follows it"))
+                && lines.iter().all(|l| text::width(l) <= 80)
+        );
+    }
+
+    #[test]
     fn a_small_window_keeps_the_head_and_the_chosen_line() {
         let view = view(30);
         for height in [1, 3, 8, 20, 60] {
             let screen = Screen {
                 live: true,
-                chosen: 25,
+                row: 25,
                 sort: Sort::Name,
                 height: Some(height),
                 ..Screen::plain()

@@ -84,7 +84,7 @@ pub static HOST: Kind = Kind {
             "pmu_noise",
             "percent",
             Is("\"3%\""),
-            "by which a task's instructions per cycle differ from one 2.5 s to the next, the standard deviation",
+            "deviation of a task's instructions per cycle, drawn each 2.5 s",
         ),
         key(
             "cache",

@@ -85,13 +85,13 @@ pub static TASK: Kind = Kind {
             "stall",
             "percent",
             Is("\"0%\""),
-            "part of its time on a core of full speed that it waits for memory, which no core makes faster",
+            "part of its time at full speed for which it waits for memory",
         ),
         key(
             "ipc",
             "number, 0.01 to 16",
             Is("1.5"),
-            "instructions per cycle while it does not wait for memory: what performance counters see",
+            "instructions per cycle while it does not wait, as counters see them",
         ),
         key(
             "rounds",

@@ -52,7 +52,7 @@ pub const MODELS: [(&str, &[&str], &str); 10] = [
     (
         "serial",
         &["compute", "serial"],
-        "rounds of `serial` by one thread while the others wait, then `compute` by each, then a barrier",
+        "rounds: `serial` by one thread while the others wait, `compute` by each, a barrier",
     ),
 ];
 

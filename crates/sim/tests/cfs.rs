@@ -175,7 +175,11 @@ fn without_preemption_a_sleeper_waits() {
         0,
         500 * MS,
     );
-    assert!(times[times.len() / 2] > MS, "{:?}", times[times.len() / 2]);
+    assert!(
+        times[times.len() / 2] > MS / 2,
+        "{:?}",
+        times[times.len() / 2]
+    );
 }
 
 /// After any sleep, one wake-up is worth half a latency and what it may be ahead, no more.
@@ -351,29 +355,6 @@ fn weights_of_vms_count_in_groups() {
     }
 }
 
-/// A cap is refused, not ignored.
-#[test]
-fn caps_are_refused() {
-    let text = "title = \"cfs\"\n[run]\nwarmup = \"1s\"\nmeasure = \"4s\"\n[compare]\npolicies = [\"cfs\"]\n[host]\n\
-                cores = 1\n[vm.a]\nvcpus = 1\ncap = \"0.5 CPUs\"\ntasks = [\"hog\"]\n[task.hog]\nmodel = \"busy\"\n";
-    let input = Input {
-        name: "cfs".into(),
-        shown: "cfs".into(),
-        text: text.into(),
-        folder: None,
-    };
-    let scenario = read(&input, &[]).unwrap().scenario;
-    let error = run_one(
-        &scenario,
-        "cfs",
-        cfs(),
-        &BTreeMap::new(),
-        1,
-        &Options::default(),
-    );
-    assert!(error.is_err_and(|e| e.to_string().contains("cap")));
-}
-
 fn thread() -> impl Strategy<Value = Thread> {
     let busy = (-10..=10i32).prop_map(hog);
     let light = (-10..=10i32, 1u64..20_000, 1u64..60_000).prop_map(|(nice, run, sleep)| Thread {
@@ -391,14 +372,14 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Of equal hogs on a CPU everyone runs once per period, to a tick for each.
+    /// Of equal hogs on a CPU everyone runs once per period, to a tick for each, once those that were new have waited.
     #[test]
     fn everybody_runs_in_a_period(n in 2u64..=16, hz in prop_oneof![Just(250u32), Just(1000)]) {
         let threads: Vec<_> = (0..n).map(|_| hog(0)).collect();
         let run = run(&Setting { hz, ..LARGE }, &threads, 3_000);
         let tick = 1_000_000_000 / u64::from(hz);
         for i in 0..n as usize {
-            let gap = longest_gap(&run, i);
+            let gap = longest_gap(&run, i, 500 * MS);
             prop_assert!(gap <= period(n) + n * tick, "{i} of {n} at {hz} Hz: {gap}");
         }
     }

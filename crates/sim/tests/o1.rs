@@ -81,9 +81,9 @@ fn a_rotation_is_the_sum_of_slices() {
     for (i, n) in nice.iter().enumerate() {
         let others = (all - slice_ms(i64::from(*n))) * MS;
         assert!(
-            longest_gap(&run, i) <= others + MS,
+            longest_gap(&run, i, 0) <= others + MS,
             "{i}: {}",
-            longest_gap(&run, i)
+            longest_gap(&run, i, 0)
         );
     }
 }
@@ -207,7 +207,7 @@ fn who_has_expired_waits_for_the_starvation_limit_at_most() {
         let params: &[(&str, &str)] = Box::leak(Box::new([("starvation_ms", limit_ms)]));
         run(&Setting { params, ..ONE }, &all, 60_000)
     };
-    let waits = |limit: &'static str| longest_gap(&threads(limit), 12) / MS;
+    let waits = |limit: &'static str| longest_gap(&threads(limit), 12, 0) / MS;
     let by_default = waits("1000");
     assert!(by_default > 1_000, "{by_default} ms");
     assert!(by_default <= 2 * 13 * (1_000 + 100), "{by_default} ms");
@@ -330,7 +330,7 @@ proptest! {
         let bound = 2 * (threads.len() as u64 * 1_000 + round) * MS;
         for (i, t) in threads.iter().enumerate() {
             if t.actions.len() == 1 {
-                prop_assert!(longest_gap(&run, i) <= bound, "{i}: {} of {bound}", longest_gap(&run, i));
+                prop_assert!(longest_gap(&run, i, 0) <= bound, "{i}: {} of {bound}", longest_gap(&run, i, 0));
             }
             prop_assert!(run.ran[i] > 0, "{i} has not run: {threads:?}");
         }

@@ -71,7 +71,7 @@ proptest! {
         let all: u64 = run.ran.iter().sum();
         prop_assert!(all + busy * 20 * MS >= busy * 4_000 * MS, "{all}");
         for i in 0..hogs {
-            prop_assert!(longest_gap(&run, i) <= hogs as u64 * 7 * MS, "{}", longest_gap(&run, i));
+            prop_assert!(longest_gap(&run, i, 0) <= hogs as u64 * 7 * MS, "{}", longest_gap(&run, i, 0));
             let fullest = (hogs as u64).div_ceil(u64::from(cpus));
             prop_assert!(run.ran[i] >= 3_900 * MS / (fullest + 1), "{:?}", run.ran);
         }

@@ -482,38 +482,6 @@ static __always_inline void somebody_waits(void)
 	bpf_timer_start(&b->timer, STEP_NS, 0);
 }
 
-/* From ops.init: queues, CPUs, timer. */
-static __always_inline s32 queues_init(void)
-{
-	struct balancer *b;
-	struct runq *rq;
-	struct llc *llc;
-	u32 first = 0;
-	s32 i, err;
-
-	bpf_for(i, 0, berth_nr_cpus * QUEUES) {
-		err = scx_bpf_create_dsq(i, -1);
-		if (err)
-			return err;
-	}
-	bpf_for(i, 0, berth_nr_cpus) {
-		rq = rq_of(i);
-		llc = llc_at(berth_llc(i));
-		if (!rq || !llc)
-			return -E2BIG;
-		rq->bal.online = true;
-		if (!llc->cpus)
-			llc->first = i;
-		llc->cpus++;
-	}
-	b = bpf_map_lookup_elem(&balancers, &first);
-	if (!b)
-		return -ENOENT;
-	bpf_timer_init(&b->timer, &balancers, CLOCK_MONOTONIC);
-	bpf_timer_set_callback(&b->timer, rebalance);
-	return 0;
-}
-
 static __always_inline void set_online(s32 cpu, bool online)
 {
 	struct runq *rq = rq_of(cpu);
@@ -523,6 +491,38 @@ static __always_inline void set_online(s32 cpu, bool online)
 		return;
 	rq->bal.online = online;
 	__sync_fetch_and_add(&llc->cpus, online ? 1 : -1);
+}
+
+/* From ops.init: queues, CPUs, timer. */
+static __always_inline s32 queues_init(void)
+{
+	const struct cpumask *online;
+	struct balancer *b;
+	struct llc *llc;
+	u32 first = 0;
+	s32 i, cpu, err;
+
+	bpf_for(i, 0, berth_nr_cpus * QUEUES) {
+		err = scx_bpf_create_dsq(i, -1);
+		if (err)
+			return err;
+	}
+	online = scx_bpf_get_online_cpumask();
+	bpf_for(i, 0, berth_nr_cpus) {
+		cpu = berth_nr_cpus - 1 - i;
+		llc = llc_at(berth_llc(cpu));
+		if (!llc || !bpf_cpumask_test_cpu(cpu, online))
+			continue;
+		llc->first = cpu;
+		set_online(cpu, true);
+	}
+	scx_bpf_put_cpumask(online);
+	b = bpf_map_lookup_elem(&balancers, &first);
+	if (!b)
+		return -ENOENT;
+	bpf_timer_init(&b->timer, &balancers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&b->timer, rebalance);
+	return 0;
 }
 
 #endif

@@ -203,23 +203,23 @@ pub fn turns(run: &Run) -> Vec<(Option<usize>, u64)> {
         .collect()
 }
 
-/// The longest time from one turn of `who` to its next one, if it wants to run all the time, ns.
-pub fn longest_gap(run: &Run, who: usize) -> u64 {
-    let (mut since, mut running, mut longest) = (0, None, 0);
+/// The longest time from one turn of `who` to its next one after `from_ns`, if it wants to run all the time, ns.
+pub fn longest_gap(run: &Run, who: usize, from_ns: u64) -> u64 {
+    let (mut since, mut running, mut longest) = (from_ns, None, 0);
     for (at, kind, cpu, task) in &run.events {
         if *kind != Kind::Switch {
             continue;
         }
         if running == Some(*cpu) && *task != Some(who) {
-            (since, running) = (*at, None);
+            (since, running) = ((*at).max(from_ns), None);
         } else if *task == Some(who) && running.is_none() {
-            longest = longest.max(at - since);
+            longest = longest.max(at.saturating_sub(since));
             running = Some(*cpu);
         }
     }
     if running.is_none() {
         let end = run.events.last().map_or(0, |e| e.0);
-        longest = longest.max(end - since);
+        longest = longest.max(end.saturating_sub(since));
     }
     longest
 }

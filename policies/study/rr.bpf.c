@@ -24,8 +24,8 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("none", "Round robin with a fixed slice on each CPU: the control of o1 and cfs");
 
-BERTH_PARAM(u64, slice_us, "us", 100000, 100, 10000000,
-	    "Every slice; Linux's SCHED_RR has 100 ms by default");
+BERTH_PARAM(u64, slice_us, "us", 4000, 100, 10000000,
+	    "Every slice; Linux's SCHED_RR has 100000 by default");
 BERTH_PARAM(u64, migration_cost_us, "us", 500, 0, 1000000,
 	    "Who ran that lately stays on its CPU, as with cfs");
 

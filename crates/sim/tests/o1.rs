@@ -247,7 +247,8 @@ fn parent_and_child_share_a_slice() {
     }
 }
 
-/// What a child that exits has left of its first slice goes back.
+/// What a child that exits has left of its first slice goes back: the parent, which slept meanwhile, has the 90 ticks
+/// from before it forked, not 45.
 #[test]
 fn a_child_that_exits_gives_its_slice_back() {
     let child = Thread {
@@ -264,14 +265,42 @@ fn a_child_that_exits_gives_its_slice_back() {
             },
             Action::Fork(Box::new(spec(1, &child))),
             Action::SleepUntil { at: 20 * MS },
-            Action::ComputeForever,
+            Action::Compute { ns: 1_000 * MS },
         ],
         ..Thread::default()
     };
-    let run = run(&ONE, &[parent, child], 150);
-    // Its first slice ends after 100 ms of its own: 10 ticks before the child, 90 after; not 45.
-    let all = run.events.iter().filter(|e| e.3 == Some(1)).count();
-    assert!(all >= 3, "the child ran");
+    let run = run(&ONE, &[parent, child, hog(0)], 1_000);
+    let all = turns(&run);
+    let ran: Vec<u64> = all.iter().filter(|t| t.0 == Some(0)).map(|t| t.1).collect();
+    assert_eq!((ran[0] / MS, (ran[1] + MS / 2) / MS), (10, 90), "{all:?}");
+}
+
+/// An interactive thread expires with its slice if a better nice value waits among the expired, else it goes on.
+#[test]
+fn a_better_nice_value_that_has_expired_is_not_made_to_wait() {
+    // It wakes while the second of two hogs has its turn: the first has expired.
+    for (hogs, wakes_ms, longest_ms) in [(0, 5_150, 75), (5, 5_200, 10_000)] {
+        let sleeps = Thread {
+            nice: 5,
+            actions: vec![
+                Action::SleepUntil { at: wakes_ms * MS },
+                Action::Compute { ns: 2_000 * MS },
+            ],
+            ..Thread::default()
+        };
+        let run = run(&ONE, &[sleeps, hog(hogs), hog(hogs)], 7_000);
+        let turn = turns(&run)
+            .iter()
+            .find(|t| t.0 == Some(0) && t.1 > MS)
+            .unwrap()
+            .1
+            / MS;
+        assert!(
+            turn >= 74 && turn <= longest_ms,
+            "hogs of nice {hogs}: {turn} ms"
+        );
+        assert!(hogs == 0 || turn >= 150, "hogs of nice {hogs}: {turn} ms");
+    }
 }
 
 /// Yielding is going to the end of the expired array: everybody else has a turn first.

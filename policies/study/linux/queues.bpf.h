@@ -326,18 +326,16 @@ static __always_inline bool may_move(struct task_struct *p, struct entity *e, st
 	return e->weight >> (to->bal.failed + MOVE_HALVES) <= to->bal.amount;
 }
 
-/* An idle CPU takes a thread from one of another CPU's queues. */
-__noinline bool linux_take(s32 cpu, s32 from, u32 i)
+/* An idle CPU takes a thread from another CPU's queue. */
+__noinline bool linux_take(s32 cpu, u64 queue)
 {
-	struct runq *rq = rq_of(from), *to = rq_of(cpu);
+	struct runq *to = rq_of(cpu);
 	struct task_struct *p;
 	struct entity *e;
 	bool done = false;
-	u64 queue;
 
-	if (!rq || !to)
+	if (!to)
 		return false;
-	queue = next_queue(rq, from, i);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		e = entity_of(p);
@@ -354,7 +352,7 @@ __noinline bool linux_take(s32 cpu, s32 from, u32 i)
 /* This CPU goes idle unless it finds work elsewhere. */
 __noinline bool linux_pull(s32 cpu)
 {
-	struct runq *to = rq_of(cpu);
+	struct runq *to = rq_of(cpu), *rq;
 	bool done = false, found = false;
 	u32 level, i;
 	s32 from;
@@ -363,11 +361,12 @@ __noinline bool linux_pull(s32 cpu)
 		return false;
 	bpf_for(level, 0, LEVELS) {
 		from = done ? NOWHERE : linux_busiest(cpu, level);
-		if (from < 0)
+		rq = from < 0 ? NULL : rq_of(from);
+		if (!rq)
 			continue;
 		found = true;
 		bpf_for(i, 0, QUEUES)
-			done = done || linux_take(cpu, from, i);
+			done = done || linux_take(cpu, next_queue(rq, from, i));
 	}
 	if (done || !found)
 		to->bal.failed = 0;
@@ -377,18 +376,17 @@ __noinline bool linux_pull(s32 cpu)
 	return done;
 }
 
-/* A busy CPU takes waiting threads over from one of another CPU's queues. Returns how many. */
-__noinline u32 linux_move(s32 cpu, s32 from, u32 i)
+/* A busy CPU takes waiting threads over from another CPU's queue. Returns how many. */
+__noinline u32 linux_move(s32 cpu, s32 from, u64 queue)
 {
-	struct runq *rq = rq_of(from), *to = rq_of(cpu);
+	struct runq *to = rq_of(cpu);
 	struct task_struct *p;
 	struct entity *e;
-	u64 queue, dst;
 	u32 moved = 0;
+	u64 dst;
 
-	if (!rq || !to)
+	if (!to)
 		return 0;
-	queue = next_queue(rq, from, i);
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		e = entity_of(p);
@@ -412,7 +410,7 @@ __noinline u32 linux_move(s32 cpu, s32 from, u32 i)
 /* Is it time for this CPU to look for balance? Returns how many threads run or wait here. */
 __noinline u32 linux_look(s32 cpu)
 {
-	struct runq *rq = rq_of(cpu);
+	struct runq *rq = rq_of(cpu), *most;
 	u32 level, i, ms, busy, moved, nr;
 	u64 now = scx_bpf_now();
 	s32 from;
@@ -427,13 +425,14 @@ __noinline u32 linux_look(s32 cpu)
 			continue;
 		ms = rq->bal.interval_ms[level] ?: level ? 8 : 1;
 		from = linux_busiest(cpu, level);
+		most = from < 0 ? NULL : rq_of(from);
 		moved = 0;
-		if (from >= 0 && !nr) {
+		if (most && !nr) {
 			rq->bal.looks = true;
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		} else if (from >= 0) {
+		} else if (most) {
 			bpf_for(i, 0, QUEUES)
-				moved += linux_move(cpu, from, i);
+				moved += linux_move(cpu, from, next_queue(most, from, i));
 			if (moved)
 				berth_count(balanced);
 			if (moved)
@@ -441,7 +440,7 @@ __noinline u32 linux_look(s32 cpu)
 			else if (rq->bal.failed < 10)
 				rq->bal.failed++;
 		}
-		if (from >= 0)
+		if (most)
 			ms = level ? 8 : 1;
 		else if (ms < (level ? 32 : 4))
 			ms *= 2;

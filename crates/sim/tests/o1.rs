@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 mod shipped;
 #[path = "support/threads.rs"]
 mod threads;
-use threads::{MS, Run, Setting, Thread, hog, latencies, longest_gap, sleeper, spec, turns};
+use threads::{
+    MS, Run, Setting, Thread, hog, latencies, longest_gap, sleeper, some_end, spec, turns,
+};
 
 fn o1() -> &'static Policy {
     static LOADED: OnceLock<Policy> = OnceLock::new();
@@ -330,6 +332,23 @@ fn hogs_are_spread() {
             "{hz} Hz: {:?}",
             run.ran
         );
+    }
+}
+
+/// Threads are moved when others end: to an idle CPU at once, to a busy one if it has clearly less to do. (New threads
+/// go to two CPUs in turn.)
+#[test]
+fn whoever_waits_is_moved_to_where_others_have_ended() {
+    let setting = Setting { cpus: 2, ..ONE };
+    let idle = run(&setting, &some_end(4, &[0, 2], 200 * MS), 3_000);
+    // Four on two CPUs for 400 ms, then one on each.
+    for i in [1, 3] {
+        assert!(idle.ran[i] > 2_700 * MS, "{i}: {:?}", idle.ran);
+    }
+    let busy = run(&setting, &some_end(8, &[0, 2, 4], 100 * MS), 6_000);
+    // At first 4 and 4; then 1 and 4, of which 2 and 3 is as good as it gets.
+    for i in [1, 3, 5, 6, 7] {
+        assert!(busy.ran[i] > 1_700 * MS, "{i}: {:?}", busy.ran);
     }
 }
 

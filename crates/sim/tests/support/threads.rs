@@ -56,6 +56,19 @@ pub fn sleeper(run_ns: u64, sleep_ns: u64) -> Thread {
     }
 }
 
+/// Hogs of which those in `ends` sleep for good once they have run for `ns`.
+pub fn some_end(hogs: usize, ends: &[usize], ns: u64) -> Vec<Thread> {
+    let ending = sleeper(ns, 1 << 60);
+    let of = |i| {
+        if ends.contains(&i) {
+            ending.clone()
+        } else {
+            hog(0)
+        }
+    };
+    (0..hogs).map(of).collect()
+}
+
 /// What a thread of a test, by its place in the list, is started with.
 pub fn spec(token: usize, thread: &Thread) -> TaskSpec {
     TaskSpec {

@@ -198,6 +198,28 @@ fn a_long_sleep_is_worth_its_ceiling() {
     assert_eq!(latencies(&run, 0, 1_000 * MS), [0]);
 }
 
+/// Interactive threads of a priority take turns within their slices: with a bonus of 7 after 40 ms, and not again
+/// where less than that is left.
+#[test]
+fn interactive_equals_take_turns_within_their_slices() {
+    let sleeps = Thread {
+        actions: vec![
+            Action::SleepUntil { at: 5_000 * MS },
+            Action::Compute { ns: 5_000 * MS },
+        ],
+        ..Thread::default()
+    };
+    let run = run(&ONE, &[sleeps.clone(), sleeps], 6_000);
+    let all = turns(&run);
+    let long: Vec<u64> = all
+        .iter()
+        .filter(|t| t.0.is_some() && t.1 > MS)
+        .map(|t| (t.1 + MS / 2) / MS)
+        .collect();
+    assert!(long[0] == 40 || long[0] == 39, "{long:?}");
+    assert_eq!(long[1..6], [40, 60, 60, 40, 40]);
+}
+
 /// Many threads that sleep most of the time want more than the CPU. Who does not sleep waits among the expired for the
 /// starvation limit, times the number of runnable threads, and a round of slices; and then, active again but behind
 /// the interactive ones, for as long once more.

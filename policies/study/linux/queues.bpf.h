@@ -382,15 +382,15 @@ __noinline u32 linux_move(s32 cpu, s32 from, u64 queue)
 	struct runq *to = rq_of(cpu);
 	struct task_struct *p;
 	struct entity *e;
-	u32 moved = 0;
 	u64 dst;
 
 	if (!to)
 		return 0;
+	to->bal.moved = 0; /* no local counter, whose every value the verifier would walk through */
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, queue, 0) {
 		e = entity_of(p);
-		if (!to->bal.amount || moved >= MOVES)
+		if (!to->bal.amount || to->bal.moved >= MOVES)
 			break;
 		if (!e || e->cpu != from || !may_move(p, e, to, cpu))
 			continue;
@@ -399,12 +399,12 @@ __noinline u32 linux_move(s32 cpu, s32 from, u64 queue)
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, e->key);
 		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dst, 0))
 			break; /* it has begun to run, where it will be counted again */
-		moved++;
+		to->bal.moved++;
 		to->bal.amount -= e->weight < to->bal.amount ? e->weight : to->bal.amount;
 		arrived(p, e, to, cpu);
 	}
 	bpf_rcu_read_unlock();
-	return moved;
+	return to->bal.moved;
 }
 
 /* Is it time for this CPU to look for balance? Returns how many threads run or wait here. */

@@ -18,6 +18,7 @@ struct balance {
 	u64 at[LEVELS];		 /* next */
 	u64 amount;		 /* weight to move, as linux_busiest() has found */
 	u32 interval_ms[LEVELS]; /* for an idle CPU */
+	u32 moved;		 /* threads, in the last attempt */
 	bool online;
 	bool looks; /* an idle CPU was woken to look */
 	u8 failed;  /* attempts in vain */

@@ -321,8 +321,6 @@ void BPF_STRUCT_OPS(cfs_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, e->key, enq_flags);
 	berth_count(queued);
-	if (rq->nr > 1)
-		somebody_waits();
 	if (comes)
 		arrived(p, e, rq, cpu);
 }

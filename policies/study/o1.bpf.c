@@ -244,8 +244,6 @@ void BPF_STRUCT_OPS(o1_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	scx_bpf_dsq_insert_vtime(p, waits_at(e, rq, cpu), SCX_SLICE_INF, e->key, enq_flags);
 	berth_count(queued);
-	if (rq->nr > 1)
-		somebody_waits();
 	if ((comes || reniced) && wakeup_preemption &&
 	    !(e->sync && cpu == bpf_get_smp_processor_id()))
 		arrived(p, e, rq, cpu);

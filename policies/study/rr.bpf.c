@@ -125,8 +125,6 @@ void BPF_STRUCT_OPS(rr_enqueue, struct task_struct *p, u64 enq_flags)
 	queue = waits_at(e, rq, cpu);
 	scx_bpf_dsq_insert_vtime(p, queue, slice_us * 1000, e->key, enq_flags);
 	berth_count(queued);
-	if (rq->nr > 1)
-		somebody_waits();
 }
 
 void BPF_STRUCT_OPS(rr_dispatch, s32 cpu, struct task_struct *prev)

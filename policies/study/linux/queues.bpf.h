@@ -27,7 +27,7 @@
  * Deviations from the kernel, of all three policies.
  *  - Loads are weights at the moment, not means over ticks (cpu_load[]).
  *  - Domains are the LLC and the machine; SMT is none. Balance is looked for every STEP_NS at most,
- *    and at no time while nobody waits.
+ *    and every CALM_NS while nobody waits.
  *  - An idle CPU takes over one thread at a time.
  *  - Of a queue the first thread is taken first; O(1) begins with the last of a priority.
  *  - The running thread is not pushed away ("active balance"); each attempt in vain doubles the
@@ -41,6 +41,7 @@
 
 #define MOVES	     32
 #define STEP_NS	     4000000ULL
+#define CALM_NS	     16000000ULL
 #define PERCENT	     125 /* imbalance_pct of the levels MC, CPU and NODE */
 #define WAKE_PERCENT (100 + (PERCENT - 100) / 2)
 #define VAIN	     2 /* attempts after which who ran lately is moved, too */
@@ -84,8 +85,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct balancer);
 } balancers SEC(".maps");
-
-static bool balancing; /* the timer is set */
 
 static __always_inline u64 weight_now(struct task_struct *p, struct entity *e);
 static __always_inline u64 next_queue(struct runq *rq, s32 cpu, u32 i);
@@ -460,25 +459,8 @@ static int rebalance(void *map, int *key, struct bpf_timer *timer)
 		if (linux_look(cpu) > 1)
 			waiting = true;
 	}
-	balancing = waiting;
-	if (waiting)
-		bpf_timer_start(timer, STEP_NS, 0);
+	bpf_timer_start(timer, waiting ? STEP_NS : CALM_NS, 0);
 	return 0;
-}
-
-/* Somebody has to wait: balance will be looked for. */
-static __always_inline void somebody_waits(void)
-{
-	struct balancer *b;
-	u32 first = 0;
-
-	if (balancing || berth_nr_cpus < 2)
-		return;
-	b = bpf_map_lookup_elem(&balancers, &first);
-	if (!b)
-		return;
-	balancing = true;
-	bpf_timer_start(&b->timer, STEP_NS, 0);
 }
 
 static __always_inline void set_online(s32 cpu, bool online)
@@ -521,7 +503,7 @@ static __always_inline s32 queues_init(void)
 		return -ENOENT;
 	bpf_timer_init(&b->timer, &balancers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&b->timer, rebalance);
-	return 0;
+	return berth_nr_cpus > 1 ? bpf_timer_start(&b->timer, CALM_NS, 0) : 0;
 }
 
 #endif

@@ -450,6 +450,7 @@ __noinline u32 linux_look(s32 cpu)
 	return nr;
 }
 
+/* Not started by who has to wait: Linux 6.18 hangs on a timer that `enqueue` starts. */
 static int rebalance(void *map, int *key, struct bpf_timer *timer)
 {
 	bool waiting = false;

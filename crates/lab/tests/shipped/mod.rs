@@ -162,6 +162,11 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
             continue;
         }
         println!("BERTH-SHIPPED {}", builtin.name);
+        let mut scenario = scenario.clone();
+        if builtin.name == "o1" {
+            // Until a thread has slept for its bonus it waits for slices of 100 ms.
+            scenario.run.measure_ns = 2_000_000_000;
+        }
         let of = one(builtin.object, &scenario).unwrap_or_else(|e| json!({ "refused": e }));
         seen.insert(builtin.name.to_string(), of);
     }

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From what all VMs ask for to what each of them is to be set to, and why.
+use crate::act::{self, Bounds, Setting};
+use crate::cpuset::CpuSet;
+use crate::machine::Machine;
+use crate::owners::owners;
+use crate::place::{Rest, place};
+use crate::promise::Promise;
+use crate::reason::{Bound, Reason};
+use crate::settings::Settings;
+use crate::share::{Claim, Shares, allot};
+
+/// One VM and where it was before.
+#[derive(Clone, Debug)]
+pub struct Guest<'a> {
+    pub promise: &'a Promise,
+    pub vcpus: u32,
+    pub claim: Claim,
+    /// Where somebody else pinned it.
+    pub pinned: Option<&'a CpuSet>,
+    /// CPUs it has to itself.
+    pub own: Option<&'a CpuSet>,
+    /// CPUs onto which it was packed last.
+    pub packed: Option<&'a CpuSet>,
+    /// Its `cpu.weight` now.
+    pub weight: u32,
+}
+
+impl Guest<'_> {
+    /// CPUs that it may have to itself; 0: none.
+    pub fn dedicated_cpus(&self) -> usize {
+        self.promise.dedicated_cpus(self.vcpus) as usize
+    }
+}
+
+/// What becomes of one VM.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// CPUs.
+    pub share: f64,
+    pub bound: Bound,
+    pub setting: Setting,
+    /// The CPUs of its setting are its own.
+    pub own: bool,
+    /// The CPUs of its setting are those onto which it was packed.
+    pub packed: bool,
+    pub reasons: Vec<Reason>,
+}
+
+/// What becomes of all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// In the order of the guests.
+    pub outcomes: Vec<Outcome>,
+    /// CPUs for what is no VM, beyond the reserve.
+    pub host: f64,
+    /// Those without CPUs of their own want more than there is.
+    pub want: bool,
+}
+
+/// The division of a machine.
+struct Division {
+    /// CPUs for each guest, then for the host.
+    cpus: Vec<f64>,
+    /// Of those without CPUs of their own.
+    rest: Shares,
+    /// CPUs that these want, and that there are for them.
+    wanted: f64,
+    there_is: f64,
+}
+
+/// Decides. `host`: what is no VM, beyond the reserve. `wanted_before`: the last plan's [`Plan::want`]; want is over
+/// only when demand is clearly below what there is.
+pub fn plan(
+    machine: &Machine,
+    settings: &Settings,
+    guests: &[Guest],
+    host: Claim,
+    wanted_before: bool,
+) -> Plan {
+    let capacity = settings.capacity(machine.online());
+    let mut claims: Vec<Claim> = guests.iter().map(|g| g.claim).chain([host]).collect();
+    let shares = allot(capacity, &claims);
+    let owners = owners(machine, settings, guests, &shares.cpus);
+    let taken: Vec<u32> = owners.iter().flatten().flat_map(CpuSet::iter).collect();
+    let pool = machine.without(taken);
+    for (claim, owner) in claims.iter_mut().zip(&owners) {
+        if let Ok(own) = owner {
+            claim.limit = claim.limit.min(own.count() as f64);
+        }
+    }
+    let owns = |i: usize| owners.get(i).is_some_and(Result::is_ok);
+    let division = divide(capacity, pool.count(), &claims, &owns);
+    let least = if wanted_before {
+        1.0 - settings.hysteresis
+    } else {
+        1.0
+    };
+    let want = division.wanted > division.there_is * least;
+    let rest = Rest {
+        pool: &pool,
+        wanted: division.wanted,
+        there_is: division.there_is,
+        want,
+    };
+    let places = place(machine, settings, guests, &owners, &division.cpus, rest);
+    let shared: Vec<Claim> = (0..claims.len())
+        .filter(|i| !owns(*i))
+        .map(|i| claims[i])
+        .collect();
+    let mut weights = act::weights(division.rest.level, division.rest.kept, &shared).into_iter();
+    let spare = machine.online() as f64 / capacity;
+    let mut outcomes = Vec::with_capacity(guests.len());
+    for (i, (guest, place)) in guests.iter().zip(places).enumerate() {
+        let (claim, share, own) = (&claims[i], division.cpus[i], owns(i));
+        let in_want = want && !own;
+        let held_up = if own { None } else { weights.next() };
+        let mut reasons = place.reasons;
+        let weight = match settings.means.weights {
+            true => held_up.unwrap_or(guest.promise.weight),
+            false => guest.weight,
+        };
+        if settings.means.weights {
+            reasons.push(match weight == guest.promise.weight {
+                true => Reason::OwnWeight,
+                false => Reason::Weighed {
+                    share,
+                    guarantee: guest.promise.guarantee,
+                },
+            });
+        }
+        let bounds = Bounds {
+            demand: claim.demand,
+            share,
+            limit: guest.promise.limit,
+            want: in_want,
+            spare,
+        };
+        let (cap, run_fraction, why) = act::bounds(&settings.means, bounds, settings.hysteresis);
+        reasons.extend(why);
+        outcomes.push(Outcome {
+            share,
+            bound: bound(claim, share, &division.rest),
+            setting: Setting {
+                cpus: place.cpus,
+                weight,
+                cap,
+                run_fraction,
+            },
+            own,
+            packed: place.packed,
+            reasons,
+        });
+    }
+    Plan {
+        host: division.cpus[guests.len()],
+        outcomes,
+        want,
+    }
+}
+
+/// Divides the capacity (CPUs). Those without CPUs of their own have what the others leave, and not more than their
+/// CPUs.
+fn divide(capacity: f64, pool: usize, claims: &[Claim], owns: &dyn Fn(usize) -> bool) -> Division {
+    let mut cpus = allot(capacity, claims).cpus;
+    let (own, shared): (Vec<usize>, Vec<usize>) = (0..claims.len()).partition(|i| owns(*i));
+    let left = capacity - own.iter().map(|i| cpus[*i]).sum::<f64>();
+    let there_is = left.min(pool as f64);
+    let rest: Vec<Claim> = shared.iter().map(|i| claims[*i]).collect();
+    let wanted = rest.iter().map(Claim::wanted).sum();
+    let rest = allot(there_is, &rest);
+    for (i, share) in shared.iter().zip(&rest.cpus) {
+        cpus[*i] = *share;
+    }
+    Division {
+        cpus,
+        rest,
+        wanted,
+        there_is,
+    }
+}
+
+/// What bounds this share.
+fn bound(claim: &Claim, share: f64, rest: &Shares) -> Bound {
+    const EXACT: f64 = 1e-9;
+    if share >= claim.wanted() - EXACT {
+        return match claim.demand <= claim.limit {
+            true => Bound::Demand,
+            false => Bound::Limit,
+        };
+    }
+    let guaranteed = claim.base() > claim.floor;
+    match rest.level {
+        Some(level) if rest.kept < 1.0 || level <= 0.0 => match guaranteed {
+            true => Bound::Guarantee,
+            false => Bound::Floor,
+        },
+        _ if share <= claim.floor + EXACT => Bound::Floor,
+        _ => Bound::Weight,
+    }
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Decisions for hosts on paper: the specification's example, steps, hotplug, and what holds for any load.
+use berth_optimiser::reason::Bound;
+use berth_optimiser::{
+    Cpu, CpuSet, Decision, Error, Load, Means, Observation, Optimiser, Promise, Reason, Service,
+    Setting, Settings, Trigger, VmSeen,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A VM of one vCPU that wanted so many CPUs of the last second and had half of them.
+fn vm(name: &str, wanted: f64, promise: Promise) -> VmSeen {
+    let half = (wanted / 2.0 * SECOND as f64) as u64;
+    VmSeen {
+        name: name.into(),
+        vcpus: 1,
+        promise,
+        pinned: None,
+        load: Load {
+            ran_ns: half,
+            run_delay_ns: half,
+        },
+    }
+}
+
+fn target(guarantee: f64) -> Promise {
+    Promise {
+        service: Service::Target,
+        guarantee,
+        ..Promise::default()
+    }
+}
+
+fn seen(second: u64, cpus: u32, vms: Vec<VmSeen>) -> Observation {
+    Observation {
+        at_ns: second * SECOND,
+        span_ns: SECOND,
+        cpus: Cpu::flat(cpus),
+        vms,
+        ..Observation::default()
+    }
+}
+
+/// The example of the specification: a target and sixteen dummies that want half a CPU each.
+fn example(second: u64, wanted: f64, guarantee: f64) -> Observation {
+    let mut vms = vec![vm("target", wanted, target(guarantee))];
+    vms.extend((0..16).map(|i| vm(&format!("dummy-{i:02}"), 0.5, Promise::default())));
+    seen(second, 2, vms)
+}
+
+fn optimiser() -> Optimiser {
+    Optimiser::new(Settings::default()).unwrap()
+}
+
+fn share(d: &Decision, vm: &str) -> f64 {
+    d.allotments.iter().find(|a| a.vm == vm).unwrap().share
+}
+
+fn set<'a>(o: &'a Optimiser, vm: &str) -> &'a Setting {
+    o.explain(vm).unwrap().0
+}
+
+fn cpus(o: &Optimiser, vm: &str) -> String {
+    let cpus = &set(o, vm).cpus;
+    cpus.as_ref().map_or("all".into(), CpuSet::to_string)
+}
+
+#[test]
+fn worked_example() {
+    let mut o = optimiser();
+    let d = o.observe(&example(1, 1.0, 0.95)).unwrap().unwrap();
+    assert_eq!((d.online, d.capacity, d.misfits.len()), (2, 1.9, 0));
+    assert!((share(&d, "target") - 1.0).abs() < 1e-12);
+    for i in 0..16 {
+        let dummy = format!("dummy-{i:02}");
+        assert!((share(&d, &dummy) - 0.05625).abs() < 1e-12);
+        assert_eq!(cpus(&o, &dummy), "0");
+    }
+    assert_eq!(cpus(&o, "target"), "1");
+    let change = d.changes.iter().find(|c| c.vm == "target").unwrap();
+    let why = Reason::Dedicated {
+        cpus: 1,
+        demand: 1.0,
+    };
+    assert_eq!(change.reasons, [why, Reason::OwnWeight]);
+    assert_eq!(d.allotments[16].bound, Bound::Demand);
+    assert_eq!(d.allotments[0].bound, Bound::Weight);
+
+    let d = optimiser().observe(&example(1, 1.0, 0.0)).unwrap().unwrap();
+    assert!(
+        d.allotments
+            .iter()
+            .all(|a| (a.share - 1.9 / 17.0).abs() < 1e-12)
+    );
+}
+
+#[test]
+fn what_idles_is_lent_and_comes_back_in_time() {
+    let mut o = optimiser();
+    let mut when = BTreeMap::new();
+    for second in 1..=20 {
+        let wanted = if (6..=12).contains(&second) {
+            0.02
+        } else {
+            1.0
+        };
+        o.observe(&example(second, wanted, 0.95)).unwrap();
+        let lent = set(&o, "dummy-00").cpus.is_none()
+            || (0..16).any(|i| cpus(&o, &format!("dummy-{i:02}")) == "1");
+        when.insert(second, (lent, cpus(&o, "target")));
+    }
+    assert_eq!(when[&5], (false, "1".into()));
+    // It idles from second 6 on: lent within 5 s. It is back in second 13: its CPU is its own within 3 s.
+    assert!((6..=11).any(|s| when[&s].0), "{when:?}");
+    assert_eq!(when[&15].1, "1", "{when:?}");
+    assert!(!when[&16].0, "{when:?}");
+}
+
+#[test]
+fn steady_loads_change_nothing_after_the_start() {
+    let mut o = optimiser();
+    let mut changes = Vec::new();
+    for second in 1..=60 {
+        // Two hundredths up and down.
+        let wobble = 0.02 * ((second % 3) as f64 - 1.0);
+        let d = o.observe(&example(second, 0.97 + wobble, 0.95)).unwrap();
+        changes.extend(
+            d.into_iter()
+                .flat_map(|d| d.changes)
+                .map(|c| (second, c.vm)),
+        );
+    }
+    assert_eq!(changes.len(), 17, "{changes:?}");
+    assert!(changes.iter().all(|(second, _)| *second == 1));
+}
+
+#[test]
+fn a_cpu_that_goes_is_left_and_one_that_comes_is_used() {
+    let mut o = optimiser();
+    let vms = || {
+        let mut vms = vec![vm("target", 1.0, target(1.0))];
+        vms.extend((0..6).map(|i| vm(&format!("dummy-{i}"), 0.9, Promise::default())));
+        vms
+    };
+    o.observe(&seen(1, 4, vms())).unwrap();
+    assert_eq!(cpus(&o, "target"), "3");
+    let d = o.observe(&seen(4, 3, vms())).unwrap().unwrap();
+    assert!(d.triggers.contains(&Trigger::Cpus));
+    assert_eq!(cpus(&o, "target"), "2");
+    let others = |o: &Optimiser| {
+        (0..6)
+            .map(|i| cpus(o, &format!("dummy-{i}")))
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        others(&o).iter().all(|c| c == "0" || c == "1"),
+        "{:?}",
+        others(&o)
+    );
+    // It keeps its CPU; the others spread.
+    o.observe(&seen(7, 4, vms())).unwrap();
+    assert_eq!(cpus(&o, "target"), "2");
+    assert_eq!(others(&o).iter().filter(|c| *c == "3").count(), 2);
+    // With one CPU there is none to itself.
+    let d = o.observe(&seen(10, 1, vms())).unwrap().unwrap();
+    let change = d.changes.iter().find(|c| c.vm == "target").unwrap();
+    assert_eq!(change.reasons[0], Reason::NoneToDedicate { cpus: 1 });
+    assert_eq!(cpus(&o, "target"), "0");
+}
+
+#[test]
+fn guarantees_above_the_machine_are_named_and_scaled() {
+    let mut o = optimiser();
+    let vms = vec![vm("b", 1.0, target(0.95)), vm("a", 1.0, target(1.0))];
+    let d = o.observe(&seen(1, 2, vms.clone())).unwrap().unwrap();
+    // The first to come has its guarantee.
+    assert_eq!(d.misfits.len(), 1);
+    assert_eq!(
+        (d.misfits[0].vm.as_str(), d.misfits[0].guarantee),
+        ("a", 1.0)
+    );
+    assert!((d.misfits[0].short_by - 0.05).abs() < 1e-9);
+    let sum: f64 = d.allotments.iter().map(|a| a.share).sum();
+    assert!((sum - 1.9).abs() < 1e-9 && d.allotments.iter().all(|a| a.bound == Bound::Guarantee));
+}
+
+#[test]
+fn eight_vcpus_have_no_more_than_one() {
+    let mut o = optimiser();
+    let mut wide = vm("wide", 8.0, Promise::default());
+    wide.vcpus = 8;
+    let vms = vec![vm("narrow", 1.0, Promise::default()), wide];
+    let d = o.observe(&seen(1, 2, vms)).unwrap().unwrap();
+    assert!((share(&d, "wide") - 0.95).abs() < 1e-9 && (share(&d, "narrow") - 0.95).abs() < 1e-9);
+    assert_ne!(cpus(&o, "wide"), cpus(&o, "narrow"));
+    assert_eq!(set(&o, "wide").cpus.as_ref().unwrap().count(), 1);
+}
+
+#[test]
+fn without_sets_caps_hold_shares_and_without_caps_freezing_does() {
+    let means = Means {
+        sets: false,
+        ..Means::default()
+    };
+    let decide = |means| {
+        let settings = Settings {
+            means,
+            ..Settings::default()
+        };
+        let mut o = Optimiser::new(settings).unwrap();
+        o.observe(&example(1, 1.0, 0.95)).unwrap();
+        (set(&o, "target").clone(), set(&o, "dummy-03").clone())
+    };
+    let (target, dummy) = decide(means);
+    // The reserve is not kept back: 2 CPUs for 1.9.
+    assert!((dummy.cap.unwrap() - 0.05625 * 2.0 / 1.9).abs() < 1e-9);
+    assert_eq!(
+        (target.cap, dummy.cpus, dummy.run_fraction),
+        (None, None, None)
+    );
+    let (target, dummy) = decide(Means {
+        caps: false,
+        freezing: true,
+        ..means
+    });
+    let fraction = dummy.run_fraction.unwrap();
+    assert!((fraction - 0.05625 * 2.0 / 1.9 / 0.5).abs() < 1e-9);
+    assert_eq!((target.run_fraction, dummy.cap), (None, None));
+    // Weights hold up the guarantee.
+    assert_eq!(dummy.weight, 100);
+    assert!(target.weight > 1000);
+}
+
+#[test]
+fn pinned_vms_are_left_alone() {
+    let mut o = optimiser();
+    let mut observation = example(1, 1.0, 0.95);
+    observation.vms[3].pinned = CpuSet::of([1]);
+    let name = observation.vms[3].name.clone();
+    o.observe(&observation).unwrap();
+    assert_eq!(set(&o, &name).cpus, CpuSet::of([1]));
+    // The target goes around it.
+    assert_eq!(cpus(&o, "target"), "0");
+}
+
+#[test]
+fn the_end_leaves_everything_as_it_was() {
+    let mut o = optimiser();
+    o.observe(&example(1, 1.0, 0.95)).unwrap();
+    let changes = o.release();
+    assert_eq!(changes.len(), 17);
+    assert!(changes.iter().all(|c| c.to == Setting::untouched(100)));
+}
+
+#[test]
+fn a_refused_observation_changes_nothing() {
+    let mut o = optimiser();
+    o.observe(&example(1, 1.0, 0.95)).unwrap();
+    let before = format!("{o:?}");
+    let mut bad = example(2, 0.0, 0.95);
+    bad.vms[4].promise.weight = 0;
+    assert!(matches!(
+        o.observe(&bad),
+        Err(Error::Weight { weight: 0, .. })
+    ));
+    let late = o.observe(&example(1, 1.0, 0.95));
+    assert!(matches!(late, Err(Error::Order { .. })));
+    assert_eq!(format!("{o:?}"), before);
+}
+
+/// One second of a random host: CPUs online, who runs, how much each wants and had.
+#[derive(Clone, Debug)]
+struct Step {
+    cpus: Vec<u32>,
+    vms: Vec<(bool, f64, f64)>,
+    seconds: u64,
+}
+
+fn steps() -> impl Strategy<Value = (Vec<(Promise, u32, Option<u32>)>, Vec<Step>)> {
+    let promise = (
+        0..3usize,
+        0.0..1.0f64,
+        prop::option::of(0.01..2.0f64),
+        1..=10_000u32,
+        1..5u32,
+    );
+    let vm = (promise, prop::option::weighted(0.1, 0..3u32)).prop_map(
+        |((service, guarantee, more, weight, vcpus), pin)| {
+            let guarantee = if guarantee < 0.4 {
+                0.0
+            } else {
+                guarantee * f64::from(vcpus)
+            };
+            let promise = Promise {
+                service: Service::ALL[service],
+                guarantee,
+                limit: more.map(|m| guarantee + m),
+                weight,
+            };
+            (promise, vcpus, pin)
+        },
+    );
+    let step = |n: usize| {
+        let vms = prop::collection::vec((prop::bool::weighted(0.9), 0.0..5.0f64, 0.0..1.0f64), n);
+        let cpus = prop::sample::subsequence((3..12u32).collect::<Vec<_>>(), 0..=9);
+        (cpus, vms, 1..3u64).prop_map(|(mut cpus, vms, seconds)| {
+            // CPUs to which VMs are pinned stay.
+            cpus.extend(0..3);
+            Step { cpus, vms, seconds }
+        })
+    };
+    prop::collection::vec(vm, 1..12).prop_flat_map(move |vms| {
+        let n = vms.len();
+        (Just(vms), prop::collection::vec(step(n), 1..25))
+    })
+}
+
+fn observations(vms: &[(Promise, u32, Option<u32>)], steps: &[Step]) -> Vec<Observation> {
+    let mut at_ns = 0;
+    let mut out = Vec::new();
+    for step in steps {
+        at_ns += step.seconds * SECOND;
+        let cpu = |cpu: &u32| Cpu {
+            cpu: *cpu,
+            core: cpu / 2,
+            llc: cpu / 4,
+            node: cpu / 8,
+            capacity: if *cpu < 4 { 500 } else { 1024 },
+        };
+        let list = vms
+            .iter()
+            .zip(&step.vms)
+            .enumerate()
+            .filter(|(_, (_, (runs, ..)))| *runs);
+        let vms = list.map(|(i, ((promise, vcpus, pin), (_, wanted, had)))| VmSeen {
+            name: format!("vm-{i}"),
+            vcpus: *vcpus,
+            promise: *promise,
+            pinned: pin.and_then(|cpu| CpuSet::of([cpu])),
+            load: Load {
+                ran_ns: (wanted * had * SECOND as f64) as u64,
+                run_delay_ns: (wanted * (1.0 - had) * SECOND as f64) as u64,
+            },
+        });
+        out.push(Observation {
+            at_ns,
+            span_ns: SECOND,
+            cpus: step.cpus.iter().map(cpu).collect(),
+            vms: vms.collect(),
+            host: Load {
+                ran_ns: SECOND / 10,
+                run_delay_ns: 0,
+            },
+            pressure: Some(0.5),
+        });
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the load: shares add up, guarantees hold, limits are kept, no VM is changed twice within 2 s, and
+    /// nobody is sent to CPUs that are not there.
+    #[test]
+    fn what_always_holds((vms, steps) in steps()) {
+        let mut o = optimiser();
+        let mut changed: BTreeMap<String, u64> = BTreeMap::new();
+        let mut decided = 0;
+        for observation in observations(&vms, &steps) {
+            let Some(d) = o.observe(&observation).unwrap() else {
+                prop_assert!(observation.at_ns - decided < 2 * SECOND);
+                continue;
+            };
+            decided = observation.at_ns;
+            let online: Vec<u32> = observation.cpus.iter().map(|c| c.cpu).collect();
+            let sum: f64 = d.allotments.iter().map(|a| a.share).sum::<f64>() + d.host;
+            prop_assert!(sum <= d.capacity + 1e-9, "{sum} {}", d.capacity);
+            let scaled = d.allotments.iter().any(|a| a.bound == Bound::Guarantee);
+            for (a, vm) in d.allotments.iter().map(|a| (a, observation.vms.iter().find(|v| v.name == a.vm).unwrap())) {
+                let floor = 0.01f64.min(d.capacity / 2.0 / d.allotments.len() as f64);
+                let reach = vm.pinned.as_ref().map_or(1e9, |p| p.count() as f64);
+                prop_assert!(a.share >= floor - 1e-9);
+                prop_assert!(a.share <= a.demand.max(floor) + 1e-9);
+                prop_assert!(a.share <= vm.promise.limit.unwrap_or(1e9) + 1e-9);
+                prop_assert!(scaled || a.share >= a.demand.min(vm.promise.guarantee).min(reach) - 1e-9, "{a:?} {vm:?}");
+            }
+            let guaranteed: f64 = observation.vms.iter().map(|v| v.promise.guarantee).sum();
+            prop_assert_eq!(d.misfits.is_empty(), guaranteed <= d.capacity + 1e-9);
+            for c in &d.changes {
+                let last = changed.insert(c.vm.clone(), d.at_ns);
+                let started = d.triggers.contains(&Trigger::Started(c.vm.clone()));
+                prop_assert!(started || last.is_none_or(|at| d.at_ns - at >= 2 * SECOND));
+                prop_assert!(!c.reasons.is_empty() && c.from != c.to, "{c:?}");
+                prop_assert_eq!(set(&o, &c.vm), &c.to);
+                prop_assert!((1..=10_000).contains(&c.to.weight));
+                prop_assert!(c.to.cap.is_none_or(|cap| cap >= 0.01));
+                if let Some(set) = &c.to.cpus {
+                    prop_assert!(set.count() > 0 && set.iter().all(|cpu| online.contains(&cpu)));
+                }
+            }
+            // A target's own CPUs are nobody else's, of those that could be changed.
+            for vm in &observation.vms {
+                let at = |name: &str| set(&o, name).cpus.clone();
+                if d.held.is_empty() && vm.promise.service != Service::Target && vm.pinned.is_none() {
+                    prop_assert!(at(&vm.name).is_none_or(|set| set.iter().all(|c| online.contains(&c))));
+                }
+            }
+        }
+    }
+
+    /// Equal observations, equal decisions, also from a recording.
+    #[test]
+    fn a_recording_gives_the_same_decisions((vms, steps) in steps()) {
+        let (mut live, mut replayed) = (optimiser(), optimiser());
+        for observation in observations(&vms, &steps) {
+            let text = serde_json::to_string(&observation).unwrap();
+            let read: Observation = serde_json::from_str(&text).unwrap();
+            let (a, b) = (live.observe(&observation).unwrap(), replayed.observe(&read).unwrap());
+            let again: Option<Decision> = serde_json::from_str(&serde_json::to_string(&a).unwrap()).unwrap();
+            prop_assert_eq!(&a, &b);
+            prop_assert_eq!(a, again);
+        }
+    }
+}

@@ -37,13 +37,16 @@ impl Setting {
 /// whatever the level. `level`: as in [`crate::share::Shares`].
 pub fn weights(level: Option<f64>, kept: f64, claims: &[Claim]) -> Vec<u32> {
     const MOST: f64 = 10_000.0;
-    let Some(level) = level else {
-        return claims.iter().map(|c| c.weight as u32).collect();
-    };
+    let enough = level.is_none();
+    let level = level.unwrap_or(0.0);
     let due = |c: &Claim| kept * c.base() + level * c.weight;
     let most = claims.iter().map(due).fold(0.0, f64::max);
+    // Enough for all, or nothing but floors.
+    if enough || most == 0.0 {
+        return claims.iter().map(|c| c.weight as u32).collect();
+    }
     // Guarantees that leave nothing to be divided by weight fill the scale.
-    let scale = (1.0 / level).min(MOST / most.max(f64::MIN_POSITIVE));
+    let scale = (1.0 / level).min(MOST / most);
     let weight = |c: &Claim| (due(c) * scale).round().clamp(1.0, MOST) as u32;
     claims.iter().map(weight).collect()
 }
@@ -125,6 +128,7 @@ mod tests {
             assert!((f64::from(*w) / f64::from(sum) * 2.0 - share).abs() < 1e-9);
         }
         assert_eq!(weights(None, 1.0, &claims), [100, 100, 200]);
+        assert_eq!(weights(Some(0.0), 0.0, &claims), [100, 100, 200]);
         // Guarantees take all: in proportion to them, whoever has none gets the least there is.
         let claims = [
             claim(2.0, 1.5, 100.0),

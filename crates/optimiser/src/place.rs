@@ -38,11 +38,12 @@ pub fn place(
 ) -> Vec<Place> {
     let packs = settings.means.sets && rest.want && settings.spread == Spread::Cpus;
     let shared: Vec<usize> = (0..guests.len()).filter(|i| owners[*i].is_err()).collect();
-    let mut packed = match packs {
+    let sets = match packs {
         true => packed(machine, settings, guests, &shared, shares, rest.pool),
         false => Vec::new(),
-    }
-    .into_iter();
+    };
+    let load = load(machine, shared.iter().map(|i| shares[*i]).zip(&sets));
+    let mut packed = sets.into_iter();
     let place = |(i, owner): (usize, &Result<CpuSet, Option<Reason>>)| {
         let guest = &guests[i];
         let pack = owner.is_err().then(|| packed.next()).flatten();
@@ -61,11 +62,15 @@ pub fn place(
                 reasons: vec![pinning(machine, pinned)],
             },
             (Err(why), None) => {
+                let is_packed = pack.is_some();
+                let crowd = pack
+                    .as_ref()
+                    .and_then(|set| crowded(machine, guest, set, &load));
                 let (cpus, reason) = shared_place(machine, settings, pack, shares[i], rest);
                 Place {
-                    packed: matches!(reason, Some(Reason::Packed { .. })),
+                    packed: is_packed,
                     cpus,
-                    reasons: why.iter().cloned().chain(reason).collect(),
+                    reasons: why.iter().cloned().chain(reason).chain(crowd).collect(),
                 }
             }
         }
@@ -126,4 +131,27 @@ fn packed(
     };
     let items: Vec<Item> = shared.iter().map(item).collect();
     pack(machine, pool, &items, settings.imbalance)
+}
+
+/// CPUs of shares on each CPU, by position in the machine.
+fn load<'a>(machine: &Machine, packed: impl Iterator<Item = (f64, &'a CpuSet)>) -> Vec<f64> {
+    let mut load = vec![0.0; machine.online()];
+    for (share, set) in packed {
+        let part = share / set.count() as f64;
+        machine.positions(set).for_each(|at| load[at] += part);
+    }
+    load
+}
+
+/// Whole VMs do not always fill CPUs evenly: is one with a guarantee where more is due than its CPU can do?
+fn crowded(machine: &Machine, guest: &Guest, set: &CpuSet, load: &[f64]) -> Option<Reason> {
+    let most = machine
+        .positions(set)
+        .map(|at| load[at])
+        .fold(0.0, f64::max);
+    let short = guest.claim.base() > guest.claim.floor && most > 1.0 + 1e-9;
+    short.then_some(Reason::Crowded {
+        load: most,
+        guarantee: guest.promise.guarantee,
+    })
 }

@@ -4,7 +4,7 @@ use crate::act::{self, Bounds, Setting};
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
 use crate::owners::owners;
-use crate::place::{Rest, place};
+use crate::place::{Place, Rest, place};
 use crate::promise::Promise;
 use crate::reason::{Bound, Reason};
 use crate::settings::Settings;
@@ -110,53 +110,69 @@ pub fn plan(
         .collect();
     let mut weights = act::weights(division.rest.level, division.rest.kept, &shared).into_iter();
     let spare = machine.online() as f64 / capacity;
-    let mut outcomes = Vec::with_capacity(guests.len());
-    for (i, (guest, place)) in guests.iter().zip(places).enumerate() {
-        let (claim, share, own) = (&claims[i], division.cpus[i], owns(i));
-        let in_want = want && !own;
-        let held_up = if own { None } else { weights.next() };
-        let mut reasons = place.reasons;
-        let weight = match settings.means.weights {
-            true => held_up.unwrap_or(guest.promise.weight),
-            false => guest.weight,
-        };
-        if settings.means.weights {
-            reasons.push(match weight == guest.promise.weight {
-                true => Reason::OwnWeight,
-                false => Reason::Weighed {
-                    share,
-                    guarantee: guest.promise.guarantee,
-                },
-            });
-        }
+    let outcome = |(i, place): (usize, Place)| {
+        let own = owns(i);
         let bounds = Bounds {
-            demand: claim.demand,
-            share,
-            limit: guest.promise.limit,
-            want: in_want,
+            demand: claims[i].demand,
+            share: division.cpus[i],
+            limit: guests[i].promise.limit,
+            want: want && !own,
             spare,
         };
-        let (cap, run_fraction, why) = act::bounds(&settings.means, bounds, settings.hysteresis);
-        reasons.extend(why);
-        outcomes.push(Outcome {
-            share,
-            bound: bound(claim, share, &division.rest),
-            setting: Setting {
-                cpus: place.cpus,
-                weight,
-                cap,
-                run_fraction,
-            },
+        let weight = if own { None } else { weights.next() };
+        let packed = place.packed;
+        let (setting, reasons) = settled(settings, &guests[i], place, weight, bounds);
+        Outcome {
+            share: division.cpus[i],
+            bound: bound(&claims[i], division.cpus[i], &division.rest),
+            setting,
             own,
-            packed: place.packed,
+            packed,
             reasons,
-        });
-    }
+        }
+    };
+    let outcomes = places.into_iter().enumerate().map(outcome).collect();
     Plan {
         host: division.cpus[guests.len()],
         outcomes,
         want,
     }
+}
+
+/// The setting of one guest and the reasons for it. `weight`: what holds up its share; none: its own.
+fn settled(
+    settings: &Settings,
+    guest: &Guest,
+    place: Place,
+    weight: Option<u32>,
+    b: Bounds,
+) -> (Setting, Vec<Reason>) {
+    let mut reasons = place.reasons;
+    let own_weight = guest.promise.weight;
+    let weight = match settings.means.weights {
+        true => weight.unwrap_or(own_weight),
+        false => guest.weight,
+    };
+    if settings.means.weights {
+        reasons.push(match weight == own_weight {
+            true => Reason::OwnWeight,
+            false => Reason::Weighed {
+                share: b.share,
+                guarantee: guest.promise.guarantee,
+            },
+        });
+    }
+    let (cap, run_fraction, why) = act::bounds(&settings.means, b, settings.hysteresis);
+    reasons.extend(why);
+    (
+        Setting {
+            cpus: place.cpus,
+            weight,
+            cap,
+            run_fraction,
+        },
+        reasons,
+    )
 }
 
 /// Divides the capacity (CPUs). Those without CPUs of their own have what the others leave, and not more than their

@@ -84,6 +84,8 @@ pub enum Reason {
         wanted: f64,
         there_is: f64,
     },
+    /// It is guaranteed something, and one of its CPUs has shares of so many CPUs on it: whole VMs do not fit better.
+    Crowded { load: f64, guarantee: f64 },
     /// There is enough for all everywhere.
     Everywhere,
     /// Somebody else pinned it: its CPUs are left alone.
@@ -136,6 +138,10 @@ impl fmt::Display for Reason {
             } => write!(
                 f,
                 "{wanted:.2} CPUs are wanted and {there_is:.2} are there: its share is {share:.3}"
+            ),
+            Reason::Crowded { load, guarantee } => write!(
+                f,
+                "one of its CPUs is to do the work of {load:.3}: {guarantee:.3} guaranteed may fall short"
             ),
             Reason::Everywhere => write!(f, "there is enough for all"),
             Reason::Pinned { cpus } => write!(f, "somebody pinned it to {cpus}"),

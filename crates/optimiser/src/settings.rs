@@ -63,7 +63,7 @@ pub struct Means {
     pub weights: bool,
     /// `cpu.max`: limits; without sets, shares too.
     pub caps: bool,
-    /// `cgroup.freeze` for part of each 100 ms; only where there are neither sets nor caps.
+    /// `cgroup.freeze` for part of each 100 ms; only where there are no caps. It stops a VM's I/O, too.
     pub freezing: bool,
 }
 

@@ -246,6 +246,103 @@ fn pinned_vms_are_left_alone() {
 }
 
 #[test]
+fn a_vm_whose_cpus_all_go_runs_on_all_until_it_may_be_changed() {
+    let mut o = optimiser();
+    let vms = || {
+        vec![
+            vm("target", 1.0, target(1.0)),
+            vm("other", 1.0, Promise::default()),
+        ]
+    };
+    o.observe(&seen(1, 3, vms())).unwrap();
+    assert_eq!(
+        (cpus(&o, "target"), cpus(&o, "other")),
+        ("2".into(), "0-1".into())
+    );
+    // One second after its change its CPU goes: no second change yet, and no empty set.
+    let d = o.observe(&seen(2, 2, vms())).unwrap().unwrap();
+    assert_eq!((d.changes.len(), cpus(&o, "target")), (0, "all".into()));
+    assert_eq!(d.held, ["other", "target"]);
+    let d = o.observe(&seen(3, 2, vms())).unwrap().unwrap();
+    assert_eq!(d.triggers, [Trigger::Held]);
+    assert_eq!(
+        (cpus(&o, "target"), cpus(&o, "other")),
+        ("1".into(), "0".into())
+    );
+}
+
+#[test]
+fn a_pin_to_cpus_that_are_offline_is_left_alone() {
+    let mut o = optimiser();
+    let mut observation = example(1, 1.0, 0.95);
+    observation.vms[3].pinned = CpuSet::of([7, 8]);
+    let name = observation.vms[3].name.clone();
+    let d = o.observe(&observation).unwrap().unwrap();
+    assert!(d.changes.iter().all(|c| c.vm != name));
+    let why = Reason::PinnedOffline {
+        cpus: CpuSet::of([7, 8]).unwrap(),
+    };
+    assert_eq!(o.explain(&name).unwrap().1[0], why);
+    // The others are not in its way, nor it in theirs.
+    assert_eq!(cpus(&o, "target"), "1");
+}
+
+/// Three guarantees of 0.6 fit into two CPUs, three whole VMs do not: it is said.
+#[test]
+fn guarantees_that_no_packing_holds_are_told() {
+    let promise = |guarantee| Promise {
+        guarantee,
+        ..Promise::default()
+    };
+    let mut o = optimiser();
+    let mut vms: Vec<VmSeen> = (0..3)
+        .map(|i| vm(&format!("vm-{i}"), 1.0, promise(0.6)))
+        .collect();
+    let d = o.observe(&seen(1, 2, vms.clone())).unwrap().unwrap();
+    assert!(d.misfits.is_empty());
+    let crowded = |o: &Optimiser, vm: &VmSeen| {
+        o.explain(&vm.name)
+            .unwrap()
+            .1
+            .iter()
+            .any(|r| matches!(r, Reason::Crowded { .. }))
+    };
+    assert_eq!(vms.iter().filter(|vm| crowded(&o, vm)).count(), 2);
+    // Two fit.
+    vms.pop();
+    vms.push(vm("small", 1.0, Promise::default()));
+    let mut o = optimiser();
+    vms[0].promise = promise(0.9);
+    o.observe(&seen(1, 2, vms.clone())).unwrap();
+    assert!(!vms.iter().any(|vm| crowded(&o, vm)), "{o:?}");
+}
+
+#[test]
+fn what_starts_and_stops_is_decided_on_at_once() {
+    let mut o = optimiser();
+    o.observe(&example(1, 1.0, 0.95)).unwrap();
+    let mut observation = example(2, 1.0, 0.95);
+    observation.vms.push(vm("new", 0.5, Promise::default()));
+    let d = o.observe(&observation).unwrap().unwrap();
+    assert_eq!(d.triggers, [Trigger::Started("new".into())]);
+    assert_eq!((d.changes.len(), cpus(&o, "new")), (1, "0".into()));
+    observation.at_ns += SECOND / 2;
+    observation.vms[5].promise.weight = 300;
+    observation.vms.pop();
+    let d = o.observe(&observation).unwrap().unwrap();
+    let name = observation.vms[5].name.clone();
+    assert_eq!(
+        d.triggers,
+        [
+            Trigger::Stopped("new".into()),
+            Trigger::Promise(name.clone())
+        ]
+    );
+    assert_eq!((d.changes.len(), d.held), (0, vec![name]));
+    assert!(o.explain("new").is_none());
+}
+
+#[test]
 fn the_end_leaves_everything_as_it_was() {
     let mut o = optimiser();
     o.observe(&example(1, 1.0, 0.95)).unwrap();
@@ -359,6 +456,26 @@ fn observations(vms: &[(Promise, u32, Option<u32>)], steps: &[Step]) -> Vec<Obse
     out
 }
 
+/// Once all changes are made: CPUs of its own are nobody else's, and everybody runs on CPUs that are there.
+fn nobody_shares_what_is_anothers(o: &Optimiser, seen: &Observation) -> Result<(), TestCaseError> {
+    let online = CpuSet::of(seen.cpus.iter().map(|c| c.cpu)).unwrap();
+    let at = |vm: &VmSeen| set(o, &vm.name).cpus.clone().unwrap_or(online.clone());
+    let owns = |vm: &&VmSeen| {
+        let why = o.explain(&vm.name).unwrap().1;
+        why.iter().any(|r| matches!(r, Reason::Dedicated { .. }))
+    };
+    for vm in &seen.vms {
+        prop_assert!(at(vm).iter().all(|cpu| online.has(cpu)), "{vm:?}");
+    }
+    for owner in seen.vms.iter().filter(owns) {
+        prop_assert_eq!(owner.promise.service, Service::Target);
+        for other in seen.vms.iter().filter(|vm| vm.name != owner.name) {
+            prop_assert!(!at(owner).meets(&at(other)), "{owner:?}\n{other:?}");
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -401,12 +518,8 @@ proptest! {
                     prop_assert!(set.count() > 0 && set.iter().all(|cpu| online.contains(&cpu)));
                 }
             }
-            // A target's own CPUs are nobody else's, of those that could be changed.
-            for vm in &observation.vms {
-                let at = |name: &str| set(&o, name).cpus.clone();
-                if d.held.is_empty() && vm.promise.service != Service::Target && vm.pinned.is_none() {
-                    prop_assert!(at(&vm.name).is_none_or(|set| set.iter().all(|c| online.contains(&c))));
-                }
+            if d.held.is_empty() {
+                nobody_shares_what_is_anothers(&o, &observation)?;
             }
         }
     }

@@ -41,13 +41,14 @@ struct Bins<'a> {
     /// By position: its rank, its cache and its node in the lists below.
     homes: Vec<Option<(usize, usize, usize)>>,
     all: ByLoad,
-    /// Below one last-level cache, and on one node; those with the fastest CPU first.
+    /// Below one last-level cache, and on one node; those with the fastest CPU first. Empty if nobody needs them.
     caches: Vec<ByLoad>,
     nodes: Vec<ByLoad>,
 }
 
 impl<'a> Bins<'a> {
-    fn new(machine: &'a Machine, pool: &CpuSet) -> Bins<'a> {
+    /// `wide`: somebody needs several CPUs.
+    fn new(machine: &'a Machine, pool: &CpuSet, wide: bool) -> Bins<'a> {
         let cpus = machine.cpus();
         let mut ranked: Vec<usize> = machine.positions(pool).collect();
         ranked.sort_by_key(|at| (std::cmp::Reverse(cpus[*at].capacity), *at));
@@ -60,6 +61,12 @@ impl<'a> Bins<'a> {
             nodes: Vec::new(),
             ranked,
         };
+        if !wide {
+            for (rank, at) in bins.ranked.iter().enumerate() {
+                bins.homes[*at] = Some((rank, 0, 0));
+            }
+            return bins;
+        }
         let (mut caches, mut nodes) = (BTreeMap::new(), BTreeMap::new());
         for (rank, at) in bins.ranked.iter().enumerate() {
             let list = |of: &mut BTreeMap<u32, usize>, id: u32, lists: &mut Vec<ByLoad>| {
@@ -81,11 +88,8 @@ impl<'a> Bins<'a> {
         let Some((rank, cache, node)) = self.homes[at] else {
             return;
         };
-        for list in [
-            &mut self.all,
-            &mut self.caches[cache],
-            &mut self.nodes[node],
-        ] {
+        let near = [self.caches.get_mut(cache), self.nodes.get_mut(node)];
+        for list in near.into_iter().flatten().chain([&mut self.all]) {
             list.remove(&(before, rank));
             list.insert((after, rank));
         }
@@ -100,6 +104,13 @@ impl<'a> Bins<'a> {
 
     fn sum(&self, cpus: &[usize]) -> f64 {
         cpus.iter().map(|at| self.load[*at]).sum()
+    }
+
+    /// Load of the least loaded CPU.
+    fn lowest(&self) -> f64 {
+        self.all
+            .first()
+            .map_or(0.0, |(load, _)| f64::from_bits(*load))
     }
 
     /// The `n` least loaded CPUs: for several those below one cache if one has so many, else on one node.
@@ -134,8 +145,9 @@ const SWEEPS: usize = 16;
 
 /// CPUs for each item, in the order of the items: as many as its share needs.
 pub fn pack(machine: &Machine, pool: &CpuSet, items: &[Item], imbalance: f64) -> Vec<CpuSet> {
-    let mut bins = Bins::new(machine, pool);
-    let size = bins.ranked.len();
+    let size = machine.positions(pool).count();
+    let wide = items.iter().any(|item| item.width(size) > 1);
+    let mut bins = Bins::new(machine, pool, wide);
     let at = |set: &CpuSet| -> Vec<usize> { machine.positions(set).collect() };
     let mut places: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
     // Those that nobody may move, and all others where they were.
@@ -170,6 +182,10 @@ pub fn pack(machine: &Machine, pool: &CpuSet, items: &[Item], imbalance: f64) ->
         for i in &order {
             let place = &mut places[*i];
             let n = place.len();
+            // Of one CPU it can be seen without taking the VM off it.
+            if n == 1 && bins.load[place[0]] - items[*i].share <= bins.lowest() + most {
+                continue;
+            }
             bins.add(place, -items[*i].share);
             let least = bins.least(n);
             if bins.sum(place) > bins.sum(&least) + most * n as f64 {

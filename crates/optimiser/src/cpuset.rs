@@ -37,6 +37,11 @@ impl CpuSet {
         (!runs.is_empty()).then(|| CpuSet { runs: runs.into() })
     }
 
+    /// First and last of each run of CPUs, ascending.
+    pub fn runs(&self) -> &[(u32, u32)] {
+        &self.runs
+    }
+
     /// Ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.runs.iter().flat_map(|(first, last)| *first..=*last)

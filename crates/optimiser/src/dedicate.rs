@@ -5,7 +5,10 @@ use crate::cpuset::CpuSet;
 use crate::machine::{Cpu, Machine};
 use std::collections::BTreeMap;
 
-/// CPUs that nobody has to himself yet.
+/// How fast the CPUs of a group are, 0 if that does not matter, and which group it is.
+type Group = dyn Fn(&Cpu) -> (u32, u32);
+
+/// CPUs that nobody has to itself yet.
 #[derive(Clone, Debug)]
 pub struct Free<'a> {
     machine: &'a Machine,
@@ -35,7 +38,7 @@ impl<'a> Free<'a> {
 
     /// Takes the best `n` CPUs, `n` at least 1; `None`: there are not so many.
     pub fn choose(&mut self, n: usize) -> Option<CpuSet> {
-        let near: [&dyn Fn(&Cpu) -> (u32, u32); 6] = [
+        let near: [&Group; 6] = [
             &|c| (c.capacity, c.llc),
             &|c| (c.capacity, c.node),
             &|c| (c.capacity, 0),
@@ -48,7 +51,7 @@ impl<'a> Free<'a> {
     }
 
     /// The best `n` free CPUs of one group: of the fastest groups with so many the one with the fewest.
-    fn within(&self, group: &dyn Fn(&Cpu) -> (u32, u32), n: usize) -> Option<CpuSet> {
+    fn within(&self, group: &Group, n: usize) -> Option<CpuSet> {
         let cpus = self.machine.cpus().iter().zip(&self.free);
         let free = || cpus.clone().filter(|(_, free)| **free).map(|(cpu, _)| cpu);
         let mut groups: BTreeMap<(u32, u32), usize> = BTreeMap::new();

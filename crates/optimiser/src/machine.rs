@@ -69,11 +69,6 @@ impl Machine {
         self.cpus.len()
     }
 
-    /// Position of a CPU in [`Machine::cpus`]; `None` if it is offline.
-    pub fn position(&self, cpu: u32) -> Option<usize> {
-        self.cpus.binary_search_by_key(&cpu, |c| c.cpu).ok()
-    }
-
     /// The CPUs but these, of which it has more.
     pub fn without(&self, mut taken: Vec<u32>) -> CpuSet {
         taken.sort_unstable();
@@ -85,9 +80,12 @@ impl Machine {
         CpuSet::of(left).unwrap_or_else(|| self.all.clone())
     }
 
-    /// Positions of the CPUs of a set that are online.
+    /// Positions of the CPUs of a set that are online, ascending.
     pub fn positions<'a>(&'a self, set: &'a CpuSet) -> impl Iterator<Item = usize> + 'a {
-        set.iter().filter_map(|cpu| self.position(cpu))
+        let from = |cpu: u32| self.cpus.partition_point(|c| c.cpu < cpu);
+        set.runs()
+            .iter()
+            .flat_map(move |(first, last)| from(*first)..from(last.saturating_add(1)))
     }
 }
 
@@ -108,6 +106,11 @@ mod tests {
         cpus.reverse();
         let machine = Machine::new(&cpus).unwrap();
         assert_eq!(machine.all().to_string(), "0-1,9");
-        assert_eq!((machine.position(9), machine.position(2)), (Some(2), None));
+        let at = |cpus: &[u32]| {
+            let set = CpuSet::of(cpus.iter().copied()).unwrap();
+            machine.positions(&set).collect::<Vec<_>>()
+        };
+        assert_eq!(at(&[1, 2, 3, 9]), [1, 2]);
+        assert_eq!(at(&[2, 8, 10]), []);
     }
 }

@@ -150,14 +150,27 @@ pub fn pack(machine: &Machine, pool: &CpuSet, items: &[Item], imbalance: f64) ->
     let mut bins = Bins::new(machine, pool, wide);
     let at = |set: &CpuSet| -> Vec<usize> { machine.positions(set).collect() };
     let mut places: Vec<Vec<usize>> = vec![Vec::new(); items.len()];
-    // Those that nobody may move, and all others where they were.
-    for (item, place) in items.iter().zip(&mut places) {
-        let previous = || {
-            item.previous
-                .map(at)
-                .filter(|p| bins.fits(p, item.width(size)))
+    // What nobody may move; many VMs are pinned to the same CPUs.
+    let mut pins: BTreeMap<&CpuSet, f64> = BTreeMap::new();
+    for item in items {
+        if let Some(pinned) = item.pinned {
+            *pins.entry(pinned).or_default() += item.share;
+        }
+    }
+    for (pinned, share) in pins {
+        let pinned = at(pinned);
+        // Where all of them are offline the kernel runs the VM on all.
+        let pinned = if pinned.is_empty() {
+            bins.ranked.clone()
+        } else {
+            pinned
         };
-        if let Some(known) = item.pinned.map(at).or_else(previous) {
+        bins.add(&pinned, share);
+    }
+    // All others where they were.
+    for (item, place) in items.iter().zip(&mut places) {
+        let previous = item.previous.filter(|_| item.pinned.is_none()).map(at);
+        if let Some(known) = previous.filter(|p| bins.fits(p, item.width(size))) {
             bins.add(&known, item.share);
             *place = known;
         }
@@ -302,8 +315,28 @@ mod tests {
             pinned: Some(&zero),
             ..item(0.3, 1)
         };
-        let sets = pack(&m, m.all(), &[item(0.6, 1), pinned, item(0.4, 1)], 0.1);
+        let sets = pack(
+            &m,
+            m.all(),
+            &[item(0.6, 1), pinned.clone(), item(0.4, 1)],
+            0.1,
+        );
         assert_eq!(texts(&sets), ["1", "0", "0"]);
+        // Two weigh more; one whose CPUs are offline weighs on all alike.
+        let heavy = Item {
+            share: 0.35,
+            ..pinned
+        };
+        let two = [item(0.6, 1), heavy.clone(), heavy, item(0.4, 1)];
+        assert_eq!(texts(&pack(&m, m.all(), &two, 0.1)), ["1", "0", "0", "1"]);
+        let nine = CpuSet::of([9]).unwrap();
+        let offline = Item {
+            share: 2.0,
+            pinned: Some(&nine),
+            ..item(0.0, 1)
+        };
+        let sets = pack(&m, m.all(), &[item(0.6, 1), offline, item(0.4, 1)], 0.1);
+        assert_eq!(texts(&sets), ["0", "9", "1"]);
     }
 
     proptest! {

@@ -215,3 +215,85 @@ fn bound(claim: &Claim, share: f64, rest: &Shares) -> Bound {
         _ => Bound::Weight,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Cpu;
+    use crate::promise::Service;
+
+    const NOTHING: Claim = Claim {
+        demand: 0.0,
+        guarantee: 0.0,
+        limit: f64::INFINITY,
+        weight: 100.0,
+        floor: 0.0,
+    };
+
+    /// A target of so many vCPUs that is guaranteed them and wants `demand`, and others that want so much each.
+    fn of_target(cpus: u32, demand: f64, vcpus: u32, others: &[f64], before: bool) -> Plan {
+        let machine = Machine::new(&Cpu::flat(cpus)).unwrap();
+        let promise = Promise {
+            service: Service::Target,
+            guarantee: f64::from(vcpus),
+            ..Promise::default()
+        };
+        let other = Promise::default();
+        let guest = |promise, vcpus, claim| Guest {
+            promise,
+            vcpus,
+            claim,
+            pinned: None,
+            own: None,
+            packed: None,
+            weight: 100,
+        };
+        let claim = Claim {
+            demand,
+            guarantee: promise.guarantee,
+            ..NOTHING
+        };
+        let rest = others.iter().map(|demand| {
+            guest(
+                &other,
+                1,
+                Claim {
+                    demand: *demand,
+                    ..NOTHING
+                },
+            )
+        });
+        let guests: Vec<Guest> = [guest(&promise, vcpus, claim)]
+            .into_iter()
+            .chain(rest)
+            .collect();
+        plan(&machine, &Settings::default(), &guests, NOTHING, before)
+    }
+
+    #[test]
+    fn the_rest_has_no_more_than_its_cpus() {
+        let plan = of_target(2, 0.6, 1, &[1.0; 4], false);
+        assert!(plan.outcomes[0].own && plan.want);
+        // 1.3 CPUs are not used by the target, and one is there for the others.
+        let sum: f64 = plan.outcomes[1..].iter().map(|o| o.share).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn a_share_of_own_cpus_is_no_more_than_they_are() {
+        let plan = of_target(4, 1.2, 1, &[0.5], false);
+        let target = &plan.outcomes[0];
+        assert!(target.own);
+        assert_eq!((target.share, target.bound), (1.0, Bound::Limit));
+    }
+
+    #[test]
+    fn want_ends_when_there_is_clearly_enough() {
+        let want = |each: f64, before| of_target(4, 0.0, 1, &[each; 4], before).want;
+        // 3.8 CPUs are divided.
+        assert!(want(0.96, false));
+        assert!(!want(0.94, false));
+        assert!(want(0.94, true));
+        assert!(!want(0.9, true));
+    }
+}

@@ -308,6 +308,13 @@ fn guarantees_that_no_packing_holds_are_told() {
             .any(|r| matches!(r, Reason::Crowded { .. }))
     };
     assert_eq!(vms.iter().filter(|vm| crowded(&o, vm)).count(), 2);
+    // Who is guaranteed nothing is told nothing.
+    let mut free = optimiser();
+    let none: Vec<VmSeen> = (0..3)
+        .map(|i| vm(&format!("vm-{i}"), 1.0, Promise::default()))
+        .collect();
+    free.observe(&seen(1, 2, none.clone())).unwrap();
+    assert!(!none.iter().any(|vm| crowded(&free, vm)));
     // Two fit.
     vms.pop();
     vms.push(vm("small", 1.0, Promise::default()));
@@ -375,7 +382,10 @@ struct Step {
     seconds: u64,
 }
 
-fn steps() -> impl Strategy<Value = (Vec<(Promise, u32, Option<u32>)>, Vec<Step>)> {
+/// What each VM was promised, its vCPUs, and the CPU it is pinned to.
+type Vms = Vec<(Promise, u32, Option<u32>)>;
+
+fn steps() -> impl Strategy<Value = (Vms, Vec<Step>)> {
     let promise = (
         0..3usize,
         0.0..1.0f64,

@@ -19,6 +19,32 @@
 //! decision, reason                      what comes out
 //! ```
 //!
+//! ```
+//! use berth_optimiser::{Cpu, Load, Observation, Optimiser, Promise, Service, Settings, VmSeen};
+//!
+//! let vm = |name: &str, promise| VmSeen {
+//!     name: name.into(),
+//!     vcpus: 1,
+//!     promise,
+//!     pinned: None,
+//!     load: Load { ran_ns: 600_000_000, run_delay_ns: 400_000_000 },
+//! };
+//! let target = Promise { service: Service::Target, guarantee: 0.95, ..Promise::default() };
+//! let seen = Observation {
+//!     at_ns: 1_000_000_000,
+//!     span_ns: 1_000_000_000,
+//!     cpus: Cpu::flat(2),
+//!     vms: vec![vm("web", target), vm("batch", Promise::default())],
+//!     ..Observation::default()
+//! };
+//! let mut optimiser = Optimiser::new(Settings::default())?;
+//! let decision = optimiser.observe(&seen)?.expect("VMs started");
+//! let web = decision.changes.iter().find(|c| c.vm == "web").expect("it gets a CPU");
+//! assert_eq!(web.to.cpus.as_ref().map(|c| c.to_string()), Some("1".into()));
+//! assert_eq!(web.reasons[0].to_string(), "a target that wants 1.00 CPUs has 1 to itself");
+//! # Ok::<(), berth_optimiser::Error>(())
+//! ```
+//!
 //! Source: K. Higashi's study of Linux schedulers under KVM proposes a load monitor and resource optimiser that does
 //! not depend on the process scheduler; the rules here are Berth's own (`docs/optimiser.md`).
 pub mod act;

@@ -158,14 +158,8 @@ pub fn pack(machine: &Machine, pool: &CpuSet, items: &[Item], imbalance: f64) ->
         }
     }
     for (pinned, share) in pins {
-        let pinned = at(pinned);
-        // Where all of them are offline the kernel runs the VM on all.
-        let pinned = if pinned.is_empty() {
-            bins.ranked.clone()
-        } else {
-            pinned
-        };
-        bins.add(&pinned, share);
+        // If all of them are offline the kernel runs the VM on all, which makes no CPU better than another.
+        bins.add(&at(pinned), share);
     }
     // All others where they were.
     for (item, place) in items.iter().zip(&mut places) {

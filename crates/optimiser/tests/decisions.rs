@@ -3,7 +3,7 @@
 use berth_optimiser::reason::Bound;
 use berth_optimiser::{
     Cpu, CpuSet, Decision, Error, Load, Means, Observation, Optimiser, Promise, Reason, Service,
-    Setting, Settings, Trigger, VmSeen,
+    Setting, Settings, Spread, Trigger, VmSeen,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -231,6 +231,138 @@ fn without_sets_caps_hold_shares_and_without_caps_freezing_does() {
     // Weights hold up the guarantee.
     assert_eq!(dummy.weight, 100);
     assert!(target.weight > 1000);
+}
+
+/// What a VM of one vCPU shows that wants so much under its cap: what it is throttled by is no run delay.
+fn throttled(o: &Optimiser, name: &str, wants: f64) -> VmSeen {
+    let cap = o.explain(name).and_then(|(s, _)| s.cap).unwrap_or(0.5);
+    let ran = (wants.min(cap) * SECOND as f64) as u64;
+    // Without a cap it waits for the others.
+    let capped = o.explain(name).is_some_and(|(s, _)| s.cap.is_some());
+    let wait = ((wants - cap).max(0.0) * SECOND as f64) as u64;
+    VmSeen {
+        load: Load {
+            ran_ns: ran,
+            run_delay_ns: if capped { 1000 } else { wait },
+        },
+        ..vm(name, 0.0, Promise::default())
+    }
+}
+
+#[test]
+fn caps_stay_while_they_are_felt_and_go_when_there_is_enough() {
+    let settings = Settings {
+        means: Means {
+            sets: false,
+            ..Means::default()
+        },
+        ..Settings::default()
+    };
+    let mut o = Optimiser::new(settings).unwrap();
+    let mut changes = Vec::new();
+    for second in 1..=60 {
+        // Four VMs on two CPUs, idle in the middle.
+        let wants = if (20..40).contains(&second) { 0.1 } else { 1.0 };
+        let vms = (0..4)
+            .map(|i| throttled(&o, &format!("vm-{i}"), wants))
+            .collect();
+        let decision = o.observe(&seen(second, 2, vms)).unwrap();
+        changes.extend(
+            decision
+                .into_iter()
+                .flat_map(|d| d.changes)
+                .map(|c| (second, c)),
+        );
+    }
+    let seconds: Vec<u64> = changes
+        .iter()
+        .step_by(4)
+        .map(|(second, _)| *second)
+        .collect();
+    assert_eq!(
+        (changes.len(), seconds),
+        (12, vec![1, 21, 40]),
+        "{changes:?}"
+    );
+    for (second, change) in &changes {
+        let cap = change.to.cap;
+        assert_eq!(cap.is_some(), *second != 21);
+        // A quarter of two CPUs each: the reserve is not kept back.
+        assert!(cap.is_none_or(|cap| (cap - 0.5).abs() < 1e-9), "{cap:?}");
+    }
+}
+
+#[test]
+fn a_pool_is_held_up_by_weights_alone() {
+    let settings = Settings {
+        spread: Spread::Pool,
+        ..Settings::default()
+    };
+    let mut o = Optimiser::new(settings).unwrap();
+    let guaranteed = Promise {
+        guarantee: 0.8,
+        ..Promise::default()
+    };
+    let mut vms = vec![
+        vm("target", 1.0, target(1.0)),
+        vm("held-up", 1.0, guaranteed),
+    ];
+    vms.extend((0..5).map(|i| vm(&format!("dummy-{i}"), 1.0, Promise::default())));
+    let d = o.observe(&seen(1, 3, vms)).unwrap().unwrap();
+    assert_eq!(
+        (cpus(&o, "target"), cpus(&o, "held-up")),
+        ("2".into(), "0-1".into())
+    );
+    assert_eq!(cpus(&o, "dummy-0"), "0-1");
+    // 1.85 CPUs are left: 0.8, and a sixth of 1.05 for each of the six.
+    assert!(
+        (share(&d, "held-up") - 0.975).abs() < 1e-9 && (share(&d, "dummy-0") - 0.175).abs() < 1e-9
+    );
+    let (setting, why) = o.explain("held-up").unwrap();
+    assert_eq!(setting.weight, 557);
+    assert!(why.iter().any(|r| matches!(r, Reason::Weighed { .. })));
+    assert_eq!(set(&o, "dummy-3").weight, 100);
+}
+
+#[test]
+fn a_limit_without_means_to_keep_it_is_told() {
+    let limited = Promise {
+        limit: Some(0.3),
+        ..Promise::default()
+    };
+    let why = |means| {
+        let settings = Settings {
+            means,
+            ..Settings::default()
+        };
+        let mut o = Optimiser::new(settings).unwrap();
+        let d = o
+            .observe(&seen(1, 2, vec![vm("limited", 1.0, limited)]))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (share(&d, "limited"), d.allotments[0].bound),
+            (0.3, Bound::Limit)
+        );
+        let (setting, why) = o.explain("limited").unwrap();
+        (setting.cap, setting.run_fraction, why.last().cloned())
+    };
+    let limit = 0.3;
+    let all = Means::default();
+    assert_eq!(why(all), (Some(0.3), None, Some(Reason::Limited { limit })));
+    let none = Means { caps: false, ..all };
+    assert_eq!(
+        why(none),
+        (None, None, Some(Reason::LimitNotKept { limit }))
+    );
+    let freezing = Means {
+        freezing: true,
+        ..none
+    };
+    assert_eq!(
+        why(freezing),
+        (None, Some(0.3), Some(Reason::Limited { limit }))
+    );
 }
 
 #[test]

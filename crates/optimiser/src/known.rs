@@ -62,7 +62,6 @@ impl Known {
             // Whoever pins a VM, or ends that, has changed where it runs.
             self.setting.cpus = seen.pinned.clone();
             self.pinned = seen.pinned.clone();
-            (self.own, self.packed) = (None, None);
         }
         (self.vcpus, self.promise) = (seen.vcpus, seen.promise);
         let step = self

@@ -116,7 +116,7 @@ pub fn plan(
             demand: claims[i].demand,
             share: division.cpus[i],
             limit: guests[i].promise.limit,
-            want: want && !own,
+            want,
             spare,
         };
         let weight = if own { None } else { weights.next() };

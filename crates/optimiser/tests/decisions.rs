@@ -378,6 +378,45 @@ fn pinned_vms_are_left_alone() {
 }
 
 #[test]
+fn somebody_pins_a_vm_and_lets_it_go() {
+    let mut o = optimiser();
+    o.observe(&example(1, 1.0, 0.95)).unwrap();
+    let mut observation = example(4, 1.0, 0.95);
+    let name = observation.vms[2].name.clone();
+    observation.vms[2].pinned = CpuSet::of([1]);
+    let d = o.observe(&observation).unwrap().unwrap();
+    assert_eq!(d.triggers, [Trigger::Time, Trigger::Promise(name.clone())]);
+    // It is where it was pinned, which is no change of ours; the target leaves it, and so do the others the target.
+    assert_eq!(
+        (cpus(&o, &name), cpus(&o, "target")),
+        ("1".into(), "0".into())
+    );
+    assert!(d.changes.iter().all(|c| c.vm != name));
+    // It runs everywhere until it has a place again.
+    let d = o.observe(&example(7, 1.0, 0.95)).unwrap().unwrap();
+    let change = d.changes.iter().find(|c| c.vm == name).unwrap();
+    assert_eq!(
+        (change.from.cpus.clone(), change.to.cpus.clone()),
+        (None, CpuSet::of([1]))
+    );
+}
+
+#[test]
+fn a_pinned_vm_gets_no_more_than_its_cpus() {
+    let mut wide = vm("wide", 5.0, Promise::default());
+    wide.vcpus = 8;
+    wide.pinned = CpuSet::of([1, 9]);
+    let d = optimiser()
+        .observe(&seen(1, 4, vec![wide]))
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        (share(&d, "wide"), d.allotments[0].bound),
+        (1.0, Bound::Limit)
+    );
+}
+
+#[test]
 fn a_vm_whose_cpus_all_go_runs_on_all_until_it_may_be_changed() {
     let mut o = optimiser();
     let vms = || {

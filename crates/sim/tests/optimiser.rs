@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The optimiser beside a simulated host: what it promises holds under schedulers that know VMs and such that do not,
 //! it follows loads that change, and without it nothing is different.
+use berth_optimiser::{Decision, Trigger};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_results::schema::RunRecord;
 use berth_scenario::edit::Edit;
@@ -90,7 +91,7 @@ fn a_promise_holds_under_any_scheduler() {
 fn worked_example() {
     let record = run(&promised(16, &[]), "eevdf", 1);
     let set = |vm: &str| {
-        let of = |d: &berth_optimiser::Decision| d.changes.iter().find(|c| c.vm == vm).cloned();
+        let of = |d: &Decision| d.changes.iter().find(|c| c.vm == vm).cloned();
         let last = record.decisions.iter().rev().find_map(of);
         last.unwrap().to.cpus.unwrap().to_string()
     };
@@ -169,6 +170,40 @@ fn by_weights_and_by_caps() {
     own.vms.iter_mut().for_each(|vm| vm.cap_milli = Some(100));
     let used = run(&own, "eevdf", 1).metrics["neighbour.cpu"];
     assert!((0.15..=0.22).contains(&used), "{used}");
+}
+
+/// VMs that start later are seen when they run, and VMs that somebody pinned stay where they are.
+#[test]
+fn late_and_pinned_vms() {
+    let late = promised(8, &[r#"vm.neighbour.start="7500ms""#]);
+    let record = run(&late, "gfifo", 1);
+    let named = |d: &Decision| d.allotments.len() == 9;
+    let second = record.decisions.iter().find(|d| named(d)).unwrap();
+    assert_eq!(second.at_ns, 8_000_000_000);
+    assert!(
+        second
+            .triggers
+            .contains(&Trigger::Started("neighbour-8".into()))
+    );
+    let series = &record.series;
+    assert!(series["target.cpu"].last().unwrap() > &0.99);
+    assert!(series["neighbour.cpu"].last().unwrap() > &0.99);
+
+    let pinned = promised(8, &["vm.neighbour.affinity=[1]"]);
+    let record = run(&pinned, "gfifo", 1);
+    let changes: Vec<_> = record.decisions.iter().flat_map(|d| &d.changes).collect();
+    assert!(
+        changes
+            .iter()
+            .all(|c| c.vm == "target" || c.from.cpus == c.to.cpus)
+    );
+    let own = changes.iter().find(|c| c.vm == "target").unwrap();
+    assert_eq!(own.to.cpus.as_ref().unwrap().to_string(), "0");
+    assert!(
+        record.metrics["target.cpu"] > 0.99,
+        "{}",
+        record.metrics["target.cpu"]
+    );
 }
 
 /// An optimiser that is off is none: the same events, to the last one.

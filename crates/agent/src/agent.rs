@@ -51,7 +51,7 @@ pub enum Started {
 }
 
 /// What happened on its own.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// The policy no longer runs, and why; the kernel's own scheduler has taken over.
@@ -62,6 +62,16 @@ pub enum Event {
     ByProcess(Remark),
     /// A VM cannot be told to the policy.
     LeftOut(Remark),
+}
+
+/// A remark on a VM becomes an event when it has been so for that long. Who tries what KVM can do, or makes VMs for
+/// others, holds one for a moment; a manager puts its VM into a cgroup only after it has started.
+pub const LASTING: Duration = Duration::from_secs(2);
+
+/// Since when something is so, and whether it has been said.
+struct Remarked {
+    since: Instant,
+    said: bool,
 }
 
 struct Running {
@@ -150,8 +160,8 @@ pub struct Agent {
     running: Option<Running>,
     stall_limit: Option<Duration>,
     trouble: Option<String>,
-    /// What has been said of VMs.
-    told: Vec<Event>,
+    /// What is to be said of VMs.
+    remarks: BTreeMap<Event, Remarked>,
     cpus: usize,
 }
 
@@ -178,7 +188,7 @@ impl Agent {
             running: None,
             stall_limit,
             trouble: None,
-            told: Vec::new(),
+            remarks: BTreeMap::new(),
         }
     }
 
@@ -299,10 +309,19 @@ impl Agent {
         let found = self.keeper.description();
         let by_process = found.by_process.iter().cloned().map(Event::ByProcess);
         let left_out = found.left_out.iter().cloned().map(Event::LeftOut);
-        let said: Vec<Event> = by_process.chain(left_out).collect();
-        let mut events = said.clone();
-        events.retain(|event| !self.told.contains(event));
-        self.told = said;
+        let (now, mut before) = (self.root.now(), std::mem::take(&mut self.remarks));
+        let mut events = Vec::new();
+        for event in by_process.chain(left_out) {
+            let mut remark = before.remove(&event).unwrap_or(Remarked {
+                since: now,
+                said: false,
+            });
+            if !remark.said && now - remark.since >= LASTING {
+                remark.said = true;
+                events.push(event.clone());
+            }
+            self.remarks.insert(event, remark);
+        }
         if let Some(event) = self.judge()? {
             events.push(event);
         }

@@ -261,7 +261,14 @@ impl Reader<'_> {
             None if config.mode == Mode::Act => {
                 return Err(self.wrong(act_at, Some("policy"), "missing: act with which?"));
             }
-            None => {}
+            None => {
+                let of_a_policy = ["preset", "set", "partial"];
+                if let Some((key, item)) = of_a_policy.iter().find_map(|k| table.get_key_value(k)) {
+                    let at = key.span().or(item.span()).map_or(0, |s| s.start);
+                    let what = "of which policy? Name it: policy = \"vmfair\"";
+                    return Err(self.wrong(at, Some(key.get()), what));
+                }
+            }
         }
         if let Some((ms, at)) = self.get(table, "stall_ms", "a whole number", |v| v.as_integer())? {
             if !STALL_MS.contains(&ms) {
@@ -478,6 +485,12 @@ mod tests {
             ("only = [1]", "c.toml:1: only: a list of names, such as"),
             ("stall_ms = -1", "c.toml:1: stall_ms: 0 to 30000"),
             ("policy = \" \"", "c.toml:1: policy: it has no name"),
+            (
+                "\n[set]\nslice_us = 1",
+                "c.toml:2: set: of which policy? Name it",
+            ),
+            ("preset = \"x\"", "c.toml:1: preset: of which policy?"),
+            ("partial = true", "c.toml:1: partial: of which policy?"),
             ("[set]\n\na = [1]", "c.toml:3: set.a: a number or a string"),
             ("set = 1", "c.toml:1: set: a table"),
             ("vm = 1", "c.toml:1: vm: [[vm]] tables"),

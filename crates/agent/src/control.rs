@@ -18,6 +18,27 @@ use std::time::Duration;
 
 /// Where the agent listens.
 pub const SOCKET: &str = "/run/berth/control.sock";
+/// Sees to the folder that a socket is to be in: that of [`SOCKET`] is made, any other has to be there, since a name
+/// that was mistyped would be made too.
+///
+/// # Errors
+/// There is no such folder, or it cannot be made.
+pub fn folder(socket: &Path) -> io::Result<()> {
+    let Some(folder) = socket.parent().filter(|f| !f.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if socket == Path::new(SOCKET) {
+        return std::fs::create_dir_all(folder);
+    }
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("{}: there is no such folder", folder.display()),
+        )),
+    }
+}
+
 /// A line of the answer, at most.
 const MAX_LINE: u64 = 4 << 20;
 /// How long who asks waits for the agent; loading a policy takes the verifier some seconds.

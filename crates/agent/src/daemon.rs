@@ -52,10 +52,25 @@ impl Options<'_> {
 pub enum DaemonError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("{}: {source}", socket.display())]
+    #[error("the agent cannot listen at {}: {source}{}", socket.display(), advice(source))]
     Socket { socket: PathBuf, source: io::Error },
+    /// The configuration says to act.
+    #[error("mode = \"act\", and the policy is not started: {0}")]
+    Start(AgentError),
     #[error(transparent)]
     Agent(#[from] AgentError),
+}
+
+/// What to do about a socket that cannot be made.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; be root, or name a socket in a folder of your own (--socket): it then watches what you may see"
+        }
+        io::ErrorKind::NotFound => "; make it, or name a socket elsewhere (--socket)",
+        io::ErrorKind::AddrInUse => "; stop that one, or name another socket (--socket)",
+        _ => "",
+    }
 }
 
 /// Which VMs there are, and how many of their vCPUs are known.
@@ -73,7 +88,8 @@ struct Daemon<'a> {
 /// Runs until it is asked to end; a policy that is loaded then is unloaded.
 ///
 /// # Errors
-/// The configuration is wrong at the start, another agent runs, or /proc cannot be read.
+/// The configuration is wrong at the start, or says to act where that cannot be; another agent runs, or /proc cannot be
+/// read.
 pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     let config = match &options.config {
         Some(file) => options.read(file)?,
@@ -89,7 +105,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         options,
         over: false,
     };
-    daemon.apply(&config);
+    daemon.apply(&config)?;
     let mut arrivals = Arrivals::new().map_err(AgentError::Look)?;
     if let Some(why) = arrivals.blind() {
         let ms = LOOK.as_millis();
@@ -221,7 +237,14 @@ impl Daemon<'_> {
         match self.options.read(file) {
             Ok(config) => {
                 self.say("configuration read again");
-                self.apply(&config);
+                if let Err(e) = self.apply(&config) {
+                    let stays = match self.agent.running() {
+                        true => "the running policy stays",
+                        false => "it only watches",
+                    };
+                    self.say(&format!("{e}; {stays}"));
+                    self.agent.set_trouble(e.to_string());
+                }
                 Some(config)
             }
             Err(e) => {
@@ -231,7 +254,7 @@ impl Daemon<'_> {
         }
     }
 
-    fn apply(&mut self, config: &Config) {
+    fn apply(&mut self, config: &Config) -> Result<(), DaemonError> {
         self.agent.set_rules(config.rules.clone());
         self.agent.set_stall_limit(config.stall);
         let choice = match (&config.choice, config.mode) {
@@ -242,27 +265,13 @@ impl Daemon<'_> {
                 {
                     self.say(&format!("policy {name} unloaded: the mode is observe"));
                 }
-                return;
+                return Ok(());
             }
         };
-        let started = (self.options.resolve)(choice).and_then(|policy| {
-            let started = self.agent.start(policy);
-            started.map_err(|e| e.to_string())
-        });
-        match started {
-            Ok(started) => self.say(&format!("policy {}: {started:?}", choice.policy)),
-            Err(e) => {
-                let stays = if self.agent.running() {
-                    "the running policy stays"
-                } else {
-                    "it only watches"
-                };
-                self.say(&format!(
-                    "policy {} is not started: {e}; {stays}",
-                    choice.policy
-                ));
-                self.agent.set_trouble(e);
-            }
-        }
+        let policy = (self.options.resolve)(choice);
+        let policy = policy.map_err(|why| DaemonError::Start(AgentError::Refused(why)))?;
+        let started = self.agent.start(policy).map_err(DaemonError::Start)?;
+        self.say(&format!("policy {}: {started:?}", choice.policy));
+        Ok(())
     }
 }

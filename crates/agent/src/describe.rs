@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt;
 const USUAL_WEIGHT: u32 = 100;
 
 /// Something of a VM that an operator should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Remark {
     pub vm: String,
     /// A clause: `its cgroup holds other processes too (4711)`.

@@ -4,7 +4,7 @@
 //! The agent never waits for one of them: it takes what has come, and goes on. Who is not done in time is left. Who
 //! asks is known before a byte is read, and who may not change anything may say little. Of too many, those who may not
 //! are let go first, so that nobody keeps root out.
-use crate::control::{Answer, Kind, Request};
+use crate::control::{self, Answer, Kind, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_get_seals, flock};
 use rustix::net::{
@@ -81,9 +81,7 @@ impl Door {
     /// # Errors
     /// Another agent listens there (`AddrInUse`), or the socket cannot be made.
     pub fn open(socket: &Path, access: &Access) -> io::Result<Door> {
-        if let Some(folder) = socket.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
+        control::folder(socket)?;
         let lock = lock(socket)?;
         match std::fs::remove_file(socket) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent acts by whatever backend it is given: here one that only writes down what it is told, on a host that was
 //! written down too and whose time is played. Discovery, description, register and tripwire are the real ones.
-use berth_agent::agent::{Agent, AgentError, Event, Started};
+use berth_agent::agent::{Agent, AgentError, Event, LASTING, Started};
 use berth_agent::backend::{Acting, Backend, End, Policy, Ready, Trouble, Value};
+use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::register::{Entry, Sink};
 use berth_agent::rules::Rules;
+use berth_agent::signals::Asked;
 use berth_agent::tripwire::LIMIT;
 use berth_host::fixture::Fixture;
 use berth_host::model::Snapshot;
@@ -13,9 +15,11 @@ use berth_host::time::Played;
 use berth_identity::{Role, ThreadRecord, VmId, VmRecord};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What was said, and what is to be said.
@@ -251,6 +255,89 @@ fn what_is_told_and_in_which_order() {
     assert_eq!(p.agent.stop().unwrap(), "b");
     assert_eq!(p.paper.said(), ["end b", "undone b"]);
     assert!(matches!(p.agent.stop(), Err(AgentError::Idle)));
+}
+
+/// Who holds a VM for a moment is not warned of: an operator who looks does not find it.
+#[test]
+fn what_does_not_last_is_not_said() {
+    let mut p = place(Rules::default());
+    let mut tick = |p: &mut Place, seconds| {
+        p.root.sleep(Duration::from_secs(seconds));
+        p.agent.tick().unwrap()
+    };
+    assert_eq!(tick(&mut p, 0), []);
+    unpack(p.folder.path(), &[(300, "probe")]);
+    assert_eq!(tick(&mut p, 1), []);
+    assert_eq!(p.agent.status().by_process.len(), 3, "who asks is told");
+    std::fs::remove_dir_all(p.folder.path().join("proc/300")).unwrap();
+    let said = tick(&mut p, LASTING.as_secs() - 1);
+    let of = |event: &Event| match event {
+        Event::ByProcess(remark) => remark.vm.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(said.iter().map(of).collect::<Vec<_>>(), ["job", "web"]);
+    assert_eq!(tick(&mut p, 10), [], "once");
+}
+
+/// A configuration that says to act, where that cannot be: the daemon ends and says so.
+#[test]
+fn a_daemon_without_its_means_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    unpack(folder.path(), &[(100, "web")]);
+    let file = folder.path().join("c.toml");
+    std::fs::write(&file, "mode = \"act\"\npolicy = \"a\"\n").unwrap();
+    let options = Options {
+        // No sched_ext there.
+        root: Root::at(folder.path()),
+        socket: folder.path().join("control.sock"),
+        config: Some(file),
+        ends_with_policy: false,
+        resolve: &|_| Ok(policy("a", &[])),
+        say: &|_| (),
+    };
+    // Should it go on, it is to end all the same.
+    static STOP: AtomicBool = AtomicBool::new(true);
+    static RELOAD: AtomicBool = AtomicBool::new(false);
+    let asked = Asked {
+        stop: &STOP,
+        reload: &RELOAD,
+    };
+    let error = daemon::run(&options, asked).unwrap_err();
+    assert!(
+        matches!(&error, DaemonError::Start(AgentError::Refused(_))),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .starts_with("mode = \"act\", and the policy is not started: ")
+    );
+    assert!(!options.socket.exists());
+}
+
+/// A socket that cannot be made: what, where, what to do.
+#[test]
+fn a_socket_that_cannot_be_made_comes_with_advice() {
+    let error = |kind: ErrorKind| {
+        let socket = "/run/berth/control.sock".into();
+        let source = kind.into();
+        DaemonError::Socket { socket, source }.to_string()
+    };
+    for (kind, what_to_do) in [
+        (
+            ErrorKind::PermissionDenied,
+            "be root, or name a socket in a folder of your own",
+        ),
+        (ErrorKind::NotFound, "make it, or name a socket elsewhere"),
+        (ErrorKind::AddrInUse, "stop that one"),
+    ] {
+        let said = error(kind);
+        assert!(
+            said.starts_with("the agent cannot listen at /run/berth/control.sock: "),
+            "{said}"
+        );
+        assert!(said.contains(what_to_do), "{said}");
+    }
 }
 
 #[test]

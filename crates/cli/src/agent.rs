@@ -2,18 +2,18 @@
 //! `berth start`, `stop`, `status`, `daemon`: acting on this host.
 use crate::exit::{Done, Failure};
 use crate::output;
-use berth_agent::agent::{Started, Status};
+use berth_agent::agent::{AgentError, Started, Status};
 use berth_agent::backend::{self, Policy, Value};
 use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::signals;
-use berth_experiment::policies;
+use berth_experiment::policies::{self, Asked};
 use berth_host::root::Root;
 use berth_scenario::model::Arm;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -73,8 +73,7 @@ const START_EXAMPLES: &str = "Examples:
   berth stop                                     back to the kernel's own scheduler
 
 A process of its own holds the policy; if it ends, however it ends, the kernel takes its own scheduler back. Where
-`berth daemon` runs, that holds it. Another policy in place of a running one: the old one stays if the new is refused.
-Exit status: 0 it is loaded, 2 wrong usage or this host does not allow it, 3 the kernel refused the policy.";
+`berth daemon` runs, that holds it. Another policy in place of a running one: the old one stays if the new is refused.";
 
 #[derive(clap::Args)]
 pub struct StopArgs {
@@ -119,8 +118,7 @@ const DAEMON_EXAMPLES: &str =
   [[vm]]
   name = \"web*\"
   class = \"latency\"
-SIGHUP reads it again; the running one stays if it is wrong. SIGTERM unloads the policy and ends.
-Exit status: 0 ended when asked, 2 wrong usage or configuration, 3 it cannot go on.";
+SIGHUP reads it again; the running one stays if it is wrong. SIGTERM unloads the policy and ends.";
 
 pub fn start(args: &StartArgs) -> Done {
     let choice = Choice {
@@ -196,11 +194,9 @@ pub fn status(args: &StatusArgs) -> Done {
         false => None,
     };
     let status = answer.and_then(|a| a.status);
-    if args.json {
-        return output::json(&status);
-    }
-    match status {
-        Some(status) => output::print(&text(&status)),
+    match &status {
+        _ if args.json => output::json(&status)?,
+        Some(status) => output::print(&text(status)),
         None => {
             let scheduler = berth_host::machine::Machine::read(&Root::live()).scheduler;
             output::print(&format!(
@@ -209,7 +205,10 @@ pub fn status(args: &StatusArgs) -> Done {
             ));
         }
     }
-    Ok(())
+    match status.is_some_and(|status| status.trouble.is_none()) {
+        true => Ok(()),
+        false => Err(Failure::Expect),
+    }
 }
 
 pub fn run_daemon(args: &DaemonArgs) -> Done {
@@ -241,8 +240,10 @@ pub fn run_daemon(args: &DaemonArgs) -> Done {
         say: &|line| eprintln!("berth: {line}"),
     };
     daemon::run(&options, signals::take()).map_err(|e| match e {
-        DaemonError::Config(_) | DaemonError::Socket { .. } => Failure::Input(e.to_string()),
-        DaemonError::Agent(_) => Failure::Run(e.to_string()),
+        DaemonError::Config(_)
+        | DaemonError::Socket { .. }
+        | DaemonError::Start(AgentError::Refused(_)) => Failure::Input(e.to_string()),
+        DaemonError::Start(_) | DaemonError::Agent(_) => Failure::Run(e.to_string()),
     })
 }
 
@@ -289,19 +290,17 @@ pub fn choice(arm: &Arm) -> Choice {
 /// The object and the checked parameters of a policy.
 pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
     let object = policies::object(&choice.policy)?;
-    let arm = Arm {
-        name: choice.policy.clone(),
-        policy: choice.policy.clone(),
-        preset: choice.preset.clone(),
-        params: choice.set.clone(),
-        set: BTreeMap::new(),
-        scenario: None,
-    };
     let value = |value| match value {
         policies::Set::Number(n) => Value::Number(n.into()),
         policies::Set::Text(text) => Value::Text(text),
     };
-    let values = policies::values(&arm, &object)?.into_iter();
+    let asked = Asked {
+        who: None,
+        policy: &choice.policy,
+        preset: choice.preset.as_deref(),
+        set: &choice.set,
+    };
+    let values = policies::values(&asked, &object)?.into_iter();
     Ok(Policy {
         name: choice.policy.clone(),
         hash: berth_policy::identity::hash(&object),
@@ -342,12 +341,15 @@ fn hold(socket: &Path) -> Result<(), Failure> {
     backend.able().map_err(|e| Failure::Input(e.to_string()))?;
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let unusable = |e: io::Error| {
-        Failure::Input(format!(
-            "{}: {e}; --socket names a place in another folder",
-            folder.display()
-        ))
+        Failure::Input(
+            DaemonError::Socket {
+                socket: socket.into(),
+                source: e,
+            }
+            .to_string(),
+        )
     };
-    fs::create_dir_all(folder).map_err(unusable)?;
+    control::folder(socket).map_err(unusable)?;
     let log = folder.join("agent.log");
     let log = OpenOptions::new()
         .create(true)

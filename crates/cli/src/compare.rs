@@ -97,8 +97,7 @@ const EXAMPLES: &str = "Examples:
   berth compare crates/compare/set --record           the same; what has no record yet runs in VMs first
   berth compare crates/compare/set --sealed crates/compare/sealed     and a second set, judged to report only
 
-A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.
-Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a run failed, 130 interrupted.";
+A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.";
 
 pub fn run(args: &Args) -> Done {
     let (text, bounds) = bounds(args)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth doctor`.
-use crate::exit::Done;
+use crate::exit::{Done, Failure};
 use crate::{ls, output};
 use berth_host::discover::Scanner;
 use berth_host::doctor;
@@ -27,9 +27,12 @@ pub fn run(args: &Args) -> Done {
         // A recorded tree has no threads to ask.
         false => doctor::examine(&root, &vms, &nobody),
     };
-    if args.json {
-        return output::json(&checks);
+    match args.json {
+        true => output::json(&checks)?,
+        false => output::print(&berth_report::host::doctor(&checks, &output::style())),
     }
-    output::print(&berth_report::host::doctor(&checks, &output::style()));
-    Ok(())
+    match doctor::allowed(&checks) {
+        true => Ok(()),
+        false => Err(Failure::Expect),
+    }
 }

@@ -32,9 +32,25 @@ pub fn run(args: &Args) -> Done {
     Ok(())
 }
 
-/// No VM of this name: the nearest, and what there is.
+/// Not one VM of this name: it has ended, or there are several, or the nearest and what there is.
 fn no_such(view: &View, name: &str) -> String {
     const SHOWN: usize = 8;
+    let several = explain::namesakes(view, name);
+    if !several.is_empty() {
+        let names: Vec<&str> = several.iter().map(|v| v.vm.name.as_str()).collect();
+        return format!(
+            "{} virtual machines are called `{}`: {}; which?",
+            names.len(),
+            name.escape_debug(),
+            names.join(", ")
+        );
+    }
+    if view.ended.iter().any(|ended| ended.is(name)) {
+        return format!(
+            "virtual machine `{}` ended while it was watched: nothing is left to explain",
+            name.escape_debug()
+        );
+    }
     let names: Vec<&str> = view.vms.iter().map(|v| v.vm.name.as_str()).collect();
     let mut text = format!("no virtual machine `{}` runs here", name.escape_debug());
     if let Some(near) = berth_scenario::diag::nearest(name, names.iter().copied()) {

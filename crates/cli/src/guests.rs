@@ -79,9 +79,7 @@ const EXAMPLES: &str = "Examples:
 
 A recording is taken only if the machine was quiet (berth guests --show-bounds says how quiet); else it is made again, \
 and
-refused by name after a few times. Where real guests cannot be had, the command says so, and the kept records are used.
-Exit status: 0 done, 1 a bound is broken (with --check), 2 wrong usage or input, 3 a guest did not boot, a recording was
-refused or the build failed (what is kept is compared all the same), 130 interrupted.";
+refused by name after a few times. Where real guests cannot be had, the command says so, and the kept records are used.";
 
 /// Below the heading of a page.
 const MADE_BY: &str = "Made by `make guests` (`berth guests --markdown docs/guests-table.md`); do not edit. Simulator \

@@ -47,9 +47,7 @@ const EXAMPLES: &str = "Examples:
 
 The load is real: it takes the CPU time that the scenario says, and other work here feels it. Where this machine has
 sched_ext, arms with a policy load it for each run: it then schedules everything here. As root, VMs have cgroups \
-(weights, caps), which are removed at the end.
-Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
-(what was finished is kept; the load has ended and its cgroups are gone).";
+(weights, caps), which are removed at the end.";
 
 /// What one bears on a machine that has other work.
 const SHORT: Lengths = Lengths {

@@ -7,10 +7,9 @@ use berth_experiment::runner;
 #[command(after_help = HELP)]
 pub struct Args {}
 
-const HELP: &str = "The job is what berth_experiment::job::Job is as JSON; who makes it and who does it
-must be of the same version.
-Exit status: 0 done (the outcome says if the run failed), 2 no job of this version, 3 the outcome could not be
-written.";
+const HELP: &str =
+    "The job is what berth_experiment::job::Job is as JSON; who makes it and who does it
+must be of the same version.";
 
 pub fn run(_: &Args) -> Done {
     runner::serve(std::io::stdin().lock(), std::io::stdout().lock())

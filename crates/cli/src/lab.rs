@@ -72,9 +72,7 @@ const EXAMPLES: &str = "Examples:
   berth lab noisy-neighbour --vcpus threads         threads in the place of VMs' vCPUs
   berth lab noisy-neighbour --arm linux,scx_cosmos  another scheduler (cargo install scx_cosmos)
 
-Nothing of this machine changes: kernel and emulator go into a cache (about 140 MB), each run into a VM.
-Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
-(what was finished is kept).";
+Nothing of this machine changes: kernel and emulator go into a cache (about 140 MB), each run into a VM.";
 
 /// What an emulated machine does in a bearable time.
 const SHORT: Lengths = Lengths {

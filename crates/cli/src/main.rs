@@ -27,7 +27,7 @@ mod top;
 mod trace;
 mod tracer;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Gives every vCPU the right place to run: a simulator and a lab for sched_ext policies.
@@ -100,7 +100,9 @@ fn main() -> ExitCode {
     if berth_lab::guest::is_guest() {
         berth_lab::guest::main();
     }
-    let done = match Berth::parse().verb {
+    let matches = exit::explained(Berth::command()).get_matches();
+    let berth = Berth::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    let done = match berth.verb {
         Verb::Sim(args) => sim::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Lab(args) => lab::run(&args),
@@ -133,11 +135,9 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
-        Berth::command().debug_assert();
+        exit::explained(Berth::command()).debug_assert();
     }
 
     #[test]

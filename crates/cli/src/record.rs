@@ -4,7 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::ls::{HostOptions, unreadable};
 use crate::output;
 use berth_host::record::record;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -17,15 +17,30 @@ pub struct Args {
     force: bool,
 }
 
+/// What keeps a file from being written there, as far as that can be known before the host is watched.
+fn writable(file: &Path, force: bool) -> Done {
+    let shown = file.display();
+    let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
+    let why = match folder {
+        _ if file.is_dir() => format!(
+            "{shown} is a folder; name a file in it, such as {}",
+            file.join("host.toml").display()
+        ),
+        _ if file.exists() && !force => format!("{shown} is there already; --force overwrites it"),
+        Some(folder) if !folder.is_dir() => {
+            format!(
+                "{}: there is no such folder; make it first",
+                folder.display()
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::Input(why))
+}
+
 pub fn run(args: &Args) -> Done {
-    if let Some(file) = &args.file
-        && !args.force
-        && file.exists()
-    {
-        return Err(Failure::Input(format!(
-            "{} is there already; --force overwrites it",
-            file.display()
-        )));
+    if let Some(file) = &args.file {
+        writable(file, args.force)?;
     }
     let root = args.host.root();
     let (view, text) = record(&root, args.host.over).map_err(|e| unreadable(&root, &e))?;

@@ -68,9 +68,7 @@ const EXAMPLES: &str = "Examples:
   berth reproduce --check                are the pages and verdicts of this version?
 
 Runs are kept as they are finished: after Ctrl-C the same command goes on, and a run is not done twice. Those of another
-version are not used. A verdict and its reason stand in papers/NAME/claims.toml, written by hand; runs judge anew.
-Exit status: 0 done, 1 a kept verdict (with --check: or a page) is not what this version gives, 2 wrong usage or input,
-3 a run failed, 130 interrupted (what was finished is kept).";
+version are not used. A verdict and its reason stand in papers/NAME/claims.toml, written by hand; runs judge anew.";
 
 pub fn run(args: &Args) -> Done {
     let everything = paper::all(&args.papers);

@@ -55,10 +55,7 @@ const EXAMPLES: &str = "Examples:
   berth sim weights --vary vm.gold.weight=100,400,1600      once for each value
   berth sim noisy-neighbour --policy my.bpf.c               your own policy beside the others
   berth sim noisy-neighbour --arm vmfair --set policy.slice_us=1000 --seed 7
-  berth sim my-scenario.toml --json | jq .
-
-Exit status: 0 done, 1 an [[expect]] does not hold, 2 wrong usage or input, 3 a run failed, 130 interrupted
-(what was finished is kept).";
+  berth sim my-scenario.toml --json | jq .";
 
 pub fn run(args: &Args) -> Done {
     let options = &mut args.run.clone();

@@ -2,7 +2,7 @@
 //! A plan's runs on a real kernel, in throw-away VMs.
 use crate::error::Failure;
 use crate::plan::{Lengths, Plan, plan};
-use crate::policies;
+use crate::policies::{self, Asked};
 use crate::request::Request;
 use berth_lab::assets::{self, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
@@ -205,7 +205,7 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                 policies::object_keeps_caps(arm, variant.scenario.for_arm(arm), &object)?;
                 planned.hash = Some(berth_policy::identity::hash(&object));
                 let mut options = berth_scx::LoadOptions::default();
-                for (name, value) in policies::values(arm, &object)? {
+                for (name, value) in policies::values(&Asked::by(arm), &object)? {
                     let value = match value {
                         policies::Set::Number(n) => berth_scx::Value::Number(n.into()),
                         policies::Set::Text(text) => berth_scx::Value::Text(text),

@@ -113,12 +113,42 @@ pub fn description(policy: &Policy) -> (String, String) {
     (charges.unwrap_or("").to_string(), help.trim().to_string())
 }
 
-/// Checks an arm's parameters against what its policy declares.
+/// What somebody asks of a policy: its preset, and parameters as written.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// Whose parameters they are, for errors: `arm NAME`, `vm.NAME.guest`; none if there is nobody else.
+    pub who: Option<String>,
+    pub policy: &'a str,
+    pub preset: Option<&'a str>,
+    pub set: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Asked<'a> {
+    /// By an arm, one of several.
+    pub fn by(arm: &'a Arm) -> Asked<'a> {
+        Asked {
+            who: Some(format!("arm {}", arm.name)),
+            policy: &arm.policy,
+            preset: arm.preset.as_deref(),
+            set: &arm.params,
+        }
+    }
+
+    fn wrong(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::Input(match &self.who {
+            Some(who) => format!("{who}: {why}"),
+            None => why.to_string(),
+        })
+    }
+}
+
+/// Checks parameters against what the policy declares.
 ///
 /// # Errors
 /// No such parameter (with the nearest, and all there are), or a value out of bounds or of another unit.
-pub fn check_params(arm: &Arm, params: &[Param]) -> Result<(), Failure> {
-    for (name, text) in &arm.params {
+fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
+    let policy = asked.policy;
+    for (name, text) in asked.set {
         let Some(param) = params.iter().find(|p| p.name == *name) else {
             let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
             let near = nearest(name, names.iter().copied())
@@ -128,33 +158,37 @@ pub fn check_params(arm: &Arm, params: &[Param]) -> Result<(), Failure> {
             } else {
                 names.join(", ")
             };
-            return Err(Failure::Input(format!(
-                "arm {}: policy {} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show {})\n  For \
-                 one arm only: --set arm.NAME.set.policy.{name}=VALUE",
-                arm.name, arm.policy, arm.policy
+            let of_one_arm = match &asked.who {
+                Some(who) if who.starts_with("arm ") => {
+                    format!("\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE")
+                }
+                _ => String::new(),
+            };
+            return Err(asked.wrong(format!(
+                "policy {policy} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show \
+                 {policy}){of_one_arm}"
             )));
         };
-        param
-            .value(text)
-            .map_err(|e| Failure::Input(format!("arm {}: {e}", arm.name)))?;
+        param.value(text).map_err(|e| asked.wrong(e))?;
     }
     Ok(())
 }
 
-/// An arm's parameters with its preset's values filled in; its own values win.
+/// Parameters with the preset's values filled in; those that were set win.
 ///
 /// # Errors
 /// As [`check_params`], or the policy has no such preset (with the list of those it has).
 pub fn resolve(
-    arm: &Arm,
+    asked: &Asked<'_>,
     params: &[Param],
     presets: &[Preset],
 ) -> Result<BTreeMap<String, String>, Failure> {
-    check_params(arm, params)?;
-    presets::resolve(presets, arm.preset.as_deref(), &arm.params).map_err(|e| {
-        let text = format!("arm {}: policy {}: {e}", arm.name, arm.policy);
-        let list = format!("   (berth policy show {})", arm.policy);
-        Failure::Input(text + &list)
+    check_params(asked, params)?;
+    let policy = asked.policy;
+    presets::resolve(presets, asked.preset, asked.set).map_err(|e| {
+        asked.wrong(format!(
+            "policy {policy}: {e}   (berth policy show {policy})"
+        ))
     })
 }
 
@@ -283,11 +317,11 @@ pub fn object_keeps_caps(arm: &Arm, scenario: &Scenario, object: &[u8]) -> Resul
     readable(object).map_or(Ok(()), |program| keeps_caps(arm, scenario, &program))
 }
 
-/// An arm's parameters for a kernel.
+/// Parameters for a kernel.
 ///
 /// # Errors
 /// As [`check_params`].
-pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
+pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
     // What only a kernel can load has no declarations that could be read here.
     let (params, presets) = readable(object)
         .and_then(|p| {
@@ -297,24 +331,21 @@ pub fn values(arm: &Arm, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
         })
         .unwrap_or_default();
     if params.is_empty() {
-        if let Some(preset) = &arm.preset {
-            return Err(Failure::Input(format!(
-                "arm {}: policy {} declares no preset, not `{preset}` either",
-                arm.name, arm.policy
+        if let Some(preset) = asked.preset {
+            return Err(asked.wrong(format!(
+                "policy {} declares no preset, not `{preset}` either",
+                asked.policy
             )));
         }
-        return Ok(arm
-            .params
-            .iter()
+        let as_written = asked.set.iter();
+        return Ok(as_written
             .map(|(name, text)| (name.clone(), Set::Text(text.clone())))
             .collect());
     }
     let mut values = Vec::new();
-    for (name, text) in &resolve(arm, &params, &presets)? {
+    for (name, text) in &resolve(asked, &params, &presets)? {
         if let Some(param) = params.iter().find(|p| p.name == *name) {
-            let value = param
-                .value(text)
-                .map_err(|e| Failure::Input(format!("arm {}: {e}", arm.name)))?;
+            let value = param.value(text).map_err(|e| asked.wrong(e))?;
             values.push((name.clone(), Set::Number(value)));
         }
     }

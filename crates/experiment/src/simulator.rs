@@ -4,16 +4,16 @@ use crate::error::Failure;
 use crate::job::{Job, JobPolicy, Loaded};
 use crate::kept::Kept;
 use crate::plan::{Plan, plan};
+use crate::policies::{self, Asked};
+use crate::replications;
 use crate::request::Request;
 use crate::runner::{Here, Runner};
-use crate::{policies, replications};
 use berth_policy::policy::Policy;
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::model::{Arm, Vm};
+use berth_scenario::model::Vm;
 use berth_sim::trace::SharedSink;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -162,9 +162,10 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
             let mut job = Job::new(&variant.scenario, arm, checked);
             let kernel = &job.scenario.host.kernel;
             let (policy, named) = loaded.by_name(&arm.policy, kernel)?;
-            fits(&policy, arm, job.scenario.host.nr_cpus())?;
+            let who = format!("arm {}", arm.name);
+            fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
             policies::keeps_caps(arm, &job.scenario, policy.program())?;
-            let params = policies::resolve(arm, policy.params(), policy.presets())?;
+            let params = policies::resolve(&Asked::by(arm), policy.params(), policy.presets())?;
             job.policy = JobPolicy { params, ..named };
             for vm in &job.scenario.vms {
                 job.guests.push(if vm.guest.is_none() {
@@ -182,25 +183,23 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
 }
 
 /// Before anything runs: is the machine too large for the policy?
-fn fits(policy: &Policy, arm: &Arm, cpus: u32) -> Result<(), Failure> {
+fn fits(policy: &Policy, who: &str, name: &str, cpus: u32) -> Result<(), Failure> {
     policy
         .fits(cpus)
-        .map_err(|e| Failure::Input(format!("arm {}: policy {}: {e}", arm.name, arm.policy)))
+        .map_err(|e| Failure::Input(format!("{who}: policy {name}: {e}")))
 }
 
 /// The scheduler inside a VM.
 fn guest(loaded: &Loaded, vm: &Vm, kernel: &str) -> Result<JobPolicy, Failure> {
     let (policy, named) = loaded.by_name(&vm.guest.policy, kernel)?;
-    // Checked like an arm's; the sentence names the VM.
-    let as_arm = Arm {
-        name: format!("vm.{}.guest", vm.name),
-        policy: vm.guest.policy.clone(),
-        preset: vm.guest.preset.clone(),
-        params: vm.guest.params.clone(),
-        set: BTreeMap::new(),
-        scenario: None,
+    let who = format!("vm.{}.guest", vm.name);
+    fits(&policy, &who, &vm.guest.policy, vm.vcpus)?;
+    let asked = Asked {
+        who: Some(who),
+        policy: &vm.guest.policy,
+        preset: vm.guest.preset.as_deref(),
+        set: &vm.guest.params,
     };
-    fits(&policy, &as_arm, vm.vcpus)?;
-    let params = policies::resolve(&as_arm, policy.params(), policy.presets())?;
+    let params = policies::resolve(&asked, policy.params(), policy.presets())?;
     Ok(JobPolicy { params, ..named })
 }

@@ -144,16 +144,22 @@ impl Scanner {
     /// Looks at the host once.
     ///
     /// # Errors
-    /// /proc cannot be listed. Processes that end meanwhile, or that cannot be read, are no error.
+    /// /proc cannot be listed, or is not mounted. Processes that end meanwhile, or that cannot be read, are no error.
     pub fn scan(&mut self) -> io::Result<Snapshot> {
         let proc = self.root.proc()?;
         let mut now = std::mem::take(&mut self.numbers);
         now.clear();
+        let mut empty = true;
         proc.list(|name, inode| {
+            empty = false;
             if let Some(pid) = number(name).and_then(|n| i32::try_from(n).ok()) {
                 now.push((pid, inode));
             }
         })?;
+        if empty {
+            let why = "it is empty: nothing is mounted there (mount -t proc proc /proc)";
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
         now.sort_unstable();
         let alive = |pid: &i32| now.binary_search_by_key(pid, |n| n.0).is_ok();
         let before = self.known.len();

@@ -68,14 +68,19 @@ pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>)
     ]
 }
 
-/// Whether a policy could be loaded, in one sentence.
+/// Whether a policy could be loaded.
+pub fn allowed(checks: &[Check]) -> bool {
+    checks.iter().all(|c| c.state != State::Refuse)
+}
+
+/// [`allowed`] in one sentence.
 pub fn verdict(checks: &[Check]) -> String {
     let refused: Vec<&str> = checks
         .iter()
         .filter(|c| c.state == State::Refuse)
         .map(|c| c.name)
         .collect();
-    match refused.is_empty() {
+    match allowed(checks) {
         true => "Policies can be loaded with sched_ext; watching works.".into(),
         false => format!(
             "No policy can be loaded with sched_ext ({}); watching works.",

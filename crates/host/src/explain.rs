@@ -42,6 +42,12 @@ pub fn find<'a>(view: &'a View, name: &str) -> Option<&'a VmView> {
     exact.or_else(|| view.vms.iter().find(id))
 }
 
+/// VMs that have this name in common, each told from the others by its process.
+pub fn namesakes<'a>(view: &'a View, name: &str) -> Vec<&'a VmView> {
+    let is = |v: &&VmView| v.vm.name.strip_suffix(&format!("@{}", v.vm.pid)) == Some(name);
+    view.vms.iter().filter(is).collect()
+}
+
 fn allowed(root: &Root, vm: &Vm) -> Vec<(String, Vec<i32>)> {
     let mut groups: BTreeMap<String, Vec<i32>> = BTreeMap::new();
     let Ok(proc) = root.proc() else {

@@ -11,7 +11,7 @@ use crate::places::{KindShare, Places};
 use crate::root::Root;
 use crate::trace::{Tracer, Waited, Waits};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +24,9 @@ pub struct View {
     pub seconds: f64,
     /// By name.
     pub vms: Vec<VmView>,
+    /// VMs that ended within the stretch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<Ended>,
     /// What ran beside the VMs.
     pub host: HostView,
     /// What could not be seen and what would make it seen; sentences.
@@ -48,6 +51,23 @@ pub struct VmView {
     pub kinds: Vec<KindShare>,
     /// How it waited and for whom; `None` if no tracer watches.
     pub waited: Option<Waited>,
+}
+
+/// A VM that is no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    pub name: String,
+    pub manager_id: Option<String>,
+    pub pid: i32,
+}
+
+impl Ended {
+    /// Whether an operator calls it so: by its name, its manager's number, or its process.
+    pub fn is(&self, name: &str) -> bool {
+        self.name == name
+            || self.manager_id.as_deref() == Some(name)
+            || self.pid.to_string() == name
+    }
 }
 
 /// What is no VM.
@@ -124,6 +144,8 @@ pub struct Watcher {
     classes: Classes,
     places: Places,
     snapshot: Snapshot,
+    /// Since the last but one refresh.
+    ended: Vec<Ended>,
     busy: Option<(Instant, u64)>,
     host_cpus: Option<f64>,
     seconds: f64,
@@ -140,6 +162,7 @@ impl Watcher {
             classes: Classes::new(root.clone(), Rules::default()),
             places: Places::new(&Machine::read(&root).kinds),
             snapshot: Snapshot::default(),
+            ended: Vec::new(),
             tracer: None,
             lost: None,
             waits: BTreeMap::new(),
@@ -160,7 +183,8 @@ impl Watcher {
             self.scanner.doubt(pid);
         }
         if let Some(snapshot) = self.scans.step(|| self.scanner.scan()) {
-            self.snapshot = snapshot?;
+            let before = std::mem::replace(&mut self.snapshot, snapshot?);
+            self.ended = ended(&before, &self.snapshot);
         }
         // Taken out while it runs: the work needs the watcher whole.
         let mut traces = std::mem::take(&mut self.traces);
@@ -309,6 +333,7 @@ impl Watcher {
                 processes: self.snapshot.other_processes,
             },
             vms,
+            ended: self.ended.clone(),
             notes,
         }
     }
@@ -326,6 +351,21 @@ impl Watcher {
             vm: vm.clone(),
         }
     }
+}
+
+/// Who was there before and is not now.
+fn ended(before: &Snapshot, now: &Snapshot) -> Vec<Ended> {
+    let there: BTreeSet<VmId> = now.vms.iter().map(|vm| (vm.pid, vm.start)).collect();
+    let gone = before
+        .vms
+        .iter()
+        .filter(|vm| !there.contains(&(vm.pid, vm.start)));
+    gone.map(|vm| Ended {
+        name: vm.name.clone(),
+        manager_id: vm.manager_id.clone(),
+        pid: vm.pid,
+    })
+    .collect()
 }
 
 /// Between two looks for the class, where there is time for several.
@@ -389,6 +429,7 @@ mod tests {
     use crate::model::TaskId;
     use crate::pace::cpu_time;
     use crate::procfile::Counters;
+    use crate::time::Played;
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -424,6 +465,28 @@ mod tests {
         fn bursts(&self, _: &TaskId) -> Option<Bursts> {
             None
         }
+    }
+
+    #[test]
+    fn who_ended_while_it_was_watched_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let vm = |pid, name| {
+            format!("process {pid} lkvm\nargs lkvm run --name {name}\nfd 3 anon_inode:kvm-vm\n")
+        };
+        let host = Fixture::parse(&(vm(5, "short") + &vm(6, "long"))).unwrap();
+        host.unpack(folder.path()).unwrap();
+        let process = folder.path().join("proc/5");
+        let ends = Played::new(move |_| {
+            let _ = std::fs::remove_dir_all(&process);
+        });
+        let root = Root::at(folder.path()).with_time(Arc::new(ends));
+        let view = look(&root, Duration::from_secs(1)).unwrap();
+        assert_eq!((view.vms.len(), view.ended.len()), (1, 1));
+        let ended = &view.ended[0];
+        assert!(
+            ended.is("short") && ended.is("5") && !ended.is("long"),
+            "{ended:?}"
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn start() -> Request {
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn open(folder: &tempfile::TempDir, access: &Access) -> (Door, PathBuf) {
-    let socket = folder.path().join("below/control.sock");
+    let socket = folder.path().join("control.sock");
     let mut door = Door::open(&socket, access).unwrap();
     door.patience = HOUR;
     (door, socket)

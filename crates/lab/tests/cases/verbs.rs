@@ -119,7 +119,7 @@ fn runs(name: &str) -> Result<(), String> {
 pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let scenario: Scenario = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
     says(
-        0,
+        1,
         &["status"],
         &["no agent of Berth is running", "scheduler linux"],
     )?;
@@ -157,7 +157,7 @@ fn refused() -> Result<(), String> {
         format!("nonsense was loaded: {said:?}"),
     )?;
     check(state()?.0 == State::Disabled, "something was loaded")?;
-    says(0, &["status"], &["no agent of Berth is running"])
+    says(1, &["status"], &["no agent of Berth is running"])
 }
 
 /// `berth start`, `status`, `stop`.

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The host's verbs as an operator and a monitor meet them: exit statuses, and what is said when something is wrong.
+//! Hosts are recorded trees; nothing is loaded on this machine.
+use berth_host::fixture::Fixture;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs it in a folder, expects this status; gives standard output and standard error.
+fn berth(folder: &Path, status: i32, arguments: &[&str]) -> (String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_berth"))
+        .current_dir(folder)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (shown, said) = (text(out.stdout), text(out.stderr));
+    assert_eq!(
+        out.status.code(),
+        Some(status),
+        "berth {arguments:?}: {shown}{said}"
+    );
+    (shown, said)
+}
+
+fn vm(pid: i32, name: &str) -> String {
+    format!(
+        "process {pid} lkvm\nargs lkvm run --name {name}\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
+         thread {} kvm-vcpu-0 run=4\n",
+        pid + 1
+    )
+}
+
+/// A recorded host in a folder of its own.
+fn host(text: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
+    folder
+}
+
+/// Type information of a kernel: `int`, and `struct sched_ext_ops` with one in it.
+fn type_information() -> Vec<u8> {
+    let words: [u32; 16] = [
+        0x0001_eb9f,
+        24,
+        0,
+        40,
+        40,
+        15,
+        0,
+        1 << 24,
+        4,
+        32,
+        1,
+        4 << 24 | 1,
+        4,
+        0,
+        1,
+        0,
+    ];
+    let names = b"\0sched_ext_ops\0";
+    words
+        .iter()
+        .flat_map(|w| w.to_ne_bytes())
+        .chain(*names)
+        .collect()
+}
+
+#[test]
+fn doctor_says_no_by_its_status_too() {
+    let able = "file proc/sys/kernel/osrelease 7.2.12\nfile sys/kernel/sched_ext/state disabled\n";
+    let folder = host(&format!("{able}{}", vm(100, "web")));
+    let doctor = |status, more: &[&str]| {
+        berth(
+            folder.path(),
+            status,
+            &[&["doctor", "--root", "."], more].concat(),
+        )
+    };
+    let (shown, _) = doctor(1, &[]);
+    assert!(
+        shown.contains("No policy can be loaded with sched_ext (BTF)"),
+        "{shown}"
+    );
+    let (json, said) = doctor(1, &["--json"]);
+    assert!(
+        json.starts_with('[') && json.ends_with("]\n") && said.is_empty(),
+        "{json}{said}"
+    );
+    std::fs::create_dir_all(folder.path().join("sys/kernel/btf")).unwrap();
+    std::fs::write(
+        folder.path().join("sys/kernel/btf/vmlinux"),
+        type_information(),
+    )
+    .unwrap();
+    let (shown, _) = doctor(0, &[]);
+    assert!(shown.contains("Policies can be loaded"), "{shown}");
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn a_status_without_an_agent_is_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let (shown, _) = berth(folder.path(), 1, &["status", "--socket", "none.sock"]);
+    assert!(shown.contains("no agent of Berth is running"), "{shown}");
+    let (json, _) = berth(
+        folder.path(),
+        1,
+        &["status", "--json", "--socket", "none.sock"],
+    );
+    assert_eq!(json, "null\n");
+    berth(folder.path(), 0, &["stop", "--socket", "none.sock"]);
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn a_socket_in_a_folder_that_is_not_there_is_refused_and_no_folder_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, said) = berth(
+        folder.path(),
+        2,
+        &["daemon", "--socket", "typo/control.sock"],
+    );
+    assert!(said.contains("typo: there is no such folder"), "{said}");
+    assert!(
+        said.contains("make it, or name a socket elsewhere (--socket)"),
+        "{said}"
+    );
+    assert!(!folder.path().join("typo").exists());
+}
+
+#[test]
+fn a_record_onto_a_folder_names_a_file_in_it() {
+    let folder = host(&vm(100, "web"));
+    std::fs::create_dir(folder.path().join("out")).unwrap();
+    for more in [&[][..], &["--force"]] {
+        let (_, said) = berth(
+            folder.path(),
+            2,
+            &[&["record", "out", "--root", "."], more].concat(),
+        );
+        assert!(
+            said.contains("out is a folder; name a file in it, such as out/host.toml"),
+            "{said}"
+        );
+        assert!(!said.contains("--force"), "{said}");
+    }
+    let (_, said) = berth(
+        folder.path(),
+        2,
+        &["record", "nowhere/host.toml", "--root", "."],
+    );
+    assert!(said.contains("nowhere: there is no such folder"), "{said}");
+}
+
+#[test]
+fn two_vms_of_one_name_are_both_named() {
+    let folder = host(&[vm(100, "web"), vm(200, "web"), vm(300, "job")].concat());
+    let explain = |status, vm| {
+        berth(
+            folder.path(),
+            status,
+            &["explain", vm, "--root", ".", "--over", "0.01"],
+        )
+    };
+    let (_, said) = explain(2, "web");
+    assert!(
+        said.contains("2 virtual machines are called `web`: web@100, web@200"),
+        "{said}"
+    );
+    assert!(!said.contains("did you mean"), "{said}");
+    for one in ["web@200", "200"] {
+        let (shown, _) = explain(0, one);
+        assert!(shown.contains("web@200"), "{shown}");
+    }
+    let (_, said) = explain(2, "jop");
+    assert!(said.contains("did you mean `job`?"), "{said}");
+}
+
+#[test]
+fn an_empty_proc_is_not_mounted() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("proc")).unwrap();
+    let (shown, said) = berth(folder.path(), 2, &["ls", "--root", ".", "--over", "0.01"]);
+    assert!(
+        said.contains("proc cannot be read: it is empty") && said.contains("mount -t proc"),
+        "{shown}{said}"
+    );
+    assert!(
+        !format!("{shown}{said}").contains("hidepid"),
+        "{shown}{said}"
+    );
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn a_wrong_parameter_of_a_policy_speaks_of_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: [(&[&str], &str); 3] = [
+        (
+            &["--set", "slice=1"],
+            "policy vmfair has no parameter `slice`; did you mean `slice_us`?",
+        ),
+        (&["--set", "slice_us=0"], "slice_us"),
+        (&["--preset", "fast"], "policy vmfair: no preset `fast`"),
+    ];
+    for (arguments, words) in rows {
+        let start = [&["start", "vmfair", "--socket", "none.sock"], arguments].concat();
+        let (_, said) = berth(folder.path(), 2, &start);
+        assert!(said.contains(words), "{said}");
+        assert!(!said.contains("arm"), "{said}");
+    }
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn parameters_without_a_policy_do_not_pass_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("c.toml"),
+        "mode = \"observe\"\n\n[set]\nslice_us = 2000\n",
+    )
+    .unwrap();
+    let (_, said) = berth(
+        folder.path(),
+        2,
+        &["daemon", "--check", "--config", "c.toml"],
+    );
+    assert!(said.contains("c.toml:3: set: of which policy?"), "{said}");
+}

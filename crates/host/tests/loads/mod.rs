@@ -21,9 +21,9 @@ pub enum Set {
     Judges,
 }
 
-/// Where the seeds of [`Set::Judges`] come from: the letters "Berth" and a 4, for issue 4. Written down, and committed,
-/// before any load of theirs was ever run; not to be changed.
-pub const JUDGES: u64 = 0x42_65_72_74_68_04;
+/// Where the seeds of [`Set::Judges`] come from: the letters "Berth" and a 22, for issue 22, which brought capped and
+/// starved loads. Written down, and committed, before any load of theirs was ever run; not to be changed.
+pub const JUDGES: u64 = 0x42_65_72_74_68_16;
 
 /// A small generator of random numbers (SplitMix64).
 #[derive(Clone, Debug)]
@@ -102,6 +102,8 @@ pub struct Load {
     poll: f64,
     /// Part of its demand that others take, on average.
     steal: f64,
+    /// CPU time that each vCPU may use in each [`PERIOD`], in seconds; none: no cap.
+    quota: Option<f64>,
     /// vhost's wake-ups per request: less than two where packets are coalesced.
     coalesced: f64,
     seed: u64,
@@ -121,6 +123,9 @@ struct Second {
 }
 
 const NS: f64 = 1e9;
+/// Periods of caps in a second, as Linux's `cpu.max` has them.
+const PERIODS: usize = 10;
+const PERIOD: f64 = 1.0 / PERIODS as f64;
 
 impl Load {
     /// What the host sees of it, second by second.
@@ -131,7 +136,7 @@ impl Load {
         let steal: Vec<f64> = (0..seconds)
             .map(|_| {
                 level += 0.2 * (self.steal - level) + 0.08 * (1.0 - self.steal) * random.normal();
-                level.clamp(0.0, 0.9)
+                level.clamp(0.0, self.steal.max(0.9))
             })
             .collect();
         let per_vcpu: Vec<Vec<Second>> = self
@@ -191,6 +196,8 @@ impl Load {
         }
         let mut free = -1.0f64;
         let mut burst = 0.0f64;
+        // The period in which it ran last, and for how long there.
+        let mut spent = (0, 0.0);
         while let Some(Reverse((at, i))) = heap.pop() {
             let at = at as f64 / NS;
             if at >= end {
@@ -212,7 +219,7 @@ impl Load {
             let start = free.max(at);
             let mut does = |work: f64| {
                 burst += work;
-                self.work(start, work, steal, &mut out)
+                self.work(start, work, steal, &mut spent, &mut out)
             };
             match &tasks[i] {
                 Task::Hog => free = does(f64::INFINITY),
@@ -252,8 +259,18 @@ impl Load {
         out
     }
 
-    /// Runs `work` from `at`, as fast as others let it; gives the end.
-    fn work(&self, mut at: f64, mut work: f64, steal: &[f64], out: &mut [Second]) -> f64 {
+    /// Runs `work` from `at`, as fast as others and the cap let it; gives the end.
+    fn work(
+        &self,
+        mut at: f64,
+        mut work: f64,
+        steal: &[f64],
+        spent: &mut (usize, f64),
+        out: &mut [Second],
+    ) -> f64 {
+        if let Some(quota) = self.quota {
+            return capped(quota, at, work, steal, spent, out);
+        }
         while work > 0.0 {
             let Some(taken) = steal.get(at as usize) else {
                 return at + work;
@@ -275,6 +292,46 @@ impl Load {
     }
 }
 
+/// The same with a quota for each period.
+fn capped(
+    quota: f64,
+    mut at: f64,
+    mut work: f64,
+    steal: &[f64],
+    spent: &mut (usize, f64),
+    out: &mut [Second],
+) -> f64 {
+    const NOTHING: f64 = 1e-9;
+    let mut period = (at / PERIOD) as usize;
+    while work > NOTHING {
+        let Some(taken) = steal.get(period / PERIODS) else {
+            return at + work;
+        };
+        if spent.0 != period {
+            *spent = (period, 0.0);
+        }
+        let rest = ((period + 1) as f64 * PERIOD - at).max(0.0);
+        let run = (rest * (1.0 - taken)).min(work).min(quota - spent.1);
+        let done = run >= work;
+        let wall = match done {
+            true => run / (1.0 - taken),
+            // Till the next period: of others' doing, or throttled.
+            false => rest,
+        };
+        let second = &mut out[period / PERIODS];
+        second.run += run;
+        second.wait += wall - run;
+        spent.1 += run;
+        work -= run;
+        at += wall;
+        if done {
+            return at;
+        }
+        period += 1;
+    }
+    at
+}
+
 /// So many loads of a set, all kinds in turn.
 pub fn loads(set: Set, count: usize) -> Vec<Load> {
     let mut judges = Random::new(JUDGES);
@@ -285,7 +342,15 @@ pub fn loads(set: Set, count: usize) -> Vec<Load> {
     (0..count).map(|i| load(set, i % KINDS, seed(i))).collect()
 }
 
-pub const KINDS: usize = 16;
+pub const KINDS: usize = 23;
+
+const CAPPED: usize = 16;
+const STARVED: usize = 17;
+const CAPPED_DUTY: usize = 18;
+const STARVED_IO: usize = 19;
+const CAPPED_WEB: usize = 20;
+const OVERLOADED_WEB: usize = 21;
+const OVERLOADED_MIX: usize = 22;
 
 /// A load of one kind.
 pub fn load(set: Set, kind: usize, seed: u64) -> Load {
@@ -296,9 +361,12 @@ pub fn load(set: Set, kind: usize, seed: u64) -> Load {
     // A range, made wider for what nothing was fitted on.
     let wide = if held { 1.4 } else { 1.0 };
     let vcpus = 1 + r.below(if held { 8 } else { 6 });
-    let steal = match r.unit() < 0.3 {
-        true => 0.0,
-        false => r.uniform(0.0, if held { 0.7 } else { 0.6 }),
+    let steal = match (r.unit() < 0.3, kind) {
+        // A host with several times more work than CPUs.
+        (_, STARVED | STARVED_IO) => r.uniform(0.75, if held { 0.98 } else { 0.95 }),
+        (_, OVERLOADED_WEB | OVERLOADED_MIX) => r.uniform(0.6, if held { 0.9 } else { 0.85 }),
+        (true, _) => 0.0,
+        (false, _) => r.uniform(0.0, if held { 0.7 } else { 0.6 }),
     };
     let house = |r: &mut Random| Task::Serve {
         rate: r.scale(1.0, 15.0 * wide),
@@ -353,6 +421,12 @@ pub fn load(set: Set, kind: usize, seed: u64) -> Load {
     let each = |r: &mut Random, n: usize, f: &dyn Fn(&mut Random) -> Vec<Task>| -> Vec<Vec<Task>> {
         (0..n).map(|_| f(r)).collect()
     };
+    let with_io = |r: &mut Random| Task::Bursts {
+        burst: r.scale(0.02 / wide, 0.4 * wide),
+        sleep: r.scale(0.001 / wide, 0.05 * wide),
+        sigma: 0.8,
+    };
+    let mut quota = None;
     let (name, truth, vcpus) = match kind % KINDS {
         0 => (
             "hogs",
@@ -371,14 +445,7 @@ pub fn load(set: Set, kind: usize, seed: u64) -> Load {
             each(r, vcpus, &|r| vec![lookbusy(r), house(r)]),
         ),
         3 => {
-            let f = |r: &mut Random| {
-                let task = Task::Bursts {
-                    burst: r.scale(0.02 / wide, 0.4 * wide),
-                    sleep: r.scale(0.001 / wide, 0.05 * wide),
-                    sigma: 0.8,
-                };
-                vec![task, house(r)]
-            };
+            let f = |r: &mut Random| vec![with_io(r), house(r)];
             ("batch with IO", Class::Batch, each(r, vcpus, &f))
         }
         4 => {
@@ -462,6 +529,49 @@ pub fn load(set: Set, kind: usize, seed: u64) -> Load {
             let f = |r: &mut Random| vec![Task::Hog, echo(r, visible)];
             ("hog and echo on one vCPU", Class::Mixed, each(r, vcpus, &f))
         }
+        CAPPED => {
+            // All vCPUs together have from a twentieth of a CPU to a half.
+            quota = Some(r.scale(0.05 / wide, 0.5) / vcpus as f64 * PERIOD);
+            let f = |r: &mut Random| vec![Task::Hog, house(r)];
+            ("capped hogs", Class::Batch, each(r, vcpus, &f))
+        }
+        STARVED => (
+            "starved hogs",
+            Class::Batch,
+            each(r, vcpus, &|r| vec![Task::Hog, house(r)]),
+        ),
+        CAPPED_DUTY => {
+            quota = Some(r.scale(0.1 / wide, 0.25) * PERIOD);
+            let f = |r: &mut Random| vec![lookbusy(r), house(r)];
+            ("capped duty cycle", Class::Batch, each(r, vcpus, &f))
+        }
+        STARVED_IO => {
+            let f = |r: &mut Random| vec![with_io(r), house(r)];
+            ("starved batch with IO", Class::Batch, each(r, vcpus, &f))
+        }
+        CAPPED_WEB => {
+            let v = each(r, vcpus, &|r| vec![web(r, None, 0.7), house(r)]);
+            // A cap that leaves room, as who sells VMs sets it; a burst of requests meets it now and then.
+            let busiest = v.iter().map(|tasks| match tasks[0] {
+                Task::Serve { rate, service, .. } => rate * service,
+                _ => 0.0,
+            });
+            quota = Some(busiest.fold(0.0, f64::max) * r.scale(1.5, 4.0) * PERIOD);
+            ("capped web", Class::Latency, v)
+        }
+        OVERLOADED_WEB => {
+            let f = |r: &mut Random| vec![web(r, None, 0.7), house(r)];
+            (
+                "web on an overloaded host",
+                Class::Latency,
+                each(r, vcpus, &f),
+            )
+        }
+        OVERLOADED_MIX => {
+            let mut v = each(r, 1 + vcpus / 2, &|r| vec![web(r, None, 0.7), house(r)]);
+            v.extend(each(r, 1 + vcpus / 2, &|r| vec![Task::Hog, house(r)]));
+            ("hogs beside web, host overloaded", Class::Mixed, v)
+        }
         _ => {
             let visible = r.unit() < 0.9;
             let f = |r: &mut Random| vec![lookbusy(r), echo(r, visible)];
@@ -478,6 +588,7 @@ pub fn load(set: Set, kind: usize, seed: u64) -> Load {
         vcpus,
         poll: [0.0, 50e-6, 200e-6][r.below(3)],
         steal,
+        quota,
         coalesced: r.uniform(1.2, 2.0),
         seed,
     }

@@ -160,8 +160,12 @@ fn words(verdict: &Verdict) -> String {
     let bursts = e.burst_ns.map_or("no wake-ups".to_string(), |ns| {
         format!("bursts of {:.2} ms", ns / 1e6)
     });
+    let waited = match e.long_wanted_cpus - e.long_cpus {
+        little if little < 0.01 => String::new(),
+        waited => format!(", {waited:.2} more waited for"),
+    };
     let mut text = format!(
-        "{:.0} wake-ups/s, {bursts}, {:.2} CPUs ({:.2} in long bursts), so for {:.0} s",
+        "{:.0} wake-ups/s, {bursts}, {:.2} CPUs ({:.2} in long bursts{waited}), so for {:.0} s",
         e.wakeups_per_s, e.cpus, e.long_cpus, verdict.since_s
     );
     if let Some(looks) = verdict.looks {

@@ -261,7 +261,7 @@ fn what_is_told_and_in_which_order() {
 #[test]
 fn what_does_not_last_is_not_said() {
     let mut p = place(Rules::default());
-    let mut tick = |p: &mut Place, seconds| {
+    let tick = |p: &mut Place, seconds| {
         p.root.sleep(Duration::from_secs(seconds));
         p.agent.tick().unwrap()
     };

@@ -5,7 +5,9 @@
 //! Seen from the host, latency work is many short bursts that somebody waits for, batch work is CPU time in long
 //! bursts. A burst is what a vCPU runs between two wake-ups; waiting in a run queue does not change its length. Per
 //! vCPU ([`vcpu`]) a mean burst says short or long; per VM, CPU time of long vCPUs says that there is batch work, and
-//! wake-ups of short vCPUs beyond a guest's housekeeping that there is latency work. Two kinds of latency work do not
+//! wake-ups of short vCPUs beyond a guest's housekeeping that there is latency work. Whoever has a cap, or a host
+//! with more work than CPUs, uses little of a CPU whatever he does: how much batch work there is is told by what was
+//! used and waited for, and what part of the VM's work it is by the CPU time that it got. Two kinds of latency work do not
 //! show as wake-ups, and are added where their evidence can be read: packets for a vCPU that never sleeps (its vhost
 //! threads wake all the same), and halts that KVM's halt polling ends before the thread has slept (`halt_exits` of
 //! debugfs).
@@ -39,9 +41,9 @@ pub struct Rules {
     pub housekeeping_per_s: f64,
     /// Wake-ups per second beyond housekeeping from which on there is latency work.
     pub latency_per_s: f64,
-    /// CPUs used in long bursts from which on there is batch work.
+    /// CPUs used and waited for in long bursts from which on there is batch work.
     pub batch_cpus: f64,
-    /// The same, as a part of all the CPU time of the vCPUs.
+    /// CPU time in long bursts from which on there is batch work, as a part of all that the vCPUs got.
     pub batch_part: f64,
     /// Time constant of the smoothing, in seconds.
     pub memory_s: f64,
@@ -138,6 +140,10 @@ pub struct Evidence {
     pub cpus: f64,
     /// Of these, in long bursts.
     pub long_cpus: f64,
+    /// CPUs that vCPUs used and waited for: throttled by a cap is waiting, too.
+    pub wanted_cpus: f64,
+    /// Of these, in long bursts.
+    pub long_wanted_cpus: f64,
     /// Mean burst of all vCPUs together, in nanoseconds; `None` if nothing woke or ran.
     pub burst_ns: Option<f64>,
     /// Wake-ups of vCPUs per second.
@@ -226,7 +232,7 @@ const HOG: f64 = 0.8;
 const MOST: f64 = 0.7;
 /// Until this time what is said follows what is seen, in seconds.
 pub const SETTLED_S: f64 = 20.0;
-/// A VM that uses less than this, in CPUs, shows nothing: what was said of it stays.
+/// A VM that wants less than this, in CPUs, shows nothing: what was said of it stays.
 const RESTING: f64 = 0.01;
 
 impl Classifier {
@@ -298,6 +304,8 @@ impl Classifier {
         let (mut long_wakeups, mut short_all) = (0.0, 0.0);
         for v in self.vcpus.values() {
             e.cpus += v.cpus();
+            e.wanted_cpus += v.wanted();
+            e.long_wanted_cpus += v.long_wanted();
             e.wakeups_per_s += v.wakeups_per_s();
             if v.is_long() {
                 e.long_cpus += v.cpus();
@@ -316,7 +324,7 @@ impl Classifier {
         let cut = (e.polled_per_s - short_all).max(0.0);
         let bursts = long_wakeups + cut;
         if e.long_cpus > 0.0 && cut > 0.0 && e.long_cpus / bursts * 1e9 < rules.long_ns {
-            e.long_cpus = 0.0;
+            (e.long_cpus, e.long_wanted_cpus) = (0.0, 0.0);
             (e.short_vcpus, e.long_vcpus) = (e.short_vcpus + e.long_vcpus, 0);
             e.latency_per_s += bursts;
         }
@@ -332,7 +340,7 @@ impl Classifier {
         if e.watched_s < FIRST_S {
             return None;
         }
-        if e.cpus < RESTING && e.latency_per_s + e.unseen_per_s < rules.latency_per_s {
+        if e.wanted_cpus < RESTING && e.latency_per_s + e.unseen_per_s < rules.latency_per_s {
             return Some(self.class.map_or(Class::Latency, |c| c.0));
         }
         let new = self.class.is_none();
@@ -342,7 +350,7 @@ impl Classifier {
             false => line * margin,
         };
         let was = self.has_batch;
-        self.has_batch = e.long_cpus >= at(rules.batch_cpus, rules.vm_margin, was)
+        self.has_batch = e.long_wanted_cpus >= at(rules.batch_cpus, rules.vm_margin, was)
             && e.long_cpus >= e.cpus * at(rules.batch_part, rules.margin, was);
         let line = at(rules.latency_per_s, rules.vm_margin, self.has_latency);
         self.has_latency = e.latency_per_s + e.unseen_per_s >= line;
@@ -355,10 +363,10 @@ impl Classifier {
 
     /// Batch work that nobody can mistake: a vCPU that always wants to run, or most of the CPU time.
     fn clearly_batch(&self) -> bool {
-        let hog = |v: &Vcpu| v.is_long() && v.cpus() + v.waiting() >= HOG;
+        let hog = |v: &Vcpu| v.is_long() && v.wanted() >= HOG;
         let e = &self.evidence;
         self.vcpus.values().any(hog)
-            || (e.long_cpus >= self.rules.batch_cpus * self.rules.vm_margin
+            || (e.long_wanted_cpus >= self.rules.batch_cpus * self.rules.vm_margin
                 && e.long_cpus >= e.cpus * MOST)
     }
 
@@ -464,6 +472,23 @@ mod tests {
             bursts: None,
         });
         assert_eq!(class(&both), Class::Mixed);
+    }
+
+    /// A hog that gets little is a hog; a server that waits for each of its short bursts is none.
+    #[test]
+    fn who_gets_little_is_judged_by_what_he_does_with_it() {
+        let of = |run_ms: u64, wait_ms: u64, wakeups| {
+            let mut sample = second(run_ms, wakeups);
+            sample.vcpus[0].wait_ns = wait_ms * 1_000_000;
+            fed(&sample, 20).verdict().unwrap()
+        };
+        for (run_ms, wakeups) in [(120, 0), (50, 0), (9, 0), (1, 0), (50, 3)] {
+            let verdict = of(run_ms, 1000 - run_ms, wakeups);
+            assert_eq!(verdict.class, Class::Batch, "{run_ms} ms: {verdict:?}");
+        }
+        // Nobody takes anything from it: a rare job of a few per cent of a CPU.
+        assert_eq!(of(50, 0, 1).class, Class::Latency);
+        assert_eq!(of(60, 600, 300).class, Class::Latency);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct Vcpu {
     long: Option<bool>,
 }
 
-/// A vCPU that uses less, in CPUs, says nothing of its bursts.
+/// A vCPU that wants less, in CPUs, says nothing of its bursts.
 const RESTING: f64 = 0.002;
 
 impl Vcpu {
@@ -35,7 +35,7 @@ impl Vcpu {
             }
             None => self.below_tail = None,
         }
-        if self.cpus() < RESTING {
+        if self.wanted() < RESTING {
             return;
         }
         let burst = self.burst_ns().unwrap_or(f64::INFINITY);
@@ -57,6 +57,11 @@ impl Vcpu {
         self.waiting.get()
     }
 
+    /// CPUs used and waited for: what it would use if nobody else wanted any and there was no cap, at most.
+    pub fn wanted(&self) -> f64 {
+        self.cpus() + self.waiting()
+    }
+
     pub fn wakeups_per_s(&self) -> f64 {
         self.wakeups.get()
     }
@@ -71,6 +76,15 @@ impl Vcpu {
     pub fn tail_cpus(&self) -> f64 {
         self.below_tail
             .map_or(0.0, |short| (self.cpus() - short.get()).max(0.0))
+    }
+
+    /// CPUs wanted in long bursts: all of it where they are long on average, else in the proportion of what it got.
+    pub fn long_wanted(&self) -> f64 {
+        match self.is_long() {
+            true => self.wanted(),
+            false if self.cpus() > 0.0 => self.tail_cpus() / self.cpus() * self.wanted(),
+            false => 0.0,
+        }
     }
 
     /// Its bursts are long on average.

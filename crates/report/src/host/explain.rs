@@ -164,8 +164,12 @@ fn class(verdict: Option<&Verdict>) -> String {
         return "not known yet: it takes 1.5 s of watching (--over).".into();
     };
     let (e, rules) = (&v.evidence, Rules::default());
+    let waited = match e.long_wanted_cpus - e.long_cpus {
+        little if little < 0.01 => String::new(),
+        waited => format!(" ({waited:.2} more waited for)"),
+    };
     let mut parts = vec![format!(
-        "{:.2} CPUs, {:.2} of them in long bursts",
+        "{:.2} CPUs, {:.2} of them in long bursts{waited}",
         e.cpus, e.long_cpus
     )];
     parts.push(format!("{:.0} wake-ups/s", e.wakeups_per_s));

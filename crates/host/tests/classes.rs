@@ -162,12 +162,14 @@ fn the_thresholds_are_what_the_training_set_gives() {
 }
 
 /// Hours out of seconds that were generated: drawn again and again, under a load that drifts.
+/// A privilege that is clearly not earned is taken after 10 s, however lately it was given: a server that now and then is
+/// as busy as a hog may change twice.
 #[test]
-fn a_steady_load_changes_its_class_at_most_once_an_hour() {
+fn a_steady_load_hardly_ever_changes_its_class() {
     const HOURS: usize = 3;
     const SETTLING: usize = 120;
     let mut worst = 0;
-    let mut changed = 0;
+    let (mut changed, mut more) = (0, 0);
     // Half of them by the seeds that were written down beforehand.
     let mut set = watched(Set::HeldOut, 96);
     set.extend(watched(Set::Judges, 96));
@@ -194,9 +196,12 @@ fn a_steady_load_changes_its_class_at_most_once_an_hour() {
         }
         worst = worst.max(most);
         changed += usize::from(most > 0);
+        more += usize::from(most > 1);
     }
-    println!("{changed} of 192 changed at all, at most {worst} times an hour");
-    assert!(worst <= 1, "{worst}");
+    println!(
+        "{changed} of 192 changed at all, {more} more than once in an hour, at most {worst} times"
+    );
+    assert!(worst <= 2 && more * 50 <= set.len(), "{worst} {more}");
 }
 
 #[test]

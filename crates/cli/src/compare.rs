@@ -97,7 +97,8 @@ const EXAMPLES: &str = "Examples:
   berth compare crates/compare/set --record           the same; what has no record yet runs in VMs first
   berth compare crates/compare/set --sealed crates/compare/sealed     and a second set, judged to report only
 
-A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` folder.";
+A scenario runs in VMs unless berth-out has results of the lab that fit. A folder's records lie in its `kernel` \
+folder.";
 
 pub fn run(args: &Args) -> Done {
     let (text, bounds) = bounds(args)?;

@@ -79,7 +79,8 @@ const EXAMPLES: &str = "Examples:
 
 A recording is taken only if the machine was quiet (berth guests --show-bounds says how quiet); else it is made again, \
 and
-refused by name after a few times. Where real guests cannot be had, the command says so, and the kept records are used.";
+refused by name after a few times. Where real guests cannot be had, the command says so, and the kept records are \
+used.";
 
 /// Below the heading of a page.
 const MADE_BY: &str = "Made by `make guests` (`berth guests --markdown docs/guests-table.md`); do not edit. Simulator \

@@ -162,8 +162,8 @@ fn the_thresholds_are_what_the_training_set_gives() {
 }
 
 /// Hours out of seconds that were generated: drawn again and again, under a load that drifts.
-/// A privilege that is clearly not earned is taken after 10 s, however lately it was given: a server that now and then is
-/// as busy as a hog may change twice.
+/// A privilege that is clearly not earned is taken after 10 s, however lately it was given: a server that now and then
+/// is as busy as a hog may change twice.
 #[test]
 fn a_steady_load_hardly_ever_changes_its_class() {
     const HOURS: usize = 3;

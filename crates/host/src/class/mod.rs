@@ -5,9 +5,9 @@
 //! Seen from the host, latency work is many short bursts that somebody waits for, batch work is CPU time in long
 //! bursts. A burst is what a vCPU runs between two wake-ups; waiting in a run queue does not change its length. Per
 //! vCPU ([`vcpu`]) a mean burst says short or long; per VM, CPU time of long vCPUs says that there is batch work, and
-//! wake-ups of short vCPUs beyond a guest's housekeeping that there is latency work. Whoever has a cap, or a host
-//! with more work than CPUs, uses little of a CPU whatever he does: how much batch work there is is told by what was
-//! used and waited for, and what part of the VM's work it is by the CPU time that it got. Two kinds of latency work do not
+//! wake-ups of short vCPUs beyond a guest's housekeeping that there is latency work. Whoever has a cap, or a host with
+//! more work than CPUs, uses little of a CPU whatever he does: how much batch work there is is told by what was used
+//! and waited for, and what part of the VM's work it is by the CPU time that it got. Two kinds of latency work do not
 //! show as wake-ups, and are added where their evidence can be read: packets for a vCPU that never sleeps (its vhost
 //! threads wake all the same), and halts that KVM's halt polling ends before the thread has slept (`halt_exits` of
 //! debugfs).

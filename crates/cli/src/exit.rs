@@ -164,9 +164,12 @@ fn summary() -> String {
         if status != 1 {
             continue;
         }
-        let mut reasons: Vec<&str> = TABLE.iter().filter_map(|row| row.no).collect();
-        reasons.dedup();
-        for no in reasons {
+        let mut reasons: Vec<&str> = Vec::new();
+        for no in TABLE.iter().filter_map(|row| row.no) {
+            if reasons.contains(&no) {
+                continue;
+            }
+            reasons.push(no);
             let verbs: Vec<&str> = TABLE
                 .iter()
                 .filter(|r| r.no == Some(no))
@@ -257,6 +260,14 @@ mod tests {
             assert_eq!(help.matches("Exit status:").count(), 1, "{name}: {help}");
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&help).contains(&words(&row.line())), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn the_summary_has_each_reason_for_a_no_once() {
+        let text = summary();
+        for no in TABLE.iter().filter_map(|row| row.no) {
+            assert_eq!(text.matches(&format!(": {no}\n")).count(), 1, "{text}");
         }
     }
 

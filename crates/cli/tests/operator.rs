@@ -112,6 +112,49 @@ fn a_status_without_an_agent_is_status_1() {
     berth(folder.path(), 0, &["stop", "--socket", "none.sock"]);
 }
 
+/// An agent that answers every request with this status.
+#[cfg(feature = "kernel")]
+fn agent(socket: &Path, trouble: &str) {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let answer = format!(
+        "{{\"error\":null,\"started\":null,\"stopped\":null,\"status\":{{\"policy\":null,\"vms\":[],\
+         \"by_process\":[],\"left_out\":[],\"only\":[],\"trouble\":{trouble}}}}}\n"
+    );
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            // Who only looks whether somebody listens says nothing.
+            if stream.read_line(&mut String::new()).is_ok_and(|n| n > 0) {
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+}
+
+#[cfg(feature = "kernel")]
+#[test]
+fn a_status_of_an_agent_in_trouble_is_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    agent(&folder.path().join("well.sock"), "null");
+    agent(
+        &folder.path().join("ill.sock"),
+        "\"the kernel ended policy vmfair\"",
+    );
+    for more in [&[][..], &["--json"]] {
+        let status = |code, socket| {
+            berth(
+                folder.path(),
+                code,
+                &[&["status", "--socket", socket], more].concat(),
+            )
+        };
+        status(0, "well.sock");
+        let (shown, _) = status(1, "ill.sock");
+        assert!(shown.contains("the kernel ended policy vmfair"), "{shown}");
+    }
+}
+
 #[cfg(feature = "kernel")]
 #[test]
 fn a_socket_in_a_folder_that_is_not_there_is_refused_and_no_folder_made() {

@@ -144,7 +144,7 @@ impl Scanner {
     /// Looks at the host once.
     ///
     /// # Errors
-    /// /proc cannot be listed, or is not mounted. Processes that end meanwhile, or that cannot be read, are no error.
+    /// /proc cannot be listed, or is not mounted at the first scan. Processes that end meanwhile, or that cannot be read, are no error.
     pub fn scan(&mut self) -> io::Result<Snapshot> {
         let proc = self.root.proc()?;
         let mut now = std::mem::take(&mut self.numbers);
@@ -156,7 +156,7 @@ impl Scanner {
                 now.push((pid, inode));
             }
         })?;
-        if empty {
+        if empty && self.scans == 0 {
             let why = "it is empty: nothing is mounted there (mount -t proc proc /proc)";
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
@@ -474,7 +474,7 @@ impl Scanner {
             }
         }
         snapshot.blind = Blind {
-            hidden: !self.known.contains_key(&1),
+            hidden: !self.known.is_empty() && !self.known.contains_key(&1),
             // SAFETY: asks for a number.
             as_root: self.root.is_live() && unsafe { libc::geteuid() } == 0,
             ..snapshot.blind

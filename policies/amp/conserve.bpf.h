@@ -19,11 +19,15 @@ struct {
 	__type(value, struct timer);
 } slots_by_cpu SEC(".maps");
 
-/* The timer of an upper CPU comes after ns at the latest. */
-static __always_inline void look_after(s32 cpu, u64 ns)
+/* The timer of an upper CPU comes after ns at the latest, and when its next slot begins. */
+static __always_inline void look_after(struct pcpu *c, s32 cpu, u64 ns)
 {
+	u64 now = scx_bpf_now();
 	struct timer *t;
 	u32 key = cpu;
+
+	if (c->next_slot > now && c->next_slot - now < ns)
+		ns = c->next_slot - now;
 
 	t = bpf_map_lookup_elem(&slots_by_cpu, &key);
 	if (t)
@@ -81,8 +85,8 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
 			continue;
 		if (nr_kinds > 1 && is_upper(c) && !is_guest(v) && !host_anywhere)
 			continue;
-		/* Whose slot it is there, unless nothing else is to do here. */
-		if (pri != IDLE && slot_of(v, now) == peer)
+		/* Whose slot it is there, unless another class holds it up. */
+		if (slot_of(v, now) == peer && (pri != IDLE || now - v->queued_at < PULL_NS))
 			continue;
 		this = (u64)v->pri << 40;
 		if (is_upper(c))
@@ -167,7 +171,7 @@ __noinline bool pull_running(s32 cpu)
 	v = index ? vcpu_at(index) : NULL;
 	if (!v || at < 0) {
 		if (later)
-			look_after(cpu, PULL_NS);
+			look_after(c, cpu, PULL_NS);
 		return false;
 	}
 	v->pulled_at = now;
@@ -194,6 +198,8 @@ static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
 			take_waiting(cpu, pri, c->kind + 1, slowest());
 	if (taken)
 		berth_count(conserved);
+	else if (pri == IDLE && awaits_owner(c, cpu))
+		look_after(c, cpu, PULL_NS);
 	else if (pri == IDLE)
 		pull_running(cpu);
 	return taken;

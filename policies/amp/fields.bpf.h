@@ -61,7 +61,9 @@ struct slot {
 	u32 speed;                                                                                 \
 	u32 nr_slots;                                                                              \
 	u32 counted;                                                                               \
+	u32 owner; /* whose slot began last */                                                     \
 	struct slot slots[MAX_SLOTS];                                                              \
+	u64 next_slot; /* when its next slot begins; 0: none in this round */                      \
 	u64 instructions;                                                                          \
 	u64 cycles;
 

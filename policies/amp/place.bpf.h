@@ -80,12 +80,21 @@ static __always_inline void narrow(struct vcpu *v, struct cpu_set *set)
 		keep_both(set, slow);
 }
 
+/* Whose slot it is on this CPU is on its way. */
+static __always_inline bool awaits_owner(struct pcpu *c, s32 cpu)
+{
+	struct vcpu *v = c->owner ? vcpu_at(c->owner) : NULL;
+
+	return v && (v->flags & (VF_MIGRATING | VF_QUEUED)) && slot_of(v, scx_bpf_now()) == cpu;
+}
+
 /* An idle upper CPU for p, the fastest; NO_CPU: none. */
 static __noinline s32 idle_upper(struct task_struct *p, struct vcpu *v, const struct cpumask *idle)
 {
 	struct choice *s = choice_here();
 	s32 cpu = NO_CPU, found;
 	struct cpu_set *set;
+	struct pcpu *c;
 	u32 kind;
 
 	if (!p || !v || !idle || !s || nr_kinds < 2 || !is_guest(v))
@@ -95,7 +104,8 @@ static __noinline s32 idle_upper(struct task_struct *p, struct vcpu *v, const st
 		if (!set || !idle_for(s, p, v, idle, NO_CPU) || !keep_both(&s->candidates, set))
 			continue;
 		found = next_in(&s->candidates, choices_of_upper);
-		if (found >= 0) {
+		c = found >= 0 ? pcpu_at(found) : NULL;
+		if (c && !awaits_owner(c, found)) {
 			choices_of_upper = found;
 			cpu = found;
 			break;
@@ -187,7 +197,7 @@ static __noinline s32 slow_place(struct task_struct *p, struct vcpu *v, s32 cpu)
 	return next_in(&s->zone, cpu);
 }
 
-static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu)
+static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
 	s32 to = slot_of(v, scx_bpf_now());
 	const struct cpumask *idle;
@@ -216,12 +226,25 @@ static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu
 	return to >= 0 ? to : slow_place(p, v, cpu);
 }
 
-/* First an upper one, then the next after the one asked last. */
+static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu)
+{
+	s32 to = home_for(p, v, cpu);
+
+	/* It stays although it was sent away: its CPU has decided without it. */
+	if (to == scx_bpf_task_cpu(p))
+		scx_bpf_kick_cpu(to, 0);
+	return to;
+}
+
+/* First an upper one, then the next after the one asked last. In its slot it waits for no other. */
 static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				       s32 cpu, const struct cpumask *idle)
 {
-	s32 found = idle_upper(p, v, idle);
+	s32 found;
 
+	if (nr_kinds > 1 && slot_of(v, scx_bpf_now()) == cpu)
+		return NO_CPU;
+	found = idle_upper(p, v, idle);
 	return found >= 0 ? found : find_idle(p, v, c, idle, NO_CPU);
 }
 

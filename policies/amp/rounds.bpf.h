@@ -44,6 +44,7 @@ __noinline int begin_slot(u32 index, s32 cpu)
 	if (!v || !c || !v->pid || (v->flags & VF_PARKED))
 		return 0;
 	lift(v);
+	c->owner = index;
 	if (c->curr == index)
 		return 0;
 	on = v->ran_on ? pcpu_at(v->ran_on - 1) : NULL;
@@ -85,8 +86,9 @@ __noinline int begin_due(s32 cpu)
 	}
 	if (!c->curr)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	if (next < ROUND_NS)
-		look_after(cpu, next - at);
+	c->next_slot = next < ROUND_NS ? round_at + next : 0;
+	if (c->next_slot)
+		look_after(c, cpu, ROUND_NS);
 	return 0;
 }
 

@@ -230,6 +230,11 @@ bool BPF_STRUCT_OPS(amp_yield, struct task_struct *from, struct task_struct *to)
 
 void BPF_STRUCT_OPS(amp_quiescent, struct task_struct *p, u64 deq_flags)
 {
+	struct vcpu *v = vcpu_of(p);
+
+	/* It slept before it came to the CPU that asked for it. */
+	if (v)
+		v->target = 0;
 	core_quiescent(p);
 }
 

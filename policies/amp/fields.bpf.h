@@ -35,7 +35,7 @@ struct slot {
 	u32 no_slow;	/* may use no CPU of the slowest kind */                                   \
 	u32 wide;	/* may use every CPU */                                                    \
 	u32 slow_home;	/* CPU of the slowest kind it ran on last + 1 */                           \
-	u32 target;	/* upper CPU + 1 that asked for it */                                      \
+	u32 target;	/* CPU + 1 that asked for it, or was claimed for it */                     \
 	u32 place;                                                                                 \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \

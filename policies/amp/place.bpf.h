@@ -146,7 +146,7 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 	const struct cpumask *idle;
 	s32 found;
 
-	if (nr_kinds < 2 || slot_of(v, scx_bpf_now()) >= 0)
+	if (nr_kinds < 2 || v->target || slot_of(v, scx_bpf_now()) >= 0)
 		return NO_CPU;
 	idle = scx_bpf_get_idle_cpumask();
 	found = idle_upper(p, v, idle);
@@ -216,6 +216,7 @@ static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 c
 	c = to >= 0 ? pcpu_at(to) : NULL;
 	if (c && !c->curr && bpf_cpumask_test_cpu(to, p->cpus_ptr)) {
 		scx_bpf_test_and_clear_cpu_idle(to);
+		v->target = to + 1;
 		return to;
 	}
 	idle = scx_bpf_get_idle_cpumask();
@@ -223,7 +224,10 @@ static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 c
 	if (to < 0 || !scx_bpf_test_and_clear_cpu_idle(to))
 		to = claim_slow(p, v, idle);
 	scx_bpf_put_idle_cpumask(idle);
-	return to >= 0 ? to : slow_place(p, v, cpu);
+	if (to < 0)
+		return slow_place(p, v, cpu);
+	v->target = to + 1;
+	return to;
 }
 
 static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu)
@@ -236,13 +240,14 @@ static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu
 	return to;
 }
 
-/* First an upper one, then the next after the one asked last. In its slot it waits for no other. */
+/* First an upper one, then the next after the one asked last. In its slot, or at a CPU that has been
+ * claimed for it, it waits for no other. */
 static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				       s32 cpu, const struct cpumask *idle)
 {
 	s32 found;
 
-	if (nr_kinds > 1 && slot_of(v, scx_bpf_now()) == cpu)
+	if (nr_kinds > 1 && (v->target == cpu + 1 || slot_of(v, scx_bpf_now()) == cpu))
 		return NO_CPU;
 	found = idle_upper(p, v, idle);
 	return found >= 0 ? found : find_idle(p, v, c, idle, NO_CPU);

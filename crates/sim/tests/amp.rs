@@ -228,7 +228,7 @@ fn run_time_is_shared_as_credit_shares_it() {
     for (mode, each) in [("fair", 8), ("vm", 8), ("vcpu", 7), ("vm", 5)] {
         let (vcpus, cast) = busy(3, each);
         let mut m = machine(4, 8, &vcpus, cast, &[("mode", mode)]);
-        m.run_until(10_000 * MS).unwrap();
+        m.run_until(30_000 * MS).unwrap();
         m.check().unwrap();
         let k = m.kernel();
         let ran = |t: &u32| {
@@ -237,7 +237,7 @@ fn run_time_is_shared_as_credit_shares_it() {
         };
         let of_vm = |vm: usize| m.workload.ids[vm * each as usize..][..each as usize].iter().map(ran).sum::<u64>();
         for vm in 0..3 {
-            let part = of_vm(vm) as f64 / (12.0 * 10_000.0 * MS as f64);
+            let part = of_vm(vm) as f64 / (12.0 * 30_000.0 * MS as f64);
             assert!((part * 3.0 - 1.0).abs() < 0.01, "{mode}, {each}: VM {vm} has {part}");
         }
     }

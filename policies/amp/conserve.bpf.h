@@ -141,9 +141,8 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 /* (W), step 4: the running vCPU of a slower CPU with the highest score is asked to come. */
 __noinline bool pull_running(s32 cpu)
 {
-	u64 now = scx_bpf_now(), best = NOBODY, this;
+	u64 now = scx_bpf_now(), best = NOBODY, later = NOBODY, this;
 	struct pcpu *c = pcpu_at(cpu), *other;
-	bool later = false;
 	struct vcpu *v;
 	u32 index = 0;
 	s32 i, at = NO_CPU;
@@ -158,7 +157,8 @@ __noinline bool pull_running(s32 cpu)
 		if (!v || !is_guest(v) || (v->flags & (VF_PARKED | VF_MIGRATING)))
 			continue;
 		if (now - v->pulled_at < PULL_NS) {
-			later = true;
+			this = v->pulled_at + PULL_NS - now;
+			later = this < later ? this : later;
 			continue;
 		}
 		this = merit(v, i, cpu);
@@ -170,8 +170,8 @@ __noinline bool pull_running(s32 cpu)
 	}
 	v = index ? vcpu_at(index) : NULL;
 	if (!v || at < 0) {
-		if (later)
-			look_after(c, cpu, PULL_NS);
+		if (later != NOBODY)
+			look_after(c, cpu, later);
 		return false;
 	}
 	v->pulled_at = now;

@@ -9,7 +9,7 @@ use berth_sim::run::{Options, load_policy, run_one};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::trace::Kind;
 use berth_sim::workload::api::Action;
-use berth_sim::{Machine, MachineSpec};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
@@ -32,7 +32,7 @@ fn params(list: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A host whose first cores are fast, with VMs of these numbers of vCPUs.
-fn machine(fast: u32, slow: u32, vcpus: &[u32], cast: Cast, set: &[(&str, &str)]) -> Machine<Cast> {
+fn machine(fast: u32, slow: u32, vcpus: &[u32], cast: Cast, set: &[(&str, &str)]) -> Simulation<Cast> {
     let kind = |name: &str, cores, speed_ppm| CoreKind {
         name: name.into(),
         cores,
@@ -53,7 +53,7 @@ fn machine(fast: u32, slow: u32, vcpus: &[u32], cast: Cast, set: &[(&str, &str)]
         ..MachineSpec::new(Shape::flat(fast + slow))
     };
     let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, *n)).collect();
-    let mut m = Machine::new(&spec, &vms, cast);
+    let mut m = Simulation::new(&spec, &vms, cast);
     load_policy(&mut m, amp(), &params(set), &vms, &Options::default()).unwrap();
     m.start();
     m
@@ -89,9 +89,9 @@ struct Stay {
 }
 
 /// Runs from `from` to `to` and says who was where, in the order of the ends.
-fn stays(m: &mut Machine<Cast>, from: u64, to: u64) -> Vec<Stay> {
+fn stays(m: &mut Simulation<Cast>, from: u64, to: u64) -> Vec<Stay> {
     m.run_until(from).unwrap();
-    let curr = |m: &Machine<Cast>| -> Vec<u32> { m.kernel().cpus.iter().map(|c| c.curr).collect() };
+    let curr = |m: &Simulation<Cast>| -> Vec<u32> { m.kernel().cpus.iter().map(|c| c.curr).collect() };
     let mut on: Vec<(u32, u64)> = curr(m).into_iter().map(|t| (t, from)).collect();
     let ids = m.workload.ids.clone();
     m.record();
@@ -256,7 +256,7 @@ fn random(state: &mut u64) -> u64 {
 /// vCPU over, which here is at once, and a millisecond.
 #[test]
 fn no_fast_core_is_idle_while_a_slow_one_works() {
-    for seed in 0..30u64 {
+    for seed in 0..500u64 {
         let mut state = seed;
         let mut below = |n: u64| random(&mut state) % n;
         let (fast, slow) = (1 + below(4) as u32, 1 + below(6) as u32);

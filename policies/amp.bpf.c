@@ -4,17 +4,17 @@
  *
  * Idea ("Virtualizing Performance Asymmetric Multi-core Systems", ISCA 2011, built on Xen 3.4.1).
  * Credit says how long a vCPU runs; amp says on which kind of core. Every 30 ms round R % of the
- * time of the fast cores is shared equally by all active vCPUs (R = 100: amp-fair), the rest goes to
- * VMs (amp-vm) or vCPUs (amp-vcpu) in the order of their scores, which say how much they gain. Every
- * 2.5 s a new order is made of what was measured in the first 2 s. A vCPU uses its fast time in one
- * slot of the round (amp/share.bpf.h). A fast core is never idle while a slow one works
+ * time of the fast cores is shared equally by all active vCPUs (R = 100: amp-fair), the rest goes
+ * to VMs (amp-vm) or vCPUs (amp-vcpu) in the order of their scores, which say how much they gain.
+ * Every 2.5 s a new order is made of what was measured in the first 2 s. A vCPU uses its fast time
+ * in one slot of the round (amp/share.bpf.h). A fast core is never idle while a slow one works
  * (amp/conserve.bpf.h), and the vCPUs of a VM that gets both kinds take turns.
  *
  * Decisions where the paper is silent are numbered as in Berth's specification of AMP, and are
- * parameters; docs/amp.md has them all. Fixed: D6 fast credit that was not used lapses at the end of
- * the round, but for slots put off; D7 before the first plan all is shared equally, a new VM has the
- * mean score; D12 grants are Credit's, so that weights and caps hold, the fair part is equal; D15 no
- * regard to parallelism.
+ * parameters; docs/amp.md has them all. Fixed: D6 fast credit that was not used lapses at the end
+ * of the round, but for slots put off; D7 before the first plan all is shared equally, a new VM has
+ * the mean score; D12 grants are Credit's, so that weights and caps hold, the fair part is equal;
+ * D15 no regard to parallelism.
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
@@ -26,9 +26,9 @@
  *
  * Charges wall time between switches, with interrupts and stolen time, as Xen does.
  *
- * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do on
- * a fast core), programs that stall without a miss to show for it (low IPC, yet they gain), more than
- * 1,024 vCPUs (those above have no slots).
+ * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do
+ * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain), more
+ * than 1,024 vCPUs (those above have no slots).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
@@ -97,24 +97,25 @@ BERTH_PRESET(fair, "amp-fair", "mode=fair", "The paper's amp-fair: 100%-fair");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {
-	u64 boosted;	 /* woken with credit left */
-	u64 woken_over;	 /* vCPUs woken without credit: OVER, they wait for their turn */
-	u64 rate_limited; /* stays 0: 3.4 has no rate limit */
+	u64 boosted;	   /* woken with credit left */
+	u64 woken_over;	   /* vCPUs woken without credit: OVER, they wait for their turn */
+	u64 rate_limited;  /* stays 0: 3.4 has no rate limit */
 	u64 moved_by_tick; /* stays 0 */
-	u64 stolen;	 /* taken by a CPU of the slowest kind with nothing better */
-	u64 conserved;	 /* waited elsewhere, taken by a fast CPU with nothing of its own, */
-	u64 pulled;	 /* ran on a slower one */
-	u64 slots;	 /* of vCPUs on fast CPUs */
-	u64 moved;	 /* brought to their slot's CPU */
+	u64 stolen;	   /* taken by a CPU of the slowest kind with nothing better */
+	u64 conserved;	   /* waited elsewhere, taken by a fast CPU with nothing of its own, */
+	u64 pulled;	   /* ran on a slower one */
+	u64 slots;	   /* of vCPUs on fast CPUs */
+	u64 moved;	   /* brought to their slot's CPU */
 	u64 plans;
 	u64 plan_changes; /* plans with another order than the one before */
-	u64 scores_pmu;	 /* from performance counters, */
+	u64 scores_pmu;	  /* from performance counters, */
 	u64 scores_utilisation;
-	u64 symmetric;	 /* rounds of a host whose cores are all alike */
+	u64 symmetric; /* rounds of a host whose cores are all alike */
 };
 BERTH_STATS;
 
-/* What credit.bpf.h and its companions let a policy choose: the rules of Xen 3.4, burning exactly. */
+/* What credit.bpf.h and its companions let a policy choose: the rules of Xen 3.4, burning exactly.
+ */
 #define tslice_ms	      30
 #define sampled_burn	      false
 #define domain_weight	      true
@@ -195,6 +196,8 @@ static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 		v->slow_home = cpu + 1;
 	if (nr_kinds > 1 && score_by == BY_PMU)
 		restart_counts(c);
+	if (is_guest(v))
+		ask_faster(c, cpu);
 }
 
 s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -204,7 +207,13 @@ s32 BPF_STRUCT_OPS(amp_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 
 void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 {
+	struct vcpu *v = vcpu_of(p);
+	bool passed = v && (v->flags & (VF_PASSED | VF_MIGRATING)) == VF_PASSED &&
+		      !(enq_flags & SCX_ENQ_WAKEUP);
+
 	core_enqueue(p, enq_flags);
+	if (passed && nr_kinds > 1)
+		offer(p, v);
 }
 
 void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)

@@ -8,9 +8,9 @@
 #ifndef __AMP_CONSERVE_BPF_H
 #define __AMP_CONSERVE_BPF_H
 
-#define PULL_NS	   MS /* a vCPU is pulled once in that time */
-#define LOOKED_AT  8  /* of a queue */
-#define NOBODY	   (~0ULL)
+#define PULL_NS	  MS /* a vCPU is pulled once in that time */
+#define LOOKED_AT 8  /* of a queue */
+#define NOBODY	  (~0ULL)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -205,8 +205,8 @@ static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
 	return taken;
 }
 
-/* A CPU works: is a faster one idle? It was missed, and is asked again. */
-static __always_inline void ticked(struct pcpu *c, s32 cpu)
+/* A vCPU runs on cpu: is a faster one idle? It is asked to look. */
+static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
 {
 	const struct cpumask *idle;
 	struct cpu_set *set;
@@ -227,6 +227,33 @@ static __always_inline void ticked(struct pcpu *c, s32 cpu)
 	found = next_in(&s->candidates, cpu);
 	if (found >= 0)
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+}
+
+/* It was missed, and is asked again. */
+static __always_inline void ticked(struct pcpu *c, s32 cpu)
+{
+	ask_faster(c, cpu);
+}
+
+/* Whoever has to wait because of somebody's slot is offered to an idle CPU. (Credit tells nobody of
+ * those that a decision has passed over.) */
+static __noinline int offer(struct task_struct *p, struct vcpu *v)
+{
+	const struct cpumask *idle;
+	struct pcpu *c;
+	s32 found;
+
+	if (!p || !v || !(v->flags & VF_QUEUED))
+		return 0;
+	c = pcpu_at(v->cpu);
+	if (!c)
+		return 0;
+	idle = scx_bpf_get_idle_cpumask();
+	found = choose_idle(p, v, c, v->cpu, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	if (found >= 0)
+		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+	return 0;
 }
 
 #endif

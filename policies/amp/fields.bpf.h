@@ -5,8 +5,8 @@
 #ifndef __AMP_FIELDS_BPF_H
 #define __AMP_FIELDS_BPF_H
 
-#define MAX_KINDS 4
-#define MAX_PIECES 6 /* of a vCPU's slots in a round: two for each upper kind */
+#define MAX_KINDS  4
+#define MAX_PIECES 6  /* of a vCPU's slots in a round: two for each upper kind */
 #define MAX_SLOTS  32 /* of a CPU in a round */
 
 /* Part of a round, ns from its start. */
@@ -32,10 +32,10 @@ struct slot {
 	u32 nr_pieces;                                                                             \
 	u32 ranked;                                                                                \
 	u32 lifted;                                                                                \
-	u32 no_slow;	/* may use no CPU of the slowest kind */                                   \
-	u32 wide;	/* may use every CPU */                                                    \
-	u32 slow_home;	/* CPU of the slowest kind it ran on last + 1 */                           \
-	u32 target;	/* CPU + 1 that asked for it, or was claimed for it */                     \
+	u32 no_slow;   /* may use no CPU of the slowest kind */                                    \
+	u32 wide;      /* may use every CPU */                                                     \
+	u32 slow_home; /* CPU of the slowest kind it ran on last + 1 */                            \
+	u32 target;    /* CPU + 1 that asked for it, or was claimed for it */                      \
 	u32 place;                                                                                 \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \

@@ -240,8 +240,8 @@ static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu
 	return to;
 }
 
-/* First an upper one, then the next after the one asked last. In its slot, or at a CPU that has been
- * claimed for it, it waits for no other. */
+/* First an upper one, then the next after the one asked last. In its slot, or at a CPU that has
+ * been claimed for it, it waits for no other. */
 static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				       s32 cpu, const struct cpumask *idle)
 {

@@ -31,8 +31,8 @@ struct {
 } scores_by_vm SEC(".maps");
 
 static u32 nr_ranked;
-static u64 mean_score;	/* of all active, in the present plan */
-static u64 second_score; /* the highest of a group that is not the first */
+static u64 mean_score;	       /* of all active, in the present plan */
+static u64 second_score;       /* the highest of a group that is not the first */
 static u32 fair_percent = 100; /* R of the present plan */
 
 static __always_inline u32 *rank_at(u32 i)
@@ -202,7 +202,8 @@ __noinline int update_ranking(void)
 }
 
 /* D14: the smallest R at which nobody but the first loses more than the limit: section 7's
- * r = 1 - s (1 + phi (e - 1)) / (phi (e - 1)), phi = fast CPUs by all; ten points a plan at most. */
+ * r = 1 - s (1 + phi (e - 1)) / (phi (e - 1)), phi = fast CPUs by all; ten points a plan at most.
+ */
 static __always_inline u32 adapted(u32 now)
 {
 	u64 phi = nr_online ? (u64)cpus_of_kind[0] * ONE / nr_online : 0;

@@ -14,14 +14,14 @@
 #ifndef __AMP_SHARE_BPF_H
 #define __AMP_SHARE_BPF_H
 
-#define ROUND_NS (tslice_ms * MS)
+#define ROUND_NS  (tslice_ms * MS)
 #define CREDIT_NS (MS / CREDITS_PER_MS)
 
 static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
 static u32 put_off_next;	  /* place in the ranking that is served next */
 
-/* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at most
- * the room it has. What is left over. */
+/* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
+ * most the room it has. What is left over. */
 __noinline u64 pour(u64 amount, u32 from, u32 to)
 {
 	u64 each, part;
@@ -124,8 +124,8 @@ static __always_inline void add_slot(struct vcpu *v, u32 index, s32 cpu, u32 fro
 	berth_count(slots);
 }
 
-/* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten rounds
- * at most. The length of v's slot in this round; its turn has come if `turn`. */
+/* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten
+ * rounds at most. The length of v's slot in this round; its turn has come if `turn`. */
 static __always_inline u64 length_of(struct vcpu *v, u32 kind, bool turn)
 {
 	u64 least = min_slot_us * 1000, k, length;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
 
+#[allow(dead_code, reason = "other tests set variables")]
 mod support;
 
 const MS: u64 = 1_000_000;
@@ -32,7 +33,13 @@ fn params(list: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A host whose first cores are fast, with VMs of these numbers of vCPUs.
-fn machine(fast: u32, slow: u32, vcpus: &[u32], cast: Cast, set: &[(&str, &str)]) -> Simulation<Cast> {
+fn machine(
+    fast: u32,
+    slow: u32,
+    vcpus: &[u32],
+    cast: Cast,
+    set: &[(&str, &str)],
+) -> Simulation<Cast> {
     let kind = |name: &str, cores, speed_ppm| CoreKind {
         name: name.into(),
         cores,
@@ -91,7 +98,8 @@ struct Stay {
 /// Runs from `from` to `to` and says who was where, in the order of the ends.
 fn stays(m: &mut Simulation<Cast>, from: u64, to: u64) -> Vec<Stay> {
     m.run_until(from).unwrap();
-    let curr = |m: &Simulation<Cast>| -> Vec<u32> { m.kernel().cpus.iter().map(|c| c.curr).collect() };
+    let curr =
+        |m: &Simulation<Cast>| -> Vec<u32> { m.kernel().cpus.iter().map(|c| c.curr).collect() };
     let mut on: Vec<(u32, u64)> = curr(m).into_iter().map(|t| (t, from)).collect();
     let ids = m.workload.ids.clone();
     m.record();
@@ -102,7 +110,12 @@ fn stays(m: &mut Simulation<Cast>, from: u64, to: u64) -> Vec<Stay> {
         if let Some(thread) = ids.iter().position(|i| *i == task)
             && at > since
         {
-            all.push(Stay { thread, cpu, from: since, to: at });
+            all.push(Stay {
+                thread,
+                cpu,
+                from: since,
+                to: at,
+            });
         }
     };
     for e in m.trace() {
@@ -132,10 +145,19 @@ fn slots_are_as_long_as_the_credit_for_them() {
                 let had: u64 = fast
                     .map(|s| s.to.min(end).saturating_sub(s.from.max(begin)))
                     .sum();
-                assert_eq!(had, slot * MS, "thread {thread} of {}, round {round}", 3 * each);
+                assert_eq!(
+                    had,
+                    slot * MS,
+                    "thread {thread} of {}, round {round}",
+                    3 * each
+                );
             }
         }
-        let covered: u64 = all.iter().filter(|s| s.cpu < 4).map(|s| s.to - s.from).sum();
+        let covered: u64 = all
+            .iter()
+            .filter(|s| s.cpu < 4)
+            .map(|s| s.to - s.from)
+            .sum();
         assert_eq!(covered, 4 * rounds * ROUND);
     }
 }
@@ -145,7 +167,12 @@ fn slots_are_as_long_as_the_credit_for_them() {
 #[test]
 fn slots_that_wrap_are_whole() {
     let (vcpus, cast) = busy(3, 4);
-    let set = [("r", "50"), ("interval_ms", "120"), ("window_ms", "90"), ("score_by", "utilisation")];
+    let set = [
+        ("r", "50"),
+        ("interval_ms", "120"),
+        ("window_ms", "90"),
+        ("score_by", "utilisation"),
+    ];
     let mut m = machine(4, 8, &vcpus, cast, &set);
     let (from, rounds) = (20 * ROUND, 10);
     let all = stays(&mut m, from, from + rounds * ROUND);
@@ -155,7 +182,11 @@ fn slots_that_wrap_are_whole() {
     };
     let all: Vec<u64> = (0..12).map(|t| fast(t) / 1000).collect();
     let first: Vec<u64> = all.iter().copied().filter(|f| *f == 20_000).collect();
-    assert_eq!((first.len(), all.iter().filter(|f| **f == 5_000).count()), (4, 8), "{all:?}");
+    assert_eq!(
+        (first.len(), all.iter().filter(|f| **f == 5_000).count()),
+        (4, 8),
+        "{all:?}"
+    );
 }
 
 /// EA3: VM 0 is the more efficient, R = 50 %: three quarters of each round are its, one of VM 1.
@@ -173,8 +204,18 @@ fn two_vms_take_turns_exactly() {
             let begin = from + round * ROUND;
             let turn = begin + 22_500_000;
             [
-                Stay { thread: 0, cpu: 0, from: begin, to: turn },
-                Stay { thread: 1, cpu: 0, from: turn, to: begin + ROUND },
+                Stay {
+                    thread: 0,
+                    cpu: 0,
+                    from: begin,
+                    to: turn,
+                },
+                Stay {
+                    thread: 1,
+                    cpu: 0,
+                    from: turn,
+                    to: begin + ROUND,
+                },
             ]
         })
         .collect();
@@ -196,7 +237,12 @@ fn throughput_and_slowdown_are_those_of_the_closed_forms() {
             100.0 * stall(2.0),
             100.0 * stall(e)
         );
-        let input = Input { name: "amp".into(), shown: "amp".into(), text, folder: None };
+        let input = Input {
+            name: "amp".into(),
+            shown: "amp".into(),
+            text,
+            folder: None,
+        };
         let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
         let (set, options) = (params(&[("r", &r.to_string())]), Options::default());
         let run = run_one(&scenario.scenario, "amp", amp(), &set, 1, &options).unwrap();
@@ -210,14 +256,20 @@ fn throughput_and_slowdown_are_those_of_the_closed_forms() {
             let part = f64::from(r) / 100.0;
             let throughput = 1.5 - part * (2.0 - e) / 4.0;
             let got = (one + two) / 2.0;
-            assert!((got / throughput - 1.0).abs() < 0.005, "T({e}), r {part}: {got} {throughput}");
+            assert!(
+                (got / throughput - 1.0).abs() < 0.005,
+                "T({e}), r {part}: {got} {throughput}"
+            );
             if e == 2.0 {
                 // Either may win.
                 continue;
             }
             let slowdown = (1.0 - part) * (e - 1.0) / (e + 1.0);
             let got = 1.0 - two / fair.1;
-            assert!((got - slowdown).abs() < 0.005, "S({e}), r {part}: {got} {slowdown}");
+            assert!(
+                (got - slowdown).abs() < 0.005,
+                "S({e}), r {part}: {got} {slowdown}"
+            );
         }
     }
 }
@@ -232,13 +284,24 @@ fn run_time_is_shared_as_credit_shares_it() {
         m.check().unwrap();
         let k = m.kernel();
         let ran = |t: &u32| {
-            let (hot, c) = (&k.tasks.hot[*t as usize], &k.cpus[k.tasks.hot[*t as usize].cpu as usize]);
+            let (hot, c) = (
+                &k.tasks.hot[*t as usize],
+                &k.cpus[k.tasks.hot[*t as usize].cpu as usize],
+            );
             hot.runtime + if c.curr == *t { k.now - c.since } else { 0 }
         };
-        let of_vm = |vm: usize| m.workload.ids[vm * each as usize..][..each as usize].iter().map(ran).sum::<u64>();
+        let of_vm = |vm: usize| {
+            m.workload.ids[vm * each as usize..][..each as usize]
+                .iter()
+                .map(ran)
+                .sum::<u64>()
+        };
         for vm in 0..3 {
             let part = of_vm(vm) as f64 / (12.0 * 30_000.0 * MS as f64);
-            assert!((part * 3.0 - 1.0).abs() < 0.01, "{mode}, {each}: VM {vm} has {part}");
+            assert!(
+                (part * 3.0 - 1.0).abs() < 0.01,
+                "{mode}, {each}: VM {vm} has {part}"
+            );
         }
     }
 }
@@ -269,8 +332,12 @@ fn no_fast_core_is_idle_while_a_slow_one_works() {
                 let actions = match below(3) {
                     0 => vec![Action::ComputeForever],
                     _ => vec![
-                        Action::Compute { ns: 50_000 + below(20 * MS) },
-                        Action::SleepUntil { at: 100_000 + below(30 * MS) },
+                        Action::Compute {
+                            ns: 50_000 + below(20 * MS),
+                        },
+                        Action::SleepUntil {
+                            at: 100_000 + below(30 * MS),
+                        },
                     ],
                 };
                 cast.vcpu(vm, v, below(50 * MS), &actions);
@@ -278,21 +345,47 @@ fn no_fast_core_is_idle_while_a_slow_one_works() {
         }
         let mode = ["fair", "vm", "vcpu"][below(3) as usize];
         let r = below(101).to_string();
-        let mut m = machine(fast, slow, &vcpus, cast, &[("mode", mode), ("r", &r), ("interval_ms", "250"), ("window_ms", "200")]);
+        let mut m = machine(
+            fast,
+            slow,
+            &vcpus,
+            cast,
+            &[
+                ("mode", mode),
+                ("r", &r),
+                ("interval_ms", "250"),
+                ("window_ms", "200"),
+            ],
+        );
         let (from, to) = (100 * MS, 2_000 * MS);
         let all = stays(&mut m, from, to);
         // Instants at which somebody begins or ends, in order; what every CPU does in between.
-        let mut at: Vec<u64> = all.iter().flat_map(|s| [s.from, s.to]).chain([from, to]).collect();
+        let mut at: Vec<u64> = all
+            .iter()
+            .flat_map(|s| [s.from, s.to])
+            .chain([from, to])
+            .collect();
         at.sort_unstable();
         at.dedup();
         let mut violated = vec![0; fast as usize];
         for pair in at.windows(2) {
-            let runs = |cpu: u32| all.iter().any(|s| s.cpu == cpu && s.from <= pair[0] && pair[1] <= s.to);
+            let runs = |cpu: u32| {
+                all.iter()
+                    .any(|s| s.cpu == cpu && s.from <= pair[0] && pair[1] <= s.to)
+            };
             let works = (fast..fast + slow).any(runs);
             for cpu in 0..fast {
                 let v = &mut violated[cpu as usize];
-                *v = if works && !runs(cpu) { *v + pair[1] - pair[0] } else { 0 };
-                assert!(*v <= MS, "seed {seed}: CPU {cpu} idle for {v} ns at {} ({fast}+{slow}, {mode}, {r} %)", pair[1]);
+                *v = if works && !runs(cpu) {
+                    *v + pair[1] - pair[0]
+                } else {
+                    0
+                };
+                assert!(
+                    *v <= MS,
+                    "seed {seed}: CPU {cpu} idle for {v} ns at {} ({fast}+{slow}, {mode}, {r} %)",
+                    pair[1]
+                );
             }
         }
     }
@@ -302,9 +395,21 @@ fn no_fast_core_is_idle_while_a_slow_one_works() {
 #[test]
 fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {
     let mut cast = Cast::default();
-    cast.vcpu(0, 0, 0, &[Action::Compute { ns: 1000 }, Action::SleepUntil { at: 1_000_000 * MS }]);
+    cast.vcpu(
+        0,
+        0,
+        0,
+        &[
+            Action::Compute { ns: 1000 },
+            Action::SleepUntil { at: 1_000_000 * MS },
+        ],
+    );
     cast.vcpu(0, 1, 0, &[Action::ComputeForever]);
-    let set = [("interval_ms", "60"), ("window_ms", "30"), ("efficiency", "literal")];
+    let set = [
+        ("interval_ms", "60"),
+        ("window_ms", "30"),
+        ("efficiency", "literal"),
+    ];
     let mut m = machine(1, 1, &[2], cast, &set);
     m.run_until(25 * MS).unwrap();
     let sleeper = {
@@ -338,7 +443,12 @@ fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {
                 closed = peek.var("window_at");
                 peek.set("vcpus", sleeper, "ran", 20 * MS);
                 set_first(&peek, sleeper, "instructions", sample * 1000);
-                set_first(&peek, sleeper, "cycles", if sample > 0 { 1_000_000 } else { 0 });
+                set_first(
+                    &peek,
+                    sleeper,
+                    "cycles",
+                    if sample > 0 { 1_000_000 } else { 0 },
+                );
                 break;
             }
         }
@@ -353,7 +463,13 @@ fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {
 /// The first element of an array of u64 in a vCPU.
 fn set_first(peek: &Peek, index: u32, field: &str, value: u64) {
     let map = peek.0.map("vcpus").unwrap();
-    let offset = map.def().fields.iter().find(|f| f.name == field).unwrap().offset as usize;
+    let offset = map
+        .def()
+        .fields
+        .iter()
+        .find(|f| f.name == field)
+        .unwrap()
+        .offset as usize;
     let mut bytes = map.lookup(&index.to_ne_bytes()).unwrap();
     bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
     map.update(&index.to_ne_bytes(), &bytes, 0).unwrap();
@@ -376,7 +492,13 @@ fn a_round_gives_away_what_there_is() {
         }
         let r = below(101);
         let mode = ["vm", "vcpu"][below(2) as usize];
-        let set = [("mode", mode), ("r", &r.to_string()), ("min_slot_us", "0"), ("interval_ms", "120"), ("window_ms", "90")];
+        let set = [
+            ("mode", mode),
+            ("r", &r.to_string()),
+            ("min_slot_us", "0"),
+            ("interval_ms", "120"),
+            ("window_ms", "90"),
+        ];
         let mut m = machine(fast, slow, &vcpus, cast, &set);
         m.run_until(20 * ROUND + 1).unwrap();
         let k = m.kernel();
@@ -392,9 +514,18 @@ fn a_round_gives_away_what_there_is() {
         let there = u64::from(fast) * ROUND;
         let n = all.len() as u64;
         let what = format!("seed {seed}: {fast}+{slow}, {vcpus:?}, {mode}, {r} %: {all:?}");
-        assert!(n > 0 && all.iter().all(|(f, room)| f + room <= ROUND), "{what}");
-        assert!(given <= there && given + 20 * n >= there.min(granted), "{what}");
+        assert!(
+            n > 0 && all.iter().all(|(f, room)| f + room <= ROUND),
+            "{what}"
+        );
+        assert!(
+            given <= there && given + 20 * n >= there.min(granted),
+            "{what}"
+        );
         let fair = there * r / 100 / n;
-        assert!(all.iter().all(|(f, room)| f + 20 >= fair.min(f + room)), "{what}");
+        assert!(
+            all.iter().all(|(f, room)| f + 20 >= fair.min(f + room)),
+            "{what}"
+        );
     }
 }

@@ -2,10 +2,11 @@
 /*
  * Performance counters of the executing CPU: retired instructions and unhalted cycles.
  *
- * The loader opens one event of each for every CPU and puts it into the map at the CPU's number; the
- * simulator has them on a host with `pmu = true`. They count whatever runs there: what a thread did
- * is the difference between two readings while it had the CPU, which is what "saved and restored at
- * context switches" comes to. Where nobody has opened events, reading is an error: do without.
+ * The loader opens one event of each for every CPU and puts it into the map at the CPU's number;
+ * the simulator has them on a host with `pmu = true`. They count whatever runs there: what a thread
+ * did is the difference between two readings while it had the CPU, which is what "saved and
+ * restored at context switches" comes to. Where nobody has opened events, reading is an error: do
+ * without.
  */
 #ifndef __BERTH_PMU_BPF_H
 #define __BERTH_PMU_BPF_H
@@ -47,8 +48,8 @@ static __always_inline long berth_read_counts(struct berth_counts *out)
 	if (err)
 		return err;
 	out->instructions = value.counter;
-	err = bpf_perf_event_read_value(&berth_cycles_by_cpu, BPF_F_CURRENT_CPU,
-					(void *)&value, sizeof(value));
+	err = bpf_perf_event_read_value(&berth_cycles_by_cpu, BPF_F_CURRENT_CPU, (void *)&value,
+					sizeof(value));
 	if (err)
 		return err;
 	out->cycles = value.counter;

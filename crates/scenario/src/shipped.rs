@@ -6,7 +6,7 @@ use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 6] = [
+pub const SHIPPED: [(&str, &str); 7] = [
     (
         "noisy-neighbour",
         include_str!("../../../scenarios/noisy-neighbour.toml"),
@@ -25,6 +25,10 @@ pub const SHIPPED: [(&str, &str); 6] = [
         include_str!("../../../scenarios/mixed-host.toml"),
     ),
     ("hotplug", include_str!("../../../scenarios/hotplug.toml")),
+    (
+        "fast-and-slow",
+        include_str!("../../../scenarios/fast-and-slow.toml"),
+    ),
 ];
 
 /// The scenario a user means: a file if there is one of that path (an rt-app file is imported), else a shipped one.

@@ -315,8 +315,8 @@ fn random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// (W): on random hosts with random loads no fast core is idle while a slow one works for longer than it takes to pull a
-/// vCPU over, which here is at once, and a millisecond.
+/// (W): on random hosts with random loads no fast core is idle while a slow one works for longer than it takes to pull
+/// a vCPU over, which here is at once, and a millisecond.
 #[test]
 fn no_fast_core_is_idle_while_a_slow_one_works() {
     for seed in 0..500u64 {
@@ -475,8 +475,8 @@ fn set_first(peek: &Peek, index: u32, field: &str, value: u64) {
     map.update(&index.to_ne_bytes(), &bytes, 0).unwrap();
 }
 
-/// Water-filling: nobody has more than its grant, all of the fast time is given away if there is use for it, each has its
-/// fair part.
+/// Water-filling: nobody has more than its grant, all of the fast time is given away if there is use for it, each has
+/// its fair part.
 #[test]
 fn a_round_gives_away_what_there_is() {
     for seed in 0..20u64 {

@@ -149,8 +149,6 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	v->ran += ns;
 	if (is_upper(c))
 		v->used += ns;
-	if (nr_kinds > 1 && score_by == BY_PMU)
-		sample(v, c);
 }
 
 static __always_inline void credit_granted(struct vcpu *v)
@@ -218,6 +216,8 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 
 void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 {
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && nr_kinds > 1 && score_by == BY_PMU)
+		sample(vcpu_of(prev), pcpu_at(cpu));
 	core_dispatch(cpu, prev);
 }
 
@@ -228,6 +228,8 @@ void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 
 void BPF_STRUCT_OPS(amp_stopping, struct task_struct *p, bool runnable)
 {
+	if (nr_kinds > 1 && score_by == BY_PMU)
+		sample(vcpu_of(p), pcpu_at(scx_bpf_task_cpu(p)));
 	core_stopping(p, runnable);
 }
 

@@ -12,7 +12,9 @@ static u64 window_at;	/* and when its window did: with a round */
 static bool window_closed;
 static bool planned; /* there has been a window: scores mean something */
 
-/* Read the counters of c, which executes this; what they counted since the last time is v's. */
+/* Read the counters of c, which executes this; what they counted since the last time is v's. Asked
+ * where a vCPU stops or goes on, never by timers: a program that may sleep, as ops.init which sets
+ * them up, may not use these maps. */
 static __noinline int sample(struct vcpu *v, struct pcpu *c)
 {
 	struct berth_counts counts;

@@ -9,6 +9,7 @@
 #ifndef __EEVDF_QUEUE_BPF_H
 #define __EEVDF_QUEUE_BPF_H
 
+#include "berth/nice.bpf.h"
 #include "berth/shares.bpf.h"
 
 /* Written before load by name: timer ticks per second (0: slices end exactly), and when one is. */
@@ -24,16 +25,6 @@ extern struct rq runqueues __ksym;
 #define SHADOWS 8  /* a power of two */
 #define NOWHERE -1
 #define LEAST	64 /* smallest weight a thread may come to have in its cgroup */
-
-/* Weights of nice -20 to 19, and of SCHED_IDLE. */
-static const u32 nice_weights[40] = {
-	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916,
-	9548,  7620,  6100,  4904,  3906,  3121,  2501,	 1991,	1586,  1277,
-	1024,  820,   655,   526,   423,   335,	  272,	 215,	172,   137,
-	110,   87,    70,    56,    45,	   36,	  29,	 23,	18,    15,
-};
-#define IDLE_WEIGHT 3
-#define POLICY_IDLE 5 /* SCHED_IDLE */
 
 /* A thread's part in the competition. */
 struct entity {
@@ -152,19 +143,10 @@ static __always_inline u64 real_ns_until(u64 virtual, u64 weight)
 	return (virtual * weight + (1ULL << UNIT) - 1) >> UNIT;
 }
 
-static __always_inline u64 weight_of(struct task_struct *p)
-{
-	u32 nice = p->static_prio - 100;
-
-	if (p->policy == POLICY_IDLE)
-		return IDLE_WEIGHT << 10;
-	return nice < 40 ? (u64)nice_weights[nice] << 10 : 1ULL << UNIT;
-}
-
 /* The weight p has by now: its own, or its part of its cgroups'. */
 static __always_inline u64 weight_now(struct task_struct *p, struct entity *e)
 {
-	u64 weight = weight_of(p);
+	u64 weight = berth_nice_weight(p);
 
 	if (!e->member.group)
 		return weight;
@@ -176,7 +158,7 @@ static __always_inline u64 weight_now(struct task_struct *p, struct entity *e)
 static __always_inline void runnable(struct task_struct *p, struct entity *e, bool wants)
 {
 	if (e->member.group)
-		berth_member_runnable(&e->member, weight_of(p) >> 10, wants, scx_bpf_now());
+		berth_member_runnable(&e->member, berth_nice_weight(p) >> 10, wants, scx_bpf_now());
 }
 
 /* A virtual distance of a thread whose weight changes: the same run time. */

@@ -234,6 +234,7 @@ fn knows_caps(program: &Program) -> bool {
 /// # Errors
 /// It keeps none, which is a refusal: a cap that nobody keeps would be no cap in the results either.
 pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(), Failure> {
+    keeps_new_caps(arm, scenario, program)?;
     let Some(vm) = scenario.vms.iter().find(|vm| vm.cap_milli.is_some()) else {
         return Ok(());
     };
@@ -249,6 +250,23 @@ pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(
         arm.policy,
         VMS,
         keepers().join(", ")
+    )))
+}
+
+/// Is there an optimiser that may set caps, and a policy that is told of them?
+fn keeps_new_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(), Failure> {
+    let sets_caps = scenario.optimiser.as_ref().is_some_and(|o| {
+        let means = o.settings.means;
+        means.caps && (!means.sets || o.promises.values().any(|p| p.limit.is_some()))
+    });
+    let mut ops = program.structs.iter().flat_map(|s| &s.ops);
+    if !sets_caps || ops.any(|(op, _)| *op == Op::CgroupSetBandwidth) {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "arm {}: the optimiser may set caps, and policy {} is not told of them (ops.cgroup_set_bandwidth)\n  \
+         Leave out limits, allow `sets` and not `caps` in optimiser.by, or take policy eevdf",
+        arm.name, arm.policy
     )))
 }
 

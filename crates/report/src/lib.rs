@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables, sentences and progress for the terminal. Nothing here computes statistics.
 pub mod answers;
+pub mod decisions;
 pub mod effort;
 pub mod findings;
 pub mod host;
@@ -59,6 +60,7 @@ pub fn whole(
         table::table(experiment, style),
         sentences::gain_and_price(experiment, style),
         waiting::lines(experiment, style),
+        decisions::lines(experiment, style),
         sentences::expects(&experiment.expects, baseline, style),
         findings::findings(&experiment.findings, style),
         sentences::footnotes(experiment, style),

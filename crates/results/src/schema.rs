@@ -21,10 +21,12 @@
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |
+//! | `host.changes` | 1/s | simulator: changes of VMs by the optimiser |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
 //! | `policy.NAME` | 1/s | a counter of the policy (its `struct berth_stats`); in the lab over warm-up and window |
 use crate::detail::{Distribution, Wait, WorstWait};
+use berth_optimiser::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -61,6 +63,9 @@ pub struct RunRecord {
     /// Values over the measured window, in equal parts: `web.cpu`, `web.run_delay.share`.
     #[serde(default)]
     pub series: BTreeMap<String, Vec<f64>>,
+    /// What the optimiser decided: its first decision, and all that changed something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
 }
 
 impl RunRecord {
@@ -77,6 +82,7 @@ impl RunRecord {
             worst: Vec::new(),
             times: BTreeMap::new(),
             series: BTreeMap::new(),
+            decisions: Vec::new(),
         }
     }
 }
@@ -88,7 +94,9 @@ pub fn unit_of(metric: &str) -> &'static str {
         (_, "count" | "offered" | "share" | "other_package_share") => "1",
         ("response" | "wakeup" | "run_delay" | "work" | "completion", _) => "ns",
         ("cpu", _) => "CPU",
-        ("migrations" | "moves" | "guest" | "switches" | "switches_per_cpu", _) => "1/s",
+        ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
+            "1/s"
+        }
         ("requests" | "packets", _) => "1/s",
         ("throughput", _) => "bit/s",
         _ => "1",

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 19] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 20] = [
     (
         "response",
         &[
@@ -96,6 +96,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 19] = [
         "threads switched in (a VM), switches of all CPUs (host)",
     ),
     ("switches_per_cpu", &[], "1/s", "the same per CPU (host)"),
+    (
+        "changes",
+        &[],
+        "1/s",
+        "changes of VMs by the optimiser (host, simulator)",
+    ),
     ("idle", &[], "1", "idle share of all CPUs (host)"),
 ];
 

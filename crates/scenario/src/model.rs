@@ -20,6 +20,9 @@ pub struct Scenario {
     pub tasks: BTreeMap<String, Task>,
     pub clients: Vec<Client>,
     pub net: Net,
+    /// Who sets CPUs, weights and caps of VMs while they run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimiser: Option<Optimiser>,
     pub arms: Vec<Arm>,
     /// Name of the arm that the others are compared with.
     pub baseline: Option<String>,
@@ -511,6 +514,25 @@ impl Default for Net {
             per_packet_guest_ns: 1_000,
             mtu: 1500,
         }
+    }
+}
+
+/// `[optimiser]`: it watches the host and sets what VMs may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Optimiser {
+    pub settings: berth_optimiser::Settings,
+    /// What groups of VMs were promised, by group; all others: nothing, with the weight they have.
+    pub promises: BTreeMap<String, berth_optimiser::Promise>,
+}
+
+impl Optimiser {
+    /// What each VM of a group was promised.
+    pub fn promise(&self, vm: &Vm) -> berth_optimiser::Promise {
+        let nothing = berth_optimiser::Promise {
+            weight: vm.weight,
+            ..Default::default()
+        };
+        self.promises.get(&vm.name).copied().unwrap_or(nothing)
     }
 }
 

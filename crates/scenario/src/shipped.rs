@@ -6,7 +6,7 @@ use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 8] = [
     (
         "noisy-neighbour",
         include_str!("../../../scenarios/noisy-neighbour.toml"),
@@ -29,6 +29,7 @@ pub const SHIPPED: [(&str, &str); 7] = [
         "fast-and-slow",
         include_str!("../../../scenarios/fast-and-slow.toml"),
     ),
+    ("promised", include_str!("../../../scenarios/promised.toml")),
 ];
 
 /// The scenario a user means: a file if there is one of that path (an rt-app file is imported), else a shipped one.

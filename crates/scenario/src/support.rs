@@ -107,6 +107,7 @@ pub enum Feature {
     Speeds,
     CoreKinds,
     Hotplug,
+    Optimiser,
     ExactSlices,
     Costs,
     KernelModel,
@@ -151,7 +152,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 24] = {
+pub static TABLE: [Row; 25] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -225,6 +226,7 @@ pub static TABLE: [Row; 24] = {
             Yes,
             No,
         ),
+        row(Optimiser, "optimiser", "optimiser", Yes, No),
         row(
             Costs,
             "costs of its own",
@@ -321,6 +323,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     }
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());
+    }
+    if scenario.optimiser.is_some() {
+        add(Feature::Optimiser, "optimiser".into());
     }
     for vm in scenario.vms.iter().filter(|vm| vm.count > 0) {
         let at = |key: &str| format!("vm.{}.{key}", vm.name);

@@ -217,6 +217,36 @@ fn mistakes() {
             &["last CPU"],
         ),
         ("[[host.hotplug]]\ncpu = 0\nonline = false", &["needs `at`"]),
+        (
+            "[optimiser]\nby = [\"sets\", \"freezing\"]",
+            &["cannot freeze VMs", "optimiser.by"],
+        ),
+        (
+            "[optimiser]\nby = [\"set\"]",
+            &["`optimiser.by` has no `set`", "did you mean `sets`?"],
+        ),
+        ("[optimiser]\nsmoothing = \"0%\"", &["setting alpha is 0"]),
+        ("[optimiser]\nspread = \"wide\"", &["cpus, pool"]),
+        (
+            "[vm.web]\n[optimiser.vm.wev]\nguarantee = \"1 CPUs\"",
+            &["no group of VMs `wev`", "did you mean `web`?"],
+        ),
+        (
+            "[vm.web]\n[optimiser.vm.web]\nguarantee = \"0.75 CPUs\"\nlimit = \"0.5 CPUs\"",
+            &["[optimiser.vm.web]: VM web: the limit of 0.5 CPUs is 0.25 below"],
+        ),
+        (
+            "[vm.web]\n[optimiser.vm.web]\nguarantee = \"2 CPUs\"",
+            &["the guarantee is 2 CPUs", "its 1 vCPUs"],
+        ),
+        (
+            "[vm.web]\n[optimiser.vm.web]\nweight = 0",
+            &["`optimiser.vm.web.weight` is 0", "1 to 10000"],
+        ),
+        (
+            "[vm.web]\n[optimiser.vm.web]\nservice = \"best\"",
+            &["has no `best`", "best-effort"],
+        ),
         ("[run]\nmeasure = \"0s\"", &["nothing would be measured"]),
         ("[run]\nmeasure = \"10\"", &["no unit", "10s"]),
         (

@@ -4,151 +4,35 @@
 //! own; the vectors of wake-up latencies come from a private model of the kernel's rules with the constants of a
 //! machine of eight CPUs (slice 3 ms, 1000 Hz) on one CPU.
 use berth_policy::policy::Policy;
-use berth_scenario::model::{Host, Hz};
+use berth_scenario::model::Host;
 use berth_scenario::profile::Profile;
 use berth_scenario::{Input, read};
-use berth_sim::machine::Shape;
-use berth_sim::run::{Options, kernel_scheduler, load_policy, run_one, settle};
+use berth_sim::run::{Options, kernel_scheduler, run_one};
 use berth_sim::trace::Kind;
-use berth_sim::workload::api::{Action, Ctx, TaskId, TaskSpec, Who, Workload};
-use berth_sim::{MachineSpec, Simulation};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 #[path = "support/shipped.rs"]
 mod shipped;
-
-const MS: u64 = 1_000_000;
+#[path = "support/threads.rs"]
+mod threads;
+use threads::{MS, Run, Setting, Thread, hog, latencies, sleeper};
 
 fn eevdf() -> &'static Policy {
     static LOADED: OnceLock<Policy> = OnceLock::new();
     LOADED.get_or_init(|| shipped::policy("eevdf"))
 }
 
-/// A thread of a test: what it does over and over, its nice value, and the slice it asks for (0: the default).
-#[derive(Clone, Debug)]
-struct Thread {
-    nice: i32,
-    slice_ns: u64,
-    actions: Vec<Action>,
-}
-
-fn hog(nice: i32) -> Thread {
-    Thread {
-        nice,
-        slice_ns: 0,
-        actions: vec![Action::ComputeForever],
-    }
-}
-
-/// Computes and sleeps in turns.
-fn sleeper(run_ns: u64, sleep_ns: u64) -> Thread {
-    Thread {
-        nice: 0,
-        slice_ns: 0,
-        actions: vec![
-            Action::Compute { ns: run_ns },
-            Action::SleepUntil { at: sleep_ns },
-        ],
-    }
-}
-
-/// Threads that do their lists of actions over and over; `SleepUntil` means: so long.
-struct Cast {
-    threads: Vec<Thread>,
-    at: Vec<usize>,
-    ids: Vec<TaskId>,
-}
-
-impl Workload for Cast {
-    fn start(&mut self, ctx: &mut Ctx) {
-        for (token, thread) in (0..).zip(&self.threads) {
-            ctx.spawn(&TaskSpec {
-                token,
-                nice: thread.nice,
-                slice_ns: thread.slice_ns,
-                ..TaskSpec::default()
-            });
-        }
-    }
-    fn born(&mut self, token: u32, task: TaskId) {
-        self.ids[token as usize] = task;
-    }
-    fn died(&mut self, _: u32, _: TaskId) {}
-    fn next(&mut self, who: Who, now: u64, _: &mut Ctx) -> Action {
-        let (actions, at) = (
-            &self.threads[who.token as usize].actions,
-            &mut self.at[who.token as usize],
-        );
-        *at += 1;
-        match &actions[(*at - 1) % actions.len()] {
-            Action::SleepUntil { at } => Action::SleepUntil { at: now + at },
-            other => other.clone(),
-        }
-    }
-    fn event(&mut self, _: u64, _: u64, _: &mut Ctx) {}
-    fn measure_from(&mut self, _: u64) {}
-    fn metrics(&self, _: u64, _: &mut BTreeMap<String, f64>) {}
-}
-
-/// What a run left behind.
-struct Run {
-    /// Run time of each thread, ns.
-    ran: Vec<u64>,
-    /// The record of switches and wake-ups, tasks by the position in the list of threads (none: idle).
-    events: Vec<(u64, Kind, u32, Option<usize>)>,
-}
-
-struct Setting {
-    cpus: u32,
-    hz: u32,
-    params: &'static [(&'static str, &'static str)],
-}
-
 /// One CPU with the constants of the private model.
-const MODEL: Setting = Setting {
+const MODEL: Setting<'static> = Setting {
     cpus: 1,
     hz: 1000,
     params: &[("base_slice_us", "3000"), ("scaling", "0")],
 };
 
 fn run(setting: &Setting, threads: &[Thread], ms: u64) -> Run {
-    let cast = Cast {
-        threads: threads.to_vec(),
-        at: vec![0; threads.len()],
-        ids: vec![0; threads.len()],
-    };
-    let spec = MachineSpec {
-        hz: Hz::Ticks(setting.hz),
-        ..MachineSpec::new(Shape::flat(setting.cpus))
-    };
-    let mut m = Simulation::new(&spec, &[], cast);
-    m.record();
-    let params: BTreeMap<String, String> = setting
-        .params
-        .iter()
-        .map(|(k, v)| (k.to_string(), v.to_string()))
-        .collect();
-    load_policy(&mut m, eevdf(), &params, &[], &Options::default()).unwrap();
-    m.start();
-    let k = m.kernel();
-    m.run_until(ms * MS).unwrap();
-    m.check().unwrap();
-    settle(k);
-    let ids = m.workload.ids.clone();
-    let at = |task: TaskId| ids.iter().position(|id| *id == task);
-    let ran = ids
-        .iter()
-        .map(|t| k.tasks.hot[*t as usize].runtime)
-        .collect();
-    let events = m.trace();
-    let events = events
-        .iter()
-        .map(|e| (e.at_ns, e.kind, e.cpu, at(e.task)))
-        .collect();
-    m.unload().unwrap();
-    Run { ran, events }
+    threads::run(eevdf(), setting, threads, ms)
 }
 
 /// Weights of nice levels: 1024 for 0, as the kernel's documentation lists them.
@@ -263,32 +147,13 @@ fn equal_hogs_stay_close() {
     assert!(worst <= 1.5e6 + 1e3, "{worst} ns");
 }
 
-/// Times from wake-up to running of thread `who` on one CPU, sorted, ns.
-fn latencies(run: &Run, who: usize) -> Vec<u64> {
-    let mut woken = None;
-    let mut out = Vec::new();
-    for (at, kind, _, task) in &run.events {
-        match kind {
-            Kind::Wake if *task == Some(who) => woken = Some(*at),
-            Kind::Switch if *task == Some(who) => {
-                if let Some(w) = woken.take() {
-                    out.push(at - w);
-                }
-            }
-            _ => (),
-        }
-    }
-    out.sort_unstable();
-    out
-}
-
 fn beside(hogs: usize, slice_ns: u64) -> Vec<u64> {
     let mut threads = vec![Thread {
         slice_ns,
         ..sleeper(200_000, 20 * MS)
     }];
     threads.extend((0..hogs).map(|_| hog(0)));
-    latencies(&run(&MODEL, &threads, 30_000), 0)
+    latencies(&run(&MODEL, &threads, 30_000), 0, 0)
 }
 
 /// A thread that runs 0.2 ms every 20 ms has no guarantee of being dispatched at once (C5.3). On the private model:

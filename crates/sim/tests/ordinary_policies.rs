@@ -221,7 +221,9 @@ fn ordinary_schedulers_run_unmodified_and_alike_in_both_executors() {
         match run(&policy, &spec(), 400, false) {
             Err(e) => wrong.push(format!("{name}: {e}")),
             Ok(native) => {
-                if native.2 < 10 {
+                // Turns of 100 ms are few in this time.
+                let least = if name == "o1" { 1 } else { 10 };
+                if native.2 < least {
                     wrong.push(format!("{name}: somebody did {} turns only", native.2));
                 }
                 match run(&policy, &spec(), 400, true) {

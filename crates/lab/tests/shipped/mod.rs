@@ -15,6 +15,7 @@ use std::time::Duration;
 
 /// Three VMs, a slot each, and the host's.
 const SLOTS: u32 = 4;
+const VM_NAMES: [&str; 3] = ["web", "mix", "build"];
 const VMS: &str = r#"
 [vm.web]
 vcpus = 2
@@ -96,7 +97,12 @@ fn on(
     let seen = &boot.answer.result;
     let mut wrong = Vec::new();
     for (name, of) in seen.as_object().ok_or("no answer")? {
-        wrong.extend(judge(of, cpus).err().map(|why| format!("{name}: {why}")));
+        let judged = judge(of).and_then(|()| match patient.mode {
+            Mode::Deterministic => shares(of, cpus),
+            // Its clock is the wall's: how much runs in a while is up to the machine's load.
+            Mode::Fast => Ok(()),
+        });
+        wrong.extend(judged.err().map(|why| format!("{name}: {why}")));
         let possible = possible_cpus.unwrap_or(cpus) - 1;
         let told = of["possible"].as_str().unwrap_or("refused");
         if told != format!("0-{possible}") {
@@ -109,15 +115,22 @@ fn on(
     Ok(format!("{names:?} on {}", boot.answer.kernel))
 }
 
-/// What one policy's run looks like from outside.
-fn judge(of: &Value, cpus: u32) -> Result<(), String> {
+/// What one policy's run looks like from outside, whatever the clock: it stayed, and every VM ran.
+fn judge(of: &Value) -> Result<(), String> {
     if let Some(refused) = of["refused"].as_str() {
         return Err(refused.to_string());
     }
     check(of["lasted"] == true, format!("ejected: {}", of["exit"]))?;
-    let number = |name: &str| of["metrics"][name].as_f64().unwrap_or(0.0);
+    for vm in VM_NAMES {
+        check(cpu_of(of, vm) > 0.0, format!("{vm} never ran"))?;
+    }
+    Ok(())
+}
+
+/// How much ran, by the virtual clock.
+fn shares(of: &Value, cpus: u32) -> Result<(), String> {
     // Five vCPUs are busy; but flms leaves idle what belongs to the group of those that serve.
-    let used = number("web.cpu") + number("mix.cpu") + number("build.cpu");
+    let used: f64 = VM_NAMES.iter().map(|vm| cpu_of(of, vm)).sum();
     let all = f64::from(cpus);
     check(
         used > 0.475 * all,
@@ -127,11 +140,16 @@ fn judge(of: &Value, cpus: u32) -> Result<(), String> {
         used < 1.0125 * all,
         format!("{used} of {cpus} CPUs were used"),
     )?;
-    for vm in ["web", "mix", "build"] {
-        let cpu = number(&format!("{vm}.cpu"));
+    for vm in VM_NAMES {
+        let cpu = cpu_of(of, vm);
         check(cpu > 0.02, format!("{vm} used {cpu} CPUs"))?;
     }
     Ok(())
+}
+
+/// CPUs that a VM used on average while it was measured.
+fn cpu_of(of: &Value, vm: &str) -> f64 {
+    of["metrics"][format!("{vm}.cpu")].as_f64().unwrap_or(0.0)
 }
 
 /// In the VM: one policy after the other.
@@ -144,6 +162,11 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
             continue;
         }
         println!("BERTH-SHIPPED {}", builtin.name);
+        let mut scenario = scenario.clone();
+        if builtin.name == "o1" {
+            // Until a thread has slept for its bonus it waits for slices of 100 ms.
+            scenario.run.measure_ns = 2_000_000_000;
+        }
         let of = one(builtin.object, &scenario).unwrap_or_else(|e| json!({ "refused": e }));
         seen.insert(builtin.name.to_string(), of);
     }

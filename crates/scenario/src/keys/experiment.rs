@@ -60,6 +60,12 @@ pub static FILE: Kind = Kind {
             "between clients and VMs",
         ),
         key(
+            "optimiser",
+            "table",
+            Said("none"),
+            "sets CPUs, weights and caps of VMs while they run",
+        ),
+        key(
             "calibrate",
             "table",
             Said("none"),

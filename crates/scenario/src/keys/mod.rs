@@ -5,11 +5,13 @@
 
 mod experiment;
 mod host;
+mod optimiser;
 mod vm;
 mod work;
 
 pub use experiment::{ARM, CALIBRATE, COMPARE, EXPECT, FILE, REPRODUCES, RUN};
 pub use host::{CACHE, COST, HOST, HOTPLUG, KIND, MIGRATE};
+pub use optimiser::{OPTIMISER, PROMISE};
 pub use vm::{GUEST, NET, VM};
 pub use work::{CLIENT, TASK};
 
@@ -94,7 +96,7 @@ const fn later(name: &'static str, feature: &'static str) -> Key {
 }
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 18] = [
+pub static KINDS: [&Kind; 20] = [
     &FILE,
     &RUN,
     &HOST,
@@ -108,6 +110,8 @@ pub static KINDS: [&Kind; 18] = [
     &TASK,
     &CLIENT,
     &NET,
+    &OPTIMISER,
+    &PROMISE,
     &ARM,
     &COMPARE,
     &EXPECT,

@@ -76,9 +76,12 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
                 continue;
             }
             let first = address.split('.').next().unwrap_or("");
-            if !matches!(first, "host" | "vm" | "task" | "client" | "net") {
+            if !matches!(
+                first,
+                "host" | "vm" | "task" | "client" | "net" | "optimiser"
+            ) {
                 return Err(Error::at(&at, format!("an arm cannot change `{address}`"))
-                    .label("only policy, host, vm, task, client and net: all else is the same for every arm"));
+                    .label("only policy, host, vm, task, client, net, optimiser: all else is the same for all"));
             }
             let tree = changed.get_or_insert_with(|| root.clone());
             edit::set(tree, &address, &at, node)?;

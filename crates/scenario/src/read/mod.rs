@@ -6,6 +6,7 @@ mod guest;
 mod host;
 mod models;
 mod net;
+mod optimiser;
 mod paper;
 mod queues;
 mod tasks;
@@ -185,6 +186,7 @@ fn walk(
     let (tasks, places) = tasks::tasks(context, &file, root, &vms, host.nr_cpus())?;
     let clients = tasks::clients(context, &file, root)?;
     let net = net::net(&file)?;
+    let optimiser = optimiser::optimiser(&file, &vms)?;
     let mut scenario = Scenario {
         name: context.name.to_string(),
         title,
@@ -194,6 +196,7 @@ fn walk(
         tasks,
         clients,
         net,
+        optimiser,
         arms: Vec::new(),
         baseline: None,
         expects: Vec::new(),

@@ -2,6 +2,7 @@
 //! One simulation: a scenario under one policy with one seed, from boot to record.
 mod guests;
 mod load;
+mod optimiser;
 mod options;
 mod window;
 
@@ -9,6 +10,7 @@ pub use load::{load_guest_policy, load_policy};
 pub use options::{GuestPolicy, Options, kernel_scheduler, machine_spec, vm_specs};
 pub use window::settle;
 
+use self::optimiser::Controller;
 use crate::error::SimError;
 use crate::record;
 use crate::scx::consts::EXIT_ERROR;
@@ -120,11 +122,15 @@ fn attempt(
         m.tell(sink);
     }
     m.start();
+    let mut optimiser = Controller::new(scenario, &vms)?;
     // Before the warm-up: replies during it are not measured.
     m.workload.measure_from(scenario.run.warmup_ns);
-    m.run_until(scenario.run.warmup_ns)?;
+    advance(&mut m, &mut optimiser, scenario.run.warmup_ns)?;
     let before = Totals::of(k);
     settle(k);
+    if let Some(optimiser) = &mut optimiser {
+        optimiser.before_reset(k);
+    }
     k.stats.reset();
     k.recent.reset();
     let guests_before = guests::Before::of(m.world());
@@ -133,9 +139,8 @@ fn attempt(
     let mut series = record::Series::default();
     series.begin(k.now);
     for part in 1..=record::PARTS {
-        m.run_until(
-            begin + (u128::from(measure) * u128::from(part) / u128::from(record::PARTS)) as u64,
-        )?;
+        let until = u128::from(measure) * u128::from(part) / u128::from(record::PARTS);
+        advance(&mut m, &mut optimiser, begin + until as u64)?;
         settle(k);
         series.look(k, scenario, &vms);
     }
@@ -143,6 +148,10 @@ fn attempt(
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
     guests_before.metrics(m.world(), scenario, &mut metrics);
     m.workload.metrics(end, &mut metrics);
+    if let Some(optimiser) = &optimiser {
+        let per_s = optimiser.changes() as f64 / (measure as f64 / 1e9);
+        metrics.insert("host.changes".into(), per_s);
+    }
     m.check()?;
     k.end_of_waits();
     let mut record = RunRecord::new(Place::Sim, arm, seed, metrics);
@@ -152,8 +161,21 @@ fn attempt(
     record::times(k, scenario, &vms, &mut record.times);
     m.workload.times(&mut record.times);
     record.series = series.finish();
+    record.decisions = optimiser.map_or(Vec::new(), Controller::into_decisions);
     m.unload()?;
     Ok((record, m.trace()))
+}
+
+/// Runs up to an instant, watched by the optimiser if there is one.
+fn advance(
+    m: &mut Simulation<ScenarioWorkload>,
+    optimiser: &mut Option<Controller>,
+    until: Nanos,
+) -> Result<(), SimError> {
+    match optimiser {
+        Some(optimiser) => optimiser.run_until(m, until),
+        None => m.run_until(until),
+    }
 }
 
 /// Machine-wide counters, to subtract what came before the measured window.

@@ -125,7 +125,7 @@ impl Handle {
             return self.irq_work();
         }
         if self.cpus[cpu as usize].curr == task {
-            self.push_away(task);
+            self.push_away_there(task, cpu);
         } else {
             let dst = self.fallback_rq(task);
             self.move_queued(task, dst);
@@ -170,6 +170,18 @@ impl Handle {
         let class = self.tasks.hot[task as usize].class;
         if self.class_on(dst) < Some(class) {
             self.resched(dst);
+        }
+    }
+
+    /// As [`Handle::push_away`], asked for by any CPU: the stopper of the task's own CPU does it.
+    fn push_away_there(self, task: TaskId, cpu: u32) {
+        let caller = self.exec;
+        self.begin(self.now, cpu);
+        self.push_away(task);
+        if cpu != caller {
+            self.irq_work();
+            self.arm(cpu);
+            self.begin(self.now, caller);
         }
     }
 

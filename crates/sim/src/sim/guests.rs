@@ -339,7 +339,7 @@ impl<W: Workload> Simulation<W> {
 
     /// Carry out what the host's events did to vCPUs.
     #[inline(always)]
-    fn settle_switches(&mut self) {
+    pub(super) fn settle_switches(&mut self) {
         let host = self.world.host();
         if !host.switched.is_empty() {
             self.settle(host);

@@ -153,13 +153,17 @@ impl<W: Workload> Simulation<W> {
         self.world.in_huge_pages();
     }
 
-    /// Call into the workload's side from outside, on a CPU, at the present instant (tests' scripts).
+    /// Act on the host from outside, on one of its CPUs, at the present instant: a manager of VMs, a test's script.
     pub fn with<R>(&mut self, cpu: CpuId, f: impl FnOnce(&mut W, &mut Ctx) -> R) -> R {
         let k = self.kernel;
         k.begin(k.now, cpu);
         let mut ctx = self.ctx(k, cpu);
         let r = f(&mut self.workload, &mut ctx);
         self.finish(k, cpu);
+        if self.world.machines.len() > 1 {
+            self.settle_switches();
+            self.world.touch(k);
+        }
         r
     }
 

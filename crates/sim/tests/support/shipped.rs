@@ -12,5 +12,13 @@ pub fn policy(name: &str) -> Policy {
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
     let mut options = LoadOptions::default();
     options.compile.include.push(policies.join("include"));
-    Policy::from_source(&policies.join(format!("{name}.bpf.c")), &options).expect("it loads")
+    options.compile.include.push(policies.join("study"));
+    let file = format!("{name}.bpf.c");
+    let supported = policies.join(&file);
+    let source = if supported.exists() {
+        supported
+    } else {
+        policies.join("study").join(&file)
+    };
+    Policy::from_source(&source, &options).expect("it loads")
 }

@@ -197,6 +197,11 @@ impl Ctx {
         self.k.set_nice(task, nice);
     }
 
+    /// The CPUs that a task may use.
+    pub fn affinity(&self, task: TaskId) -> MaskId {
+        self.k.tasks.hot[task as usize].mask
+    }
+
     /// Change another task's CPUs, whatever it is doing, as `sched_setaffinity` does.
     pub fn set_affinity(&mut self, task: TaskId, mask: MaskId) {
         self.k.set_affinity(task, mask);

@@ -148,7 +148,7 @@ static __always_inline void count_kinds(void)
 }
 
 /* The next online CPU of a kind after cpu; NO_CPU: cpu was the last. */
-static __always_inline s32 next_of_kind(u32 kind, s32 cpu)
+__noinline s32 next_of_kind(u32 kind, s32 cpu)
 {
 	struct pcpu *c;
 	s32 i, found = NO_CPU;

@@ -35,6 +35,10 @@ static u64 mean_score;	       /* of all active, in the present plan */
 static u64 second_score;       /* the highest of a group that is not the first */
 static u32 fair_percent = 100; /* R of the present plan */
 
+/* What loops count is not local: the verifier would walk through all its values. */
+static u32 kept, rank;
+static u64 active_sum, nr_active_scores;
+
 static __always_inline u32 *rank_at(u32 i)
 {
 	return bpf_map_lookup_elem(&ranking, &i);
@@ -134,36 +138,38 @@ __noinline int number_ranking(void)
 {
 	struct vcpu *v, *last = NULL;
 	struct vm_score *vm;
-	u32 i, place = 0;
-	u64 second = 0, score;
+	u64 score;
+	u32 i;
 
+	rank = 0;
+	second_score = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		if (!v)
 			continue;
 		last = i ? ranked_at(i - 1) : NULL;
 		if (last && !same_group(last, v))
-			place++;
-		v->place = place;
+			rank++;
+		v->place = rank;
 		vm = score_of_vm(v->slot);
 		if (vm)
-			vm->place = place;
+			vm->place = rank;
 		score = score_of(v, false);
-		if (place && score > second)
-			second = score;
+		if (rank && score > second_score)
+			second_score = score;
 	}
-	second_score = second;
 	return 0;
 }
 
 /* Who has come and gone since the last round; new ones have the mean score (D7). */
 __noinline int update_ranking(void)
 {
-	u32 i, kept = 0, *from, *to, zero;
+	u32 i, *from, *to, moves;
 	bool changed = false;
 	struct vm_score *vm;
 	struct vcpu *v;
 
+	kept = 0;
 	bpf_for(i, 0, nr_ranked) {
 		from = rank_at(i);
 		to = rank_at(kept);
@@ -196,9 +202,9 @@ __noinline int update_ranking(void)
 	nr_ranked = kept;
 	if (!changed)
 		return 0;
-	zero = sort_ranking();
+	moves = sort_ranking();
 	number_ranking();
-	return zero;
+	return moves;
 }
 
 /* D14: the smallest R at which nobody but the first loses more than the limit: section 7's
@@ -219,11 +225,12 @@ static __always_inline u32 adapted(u32 now)
 /* A new plan from the scores of the last window. */
 __noinline int apply_plan(void)
 {
-	u64 sum = 0, nr = 0;
 	struct vm_score *vm;
 	struct vcpu *v;
 	u32 i;
 
+	active_sum = 0;
+	nr_active_scores = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		vm = v ? score_of_vm(v->slot) : NULL;
@@ -243,8 +250,8 @@ __noinline int apply_plan(void)
 			continue;
 		vm->sum += v->score;
 		vm->nr++;
-		sum += v->score;
-		nr++;
+		active_sum += v->score;
+		nr_active_scores++;
 	}
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
@@ -255,7 +262,7 @@ __noinline int apply_plan(void)
 		vm->score = vm->nr ? vm->sum / vm->nr : 0;
 		vm->sum = 0;
 	}
-	mean_score = nr ? sum / nr : 0;
+	mean_score = nr_active_scores ? active_sum / nr_active_scores : 0;
 	planned = true;
 	berth_count(plans);
 	if (sort_ranking())

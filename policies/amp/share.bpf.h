@@ -20,22 +20,29 @@
 static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
 static u32 put_off_next;	  /* place in the ranking that is served next */
 
+/* Counted here and not in locals, as in rank.bpf.h. */
+static u32 nr_with_room, group_from, group_to;
+
+/* Slots are laid out up to here. */
+static s32 laid_cpu;
+static u32 laid_to;
+
 /* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
  * most the room it has. What is left over. */
 __noinline u64 pour(u64 amount, u32 from, u32 to)
 {
 	u64 each, part;
 	struct vcpu *v;
-	u32 i, pass, n;
+	u32 i, pass;
 
 	for (pass = 0; pass < 16; pass++) {
-		n = 0;
+		nr_with_room = 0;
 		bpf_for(i, from, to) {
 			v = ranked_at(i);
 			if (v && v->room > v->give)
-				n++;
+				nr_with_room++;
 		}
-		each = n ? amount / n : 0;
+		each = nr_with_room ? amount / nr_with_room : 0;
 		if (!each)
 			break;
 		bpf_for(i, from, to) {
@@ -51,19 +58,19 @@ __noinline u64 pour(u64 amount, u32 from, u32 to)
 	return amount;
 }
 
-/* The end of the group that begins at this place of the ranking. */
-static __always_inline u32 group_end(u32 from)
+/* The group that begins at group_from ends before group_to. */
+static __always_inline void find_group_end(void)
 {
-	struct vcpu *v, *first = ranked_at(from);
-	u32 i, end = from + 1;
+	struct vcpu *v, *first = ranked_at(group_from);
+	u32 i;
 
-	bpf_for(i, from + 1, nr_ranked) {
+	group_to = group_from + 1;
+	bpf_for(i, group_from + 1, nr_ranked) {
 		v = ranked_at(i);
 		if (!v || !first || v->place != first->place)
 			break;
-		end = i + 1;
+		group_to = i + 1;
 	}
-	return end;
 }
 
 __noinline u64 need_of(u32 from, u32 to)
@@ -83,36 +90,39 @@ __noinline u64 need_of(u32 from, u32 to)
 /* The efficient part: `amount` to groups by rank. */
 __noinline int give_by_rank(u64 amount)
 {
-	u32 i, from = 0, end;
 	u64 need;
+	u32 i;
 
+	group_from = 0;
 	bpf_for(i, 0, nr_ranked) {
-		if (from >= nr_ranked || !amount)
+		if (group_from >= nr_ranked || !amount)
 			break;
-		end = group_end(from);
-		need = need_of(from, end);
+		find_group_end();
+		need = need_of(group_from, group_to);
 		if (need > amount) {
-			pour(amount, from, end);
+			pour(amount, group_from, group_to);
 			break;
 		}
-		pour(need, from, end);
+		pour(need, group_from, group_to);
 		amount -= need;
-		from = end;
+		group_from = group_to;
 	}
 	return 0;
 }
 
-/* A slot of v on cpu. Beyond the tables' ends it lapses. */
-static __always_inline void add_slot(struct vcpu *v, u32 index, s32 cpu, u32 from, u32 to)
+/* A slot of a vCPU on cpu. Beyond the tables' ends it lapses. */
+__noinline int add_slot(u32 index, s32 cpu, u32 from, u32 to)
 {
+	struct vcpu *v = vcpu_at(index);
 	struct pcpu *c = pcpu_at(cpu);
-	u32 nr = v->nr_pieces, at;
+	u32 nr, at;
 
-	if (!c || nr >= MAX_PIECES || from >= to)
-		return;
+	if (!v || !c || from >= to)
+		return 0;
+	nr = v->nr_pieces;
 	at = c->nr_slots;
-	if (at >= MAX_SLOTS)
-		return;
+	if (nr >= MAX_PIECES || at >= MAX_SLOTS)
+		return 0;
 	v->pieces[nr].cpu = cpu;
 	v->pieces[nr].from = from;
 	v->pieces[nr].to = to;
@@ -122,6 +132,7 @@ static __always_inline void add_slot(struct vcpu *v, u32 index, s32 cpu, u32 fro
 	c->slots[at].to = to;
 	c->nr_slots = at + 1;
 	berth_count(slots);
+	return 0;
 }
 
 /* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten
@@ -163,24 +174,46 @@ __noinline int put_off(u32 kind)
 	return 0;
 }
 
+/* The slot goes behind those laid out before; what does not fit goes on at the next CPU's begin. */
+__noinline int lay_behind(u32 index, u32 kind, u32 length)
+{
+	if (laid_to + length <= ROUND_NS) {
+		add_slot(index, laid_cpu, laid_to, laid_to + length);
+		laid_to += length;
+	} else {
+		add_slot(index, laid_cpu, laid_to, ROUND_NS);
+		length -= ROUND_NS - laid_to;
+		laid_cpu = next_of_kind(kind, laid_cpu);
+		if (laid_cpu >= 0)
+			add_slot(index, laid_cpu, 0, length);
+		laid_to = length;
+	}
+	if (laid_to >= ROUND_NS) {
+		laid_to = 0;
+		laid_cpu = next_of_kind(kind, laid_cpu);
+	}
+	return 0;
+}
+
 /* Lay out the slots of a kind, in the order of the ranking; of those put off, from the one whose
  * turn it is. */
 __noinline int lay_out(u32 kind)
 {
-	u32 i, at = 0, place, served = 0, start = nr_ranked ? put_off_next % nr_ranked : 0, *index;
-	s32 cpu = next_of_kind(kind, -1);
+	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0, *index;
 	struct vcpu *v;
 	bool small, pass;
 	u64 length;
 
 	put_off(kind);
+	laid_cpu = next_of_kind(kind, -1);
+	laid_to = 0;
 	/* First whole slots, then those whose turn it is. */
 	bpf_for(i, 0, 2 * nr_ranked) {
 		pass = i >= nr_ranked;
 		place = pass ? (start + i - nr_ranked) % nr_ranked : i;
 		index = rank_at(place);
 		v = index ? vcpu_at(*index) : NULL;
-		if (!v || !v->give || cpu < 0)
+		if (!v || !v->give || laid_cpu < 0)
 			continue;
 		small = v->give < min_slot_us * 1000 && v->give < v->room;
 		if (small != pass)
@@ -190,29 +223,11 @@ __noinline int lay_out(u32 kind)
 			if (!length)
 				break;
 			put_off_next = place + 1;
-			served++;
 		}
 		v->fast += length;
-		if (length > ROUND_NS)
-			length = ROUND_NS;
-		if (at + length <= ROUND_NS) {
-			add_slot(v, *index, cpu, at, at + length);
-			at += length;
-		} else {
-			add_slot(v, *index, cpu, at, ROUND_NS);
-			length -= ROUND_NS - at;
-			at = 0;
-			cpu = next_of_kind(kind, cpu);
-			if (cpu >= 0)
-				add_slot(v, *index, cpu, 0, length);
-			at = length;
-		}
-		if (at >= ROUND_NS) {
-			at = 0;
-			cpu = next_of_kind(kind, cpu);
-		}
+		lay_behind(*index, kind, length < ROUND_NS ? length : ROUND_NS);
 	}
-	return served;
+	return 0;
 }
 
 /* What each vCPU may use in this round: Credit's grant. */

@@ -24,9 +24,10 @@ struct slot {
 
 /* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
  * give: to the kind that is being assigned, fast: to upper kinds, used: there so far, all in ns;
- * deficit: of slots put off; ranked: it is in the ranking; place: its group's place there;
- * score_next: for the next plan; level, rejected: the filter's, 0: none; instructions, cycles, by
- * kind, and ran, waited: of this window. */
+ * small: its slot is too short and put off, turn: what it has of slots put off in this round, lent:
+ * what it was given of others' slots put off, and gives back; ranked: it is in the ranking; place:
+ * its group's place there; score_next: for the next plan; level, rejected: the filter's, 0: none;
+ * instructions, cycles, by kind, and ran, waited: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -37,12 +38,14 @@ struct slot {
 	u32 slow_home; /* CPU of the slowest kind it ran on last + 1 */                            \
 	u32 target;    /* CPU + 1 that asked for it, or was claimed for it */                      \
 	u32 place;                                                                                 \
+	u32 small;                                                                                 \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \
 	u64 give;                                                                                  \
 	u64 fast;                                                                                  \
 	u64 used;                                                                                  \
-	s64 deficit;                                                                               \
+	u64 turn;                                                                                  \
+	u64 lent;                                                                                  \
 	u64 pulled_at;                                                                             \
 	u64 score;                                                                                 \
 	u64 score_before;                                                                          \

@@ -19,9 +19,12 @@
 
 static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
 static u32 put_off_next;	  /* place in the ranking that is served next */
+static u64 small_now, served_now; /* in this round: credit of small slots, and what they have */
 
 /* Counted here and not in locals, as in rank.bpf.h. */
 static u32 nr_with_room, group_from, group_to;
+
+static bool lending; /* what is poured is to be given back */
 
 /* Slots are laid out up to here. */
 static s32 laid_cpu;
@@ -39,7 +42,7 @@ __noinline u64 pour(u64 amount, u32 from, u32 to)
 		nr_with_room = 0;
 		bpf_for(i, from, to) {
 			v = ranked_at(i);
-			if (v && v->room > v->give)
+			if (v && !v->small && v->room > v->give)
 				nr_with_room++;
 		}
 		each = nr_with_room ? amount / nr_with_room : 0;
@@ -47,11 +50,12 @@ __noinline u64 pour(u64 amount, u32 from, u32 to)
 			break;
 		bpf_for(i, from, to) {
 			v = ranked_at(i);
-			if (!v || v->room <= v->give)
+			if (!v || v->small || v->room <= v->give)
 				continue;
 			part = v->room - v->give;
 			part = part < each ? part : each;
 			v->give += part;
+			v->lent += lending ? part : 0;
 			amount -= part;
 		}
 	}
@@ -81,7 +85,7 @@ __noinline u64 need_of(u32 from, u32 to)
 
 	bpf_for(i, from, to) {
 		v = ranked_at(i);
-		if (v && v->room > v->give)
+		if (v && !v->small && v->room > v->give)
 			need += v->room - v->give;
 	}
 	return need;
@@ -136,41 +140,79 @@ __noinline int add_slot(u32 index, s32 cpu, u32 from, u32 to)
 }
 
 /* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten
- * rounds at most. The length of v's slot in this round; its turn has come if `turn`. */
-static __always_inline u64 length_of(struct vcpu *v, u32 kind, bool turn)
-{
-	u64 least = min_slot_us * 1000, k, length;
-
-	if (v->give >= least || v->give >= v->room || !v->give)
-		return v->give;
-	if (!turn)
-		return 0;
-	k = div_up(least, v->give);
-	length = v->give * (k < 10 ? k : 10);
-	if (put_off_ns[kind & 3] < length)
-		return 0;
-	put_off_ns[kind & 3] -= length;
-	v->deficit -= length;
-	return length;
-}
-
-/* Credit of this round that belongs to slots put off. */
+ * rounds at most. Here: which they are. */
 __noinline int put_off(u32 kind)
 {
-	u64 sum = 0, most = (u64)cpus_of_kind[kind & 3] * ROUND_NS;
+	u64 most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, sum;
 	struct vcpu *v;
 	u32 i;
 
+	small_now = 0;
+	served_now = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		if (!v || !v->give || v->give >= min_slot_us * 1000 || v->give >= v->room)
 			continue;
-		v->deficit += v->give;
-		sum += v->give;
+		v->small = 1;
+		small_now += v->give;
 	}
-	sum += put_off_ns[kind & 3];
+	sum = put_off_ns[kind & 3] + small_now;
 	/* What could not be served in time lapses. */
 	put_off_ns[kind & 3] = sum < 2 * most ? sum : 2 * most;
+	return 0;
+}
+
+/* Those whose turn it is, while there is credit of slots put off. */
+__noinline int serve(u32 kind)
+{
+	u64 least = min_slot_us * 1000, most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, k, length;
+	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0;
+	struct vcpu *v;
+
+	bpf_for(i, 0, nr_ranked) {
+		place = (start + i) % nr_ranked;
+		v = ranked_at(place);
+		if (!v || !v->small)
+			continue;
+		k = div_up(least, v->give ?: 1);
+		length = v->give * (k < 10 ? k : 10);
+		if (put_off_ns[kind & 3] < length || served_now + length > most)
+			break;
+		put_off_ns[kind & 3] -= length;
+		served_now += length;
+		v->turn = length;
+		put_off_next = place + 1;
+	}
+	return 0;
+}
+
+/* What those put off leave in this round goes to others by rank, who give it back in a round in
+ * which those have more than their part. */
+__noinline int even_out(void)
+{
+	struct vcpu *v;
+	u64 part;
+	u32 i;
+
+	if (served_now <= small_now) {
+		lending = true;
+		give_by_rank(small_now - served_now);
+		lending = false;
+		return 0;
+	}
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v || v->small)
+			continue;
+		part = v->lent < v->give ? v->lent : v->give;
+		if (part > served_now - small_now)
+			part = served_now - small_now;
+		v->give -= part;
+		v->lent -= part;
+		served_now -= part;
+		if (served_now <= small_now)
+			break;
+	}
 	return 0;
 }
 
@@ -195,35 +237,25 @@ __noinline int lay_behind(u32 index, u32 kind, u32 length)
 	return 0;
 }
 
-/* Lay out the slots of a kind, in the order of the ranking; of those put off, from the one whose
- * turn it is. */
+/* Lay out the slots of a kind, in the order of the ranking; those put off behind the others. */
 __noinline int lay_out(u32 kind)
 {
-	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0, *index;
 	struct vcpu *v;
-	bool small, pass;
+	u32 i, *index;
 	u64 length;
+	bool put;
 
-	put_off(kind);
 	laid_cpu = next_of_kind(kind, -1);
 	laid_to = 0;
-	/* First whole slots, then those whose turn it is. */
 	bpf_for(i, 0, 2 * nr_ranked) {
-		pass = i >= nr_ranked;
-		place = pass ? (start + i - nr_ranked) % nr_ranked : i;
-		index = rank_at(place);
+		put = i >= nr_ranked;
+		index = rank_at(put ? i - nr_ranked : i);
 		v = index ? vcpu_at(*index) : NULL;
-		if (!v || !v->give || laid_cpu < 0)
+		if (!v || laid_cpu < 0 || v->small != put)
 			continue;
-		small = v->give < min_slot_us * 1000 && v->give < v->room;
-		if (small != pass)
+		length = put ? v->turn : v->give;
+		if (!length)
 			continue;
-		length = length_of(v, kind, pass);
-		if (pass) {
-			if (!length)
-				break;
-			put_off_next = place + 1;
-		}
 		v->fast += length;
 		lay_behind(*index, kind, length < ROUND_NS ? length : ROUND_NS);
 	}
@@ -270,6 +302,9 @@ __noinline int share_kind(u32 kind)
 	fair = planned ? all * fair_percent / 100 : all;
 	fair -= pour(fair, 0, nr_ranked);
 	give_by_rank(all - fair);
+	put_off(kind);
+	serve(kind);
+	even_out();
 	lay_out(kind);
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
@@ -277,6 +312,8 @@ __noinline int share_kind(u32 kind)
 			continue;
 		v->room -= v->give < v->room ? v->give : v->room;
 		v->give = 0;
+		v->turn = 0;
+		v->small = 0;
 	}
 	return 0;
 }

@@ -109,7 +109,8 @@ pub fn run(args: &Args) -> Done {
 
 fn table(question: &Question, points: &[Point]) -> String {
     let mut text = format!(
-        "Two VMs that always run, one fast core and one slow one; VM one is {} times as fast on the fast core\n\n{}{}{}\n{}\n",
+        "Two VMs that always run, a fast core and a slow one; VM one is {} times as fast on the fast core\n\n\
+         {}{}{}\n{}\n",
         question.e1,
         left("", 18),
         left("throughput", 30),

@@ -15,6 +15,7 @@ mod job;
 #[cfg(feature = "kernel")]
 mod lab;
 mod ls;
+mod model;
 mod options;
 mod output;
 mod policy;
@@ -78,6 +79,8 @@ enum Verb {
     Policy(policy::Args),
     /// The experiments of papers: run, judged, written down
     Reproduce(reproduce::Args),
+    /// Closed forms of papers beside simulation
+    Model(model::Args),
     /// Kept results, shown again
     Results(results::Args),
     /// Ready and own scenarios: list, show, check, help
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Verb::Daemon(args) => agent::run_daemon(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Model(args) => model::run(&args),
         Verb::Results(args) => results::run(&args),
         Verb::Scenario(args) => scenario::run(&args),
         Verb::Job(args) => job::run(&args),

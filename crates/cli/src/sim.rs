@@ -244,7 +244,12 @@ fn next(
             format!("berth sim {}{sets} {look}", quote(scenario)),
         ));
     }
-    if cfg!(feature = "kernel") {
+    // What the lab would refuse is not proposed.
+    if cfg!(feature = "kernel")
+        && plan
+            .check(berth_scenario::support::Place::Lab, true)
+            .is_ok()
+    {
         let lab = format!(
             "berth lab {}",
             options.scenario.as_deref().unwrap_or(&plan.name)

@@ -5,7 +5,7 @@
 //! ([`calibrate`]). Every run is a [`job`], a pure function that any process or machine can do ([`runner`]); what was
 //! run is [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes
 //! what came out. [`claims`] are what papers report of a scenario, [`reproduce`] does all experiments of a paper and
-//! writes its page. [`compare`] puts simulator and real kernel beside each other.
+//! writes its page. [`model`] puts closed forms beside simulation, [`compare`] simulator and real kernel.
 pub mod calibrate;
 pub mod claims;
 pub mod compare;
@@ -17,6 +17,7 @@ pub mod job;
 pub mod kept;
 #[cfg(feature = "kernel")]
 pub mod lab;
+pub mod model;
 pub mod plan;
 pub mod policies;
 pub mod replications;

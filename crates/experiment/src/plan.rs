@@ -13,7 +13,7 @@ use berth_scenario::diag::nearest;
 use berth_scenario::model::{self, Arm, Scenario};
 use berth_scenario::section::Fact;
 use berth_scenario::support::{self, Place as Where};
-use berth_scenario::{Edit, Loaded, edit, place_of, read, shipped, show};
+use berth_scenario::{Edit, Input, Loaded, edit, place_of, read, shipped, show};
 
 /// All that is to be run.
 #[derive(Default)]
@@ -89,7 +89,24 @@ pub fn plan(
     policies: &[&str],
     lengths: Option<Lengths>,
 ) -> Result<Plan, Failure> {
-    let input = shipped::find(&request.scenario)?;
+    planned(
+        &shipped::find(&request.scenario)?,
+        request,
+        policies,
+        lengths,
+    )
+}
+
+/// As [`plan`], with the scenario's text at hand; the request's name is not looked at.
+///
+/// # Errors
+/// As [`plan`].
+pub fn planned(
+    input: &Input,
+    request: &Request,
+    policies: &[&str],
+    lengths: Option<Lengths>,
+) -> Result<Plan, Failure> {
     let mut variants = Vec::new();
     let mut warnings = Vec::new();
     for set in edit::variants(&request.vary)? {
@@ -102,13 +119,13 @@ pub fn plan(
             .collect();
         edits.extend(request.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
         edits.extend(request.policies.iter().cloned().map(Edit::AddPolicy));
-        let mut loaded = read(&input, &edits)?;
+        let mut loaded = read(input, &edits)?;
         let missing = unknown_arms(&loaded.scenario, request, policies)?;
         let shorter = lengths.map_or(Vec::new(), |l| l.edits(&loaded.scenario.run, request));
         if !missing.is_empty() || !shorter.is_empty() {
             edits.extend(shorter);
             edits.extend(missing.into_iter().map(Edit::AddPolicy));
-            loaded = read(&input, &edits)?;
+            loaded = read(input, &edits)?;
         }
         let Loaded {
             scenario,
@@ -154,7 +171,7 @@ pub fn plan(
         (None, None) => Vec::new(),
     };
     Ok(Plan {
-        name: input.name,
+        name: input.name.clone(),
         seeds,
         variants,
         warnings,

@@ -272,7 +272,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     let window_ns = window_between((begin.at_ns, begin.done_ns), end.at_ns);
     if window_ns.0 == window_ns.1 {
         notes.push(format!(
-            "reading the counters took {} ms of a window of {} ms: no stay and no wait was looked at; measure for longer",
+            "reading the counters took {} ms of a window of {} ms, so no stay was looked at: measure for longer",
             (begin.done_ns - begin.at_ns) / 1_000_000,
             (end.at_ns - begin.at_ns) / 1_000_000,
         ));

@@ -6,7 +6,7 @@ use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 8] = [
     (
         "noisy-neighbour",
         include_str!("../../../scenarios/noisy-neighbour.toml"),
@@ -25,6 +25,10 @@ pub const SHIPPED: [(&str, &str); 7] = [
         include_str!("../../../scenarios/mixed-host.toml"),
     ),
     ("hotplug", include_str!("../../../scenarios/hotplug.toml")),
+    (
+        "fast-and-slow",
+        include_str!("../../../scenarios/fast-and-slow.toml"),
+    ),
     ("promised", include_str!("../../../scenarios/promised.toml")),
 ];
 

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `amp` against its specification: slots to the microsecond, the closed forms of two VMs on two cores, fast cores that
+//! are never idle while slow ones work, the filter, the shares of a round.
+use berth_policy::policy::Policy;
+use berth_scenario::model::{Class, CoreKind, HostCost, Hz};
+use berth_scenario::{Input, read};
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy, run_one};
+use berth_sim::scx::identity::VmSpec;
+use berth_sim::trace::Kind;
+use berth_sim::workload::api::Action;
+use berth_sim::{MachineSpec, Simulation};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use support::{Cast, Peek};
+
+#[allow(dead_code, reason = "other tests set variables")]
+mod support;
+
+const MS: u64 = 1_000_000;
+const ROUND: u64 = 30 * MS;
+/// Speed of a fast core, a slow one's being 1.
+const FAST: u32 = 2_375_000;
+
+fn amp() -> &'static Policy {
+    static LOADED: OnceLock<Policy> = OnceLock::new();
+    LOADED.get_or_init(|| support::policy("amp"))
+}
+
+fn params(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let own = |(k, v): &(&str, &str)| (k.to_string(), v.to_string());
+    list.iter().map(own).collect()
+}
+
+/// A host whose first cores are fast, with VMs of these numbers of vCPUs.
+fn machine(
+    fast: u32,
+    slow: u32,
+    vcpus: &[u32],
+    cast: Cast,
+    set: &[(&str, &str)],
+) -> Simulation<Cast> {
+    let kind = |name: &str, cores, speed_ppm| CoreKind {
+        name: name.into(),
+        cores,
+        speed_ppm,
+        frequency_ppm: 1_000_000,
+        smt_ppm: 0,
+    };
+    let spec = MachineSpec {
+        hz: Hz::Exact,
+        cost: HostCost {
+            kinds: vec![
+                kind("fast", (0..fast).collect(), FAST),
+                kind("slow", (fast..fast + slow).collect(), 1_000_000),
+            ],
+            pmu_noise_ppm: Some(0),
+            ..HostCost::default()
+        },
+        ..MachineSpec::new(Shape::flat(fast + slow))
+    };
+    let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, *n)).collect();
+    let mut m = Simulation::new(&spec, &vms, cast);
+    load_policy(&mut m, amp(), &params(set), &vms, &Options::default()).unwrap();
+    m.start();
+    m
+}
+
+fn vm(i: u32, vcpus: u32) -> VmSpec {
+    VmSpec {
+        name: format!("v{i}"),
+        group: i,
+        class: Class::Batch,
+        weight: 100,
+        cap_milli: None,
+        vcpus,
+    }
+}
+
+/// Busy vCPUs, `each` in each VM.
+fn busy(vms: u32, each: u32) -> (Vec<u32>, Cast) {
+    let mut cast = Cast::default();
+    for i in 0..vms * each {
+        cast.vcpu(i / each, i % each, 0, &[Action::ComputeForever]);
+    }
+    (vec![each; vms as usize], cast)
+}
+
+/// A stay of a thread on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stay {
+    thread: usize,
+    cpu: u32,
+    from: u64,
+    to: u64,
+}
+
+/// Runs from `from` to `to` and says who was where, in the order of the ends.
+fn stays(m: &mut Simulation<Cast>, from: u64, to: u64) -> Vec<Stay> {
+    m.run_until(from).unwrap();
+    let curr =
+        |m: &Simulation<Cast>| -> Vec<u32> { m.kernel().cpus.iter().map(|c| c.curr).collect() };
+    let mut on: Vec<(u32, u64)> = curr(m).into_iter().map(|t| (t, from)).collect();
+    let ids = m.workload.ids.clone();
+    m.record();
+    m.run_until(to).unwrap();
+    m.check().unwrap();
+    let mut all = Vec::new();
+    let mut end = |cpu: u32, (task, since): (u32, u64), at: u64| {
+        if let Some(thread) = ids.iter().position(|i| *i == task)
+            && at > since
+        {
+            all.push(Stay {
+                thread,
+                cpu,
+                from: since,
+                to: at,
+            });
+        }
+    };
+    for e in m.trace() {
+        if e.kind == Kind::Switch && e.at_ns > from {
+            end(e.cpu, on[e.cpu as usize], e.at_ns);
+            on[e.cpu as usize] = (e.task, e.at_ns);
+        }
+    }
+    for (cpu, o) in (0..).zip(on) {
+        end(cpu, o, to);
+    }
+    all
+}
+
+/// Section 5: f4/s8 under amp-fair. Twelve busy vCPUs have 10 ms of a fast core in each round, twenty-four have 5 ms.
+#[test]
+fn slots_are_as_long_as_the_credit_for_them() {
+    for (each, slot) in [(4, 10), (8, 5)] {
+        let (vcpus, cast) = busy(3, each);
+        let mut m = machine(4, 8, &vcpus, cast, &[("mode", "fair")]);
+        let (from, rounds) = (20 * ROUND, 10);
+        let all = stays(&mut m, from, from + rounds * ROUND);
+        for thread in 0..3 * each as usize {
+            for round in 0..rounds {
+                let (begin, end) = (from + round * ROUND, from + (round + 1) * ROUND);
+                let fast = all.iter().filter(|s| s.thread == thread && s.cpu < 4);
+                let had: u64 = fast
+                    .map(|s| s.to.min(end).saturating_sub(s.from.max(begin)))
+                    .sum();
+                assert_eq!(
+                    had,
+                    slot * MS,
+                    "thread {thread} of {}, round {round}",
+                    3 * each
+                );
+            }
+        }
+        let covered: u64 = all
+            .iter()
+            .filter(|s| s.cpu < 4)
+            .map(|s| s.to - s.from)
+            .sum();
+        assert_eq!(covered, 4 * rounds * ROUND);
+    }
+}
+
+/// Equation of section 5 with half of the time shared: R = 50 %, the rest to the first VM. Slots that go on at the next
+/// CPU's beginning are served whole.
+#[test]
+fn slots_that_wrap_are_whole() {
+    let (vcpus, cast) = busy(3, 4);
+    let set = [
+        ("r", "50"),
+        ("interval_ms", "120"),
+        ("window_ms", "90"),
+        ("score_by", "utilisation"),
+    ];
+    let mut m = machine(4, 8, &vcpus, cast, &set);
+    let (from, rounds) = (20 * ROUND, 10);
+    let all = stays(&mut m, from, from + rounds * ROUND);
+    let fast = |thread: usize| -> u64 {
+        let stays = all.iter().filter(|s| s.thread == thread && s.cpu < 4);
+        stays.map(|s| s.to - s.from).sum::<u64>() / rounds
+    };
+    let all: Vec<u64> = (0..12).map(|t| fast(t) / 1000).collect();
+    let first: Vec<u64> = all.iter().copied().filter(|f| *f == 20_000).collect();
+    assert_eq!(
+        (first.len(), all.iter().filter(|f| **f == 5_000).count()),
+        (4, 8),
+        "{all:?}"
+    );
+}
+
+/// EA3: VM 0 is the more efficient, R = 50 %: three quarters of each round are its, one of VM 1.
+#[test]
+fn two_vms_take_turns_exactly() {
+    let (vcpus, mut cast) = busy(2, 1);
+    cast.scripts[1].spec.phase.stalled = 843_000;
+    let mut m = machine(1, 1, &vcpus, cast, &[("r", "50")]);
+    // The plan of the first window is in force.
+    let from = 90 * ROUND;
+    let mut all = stays(&mut m, from, from + 4 * ROUND);
+    all.retain(|s| s.cpu == 0);
+    let expected: Vec<Stay> = (0..4)
+        .flat_map(|round| {
+            let begin = from + round * ROUND;
+            let turn = begin + 22_500_000;
+            [
+                Stay {
+                    thread: 0,
+                    cpu: 0,
+                    from: begin,
+                    to: turn,
+                },
+                Stay {
+                    thread: 1,
+                    cpu: 0,
+                    from: turn,
+                    to: begin + ROUND,
+                },
+            ]
+        })
+        .collect();
+    assert_eq!(all, expected);
+}
+
+/// Section 7: throughput and slowdown of two VMs on one fast and one slow core, within 0.5 %.
+#[test]
+fn throughput_and_slowdown_are_those_of_the_closed_forms() {
+    let stall = |e: f64| (1.0 / e - 1.0 / 2.375) / (1.0 - 1.0 / 2.375);
+    let run = |e: f64, r: u32| {
+        let text = format!(
+            "title = \"amp\"\n[run]\nwarmup = \"6s\"\nmeasure = \"6s\"\n[compare]\npolicies = [\"amp\"]\n\
+             [host]\ncores = 2\nhz = \"exact\"\ncost = \"none\"\npmu = true\n\
+             [host.kind.fast]\ncores = \"0\"\nspeed = \"237.5%\"\n[host.kind.slow]\ncores = \"1\"\n\
+             [task.one]\nmodel = \"busy\"\nstall = \"{:.4}%\"\n[task.two]\nmodel = \"busy\"\nstall = \"{:.4}%\"\n\
+             [vm.two]\nvcpus = 1\ntasks = [\"two\"]\nguest = \"none\"\n\
+             [vm.one]\nvcpus = 1\ntasks = [\"one\"]\nguest = \"none\"\n",
+            100.0 * stall(2.0),
+            100.0 * stall(e)
+        );
+        let input = Input {
+            name: "amp".into(),
+            shown: "amp".into(),
+            text,
+            folder: None,
+        };
+        let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+        let (set, options) = (params(&[("r", &r.to_string())]), Options::default());
+        let run = run_one(&scenario.scenario, "amp", amp(), &set, 1, &options).unwrap();
+        assert!(run.metrics["policy.scores_pmu"] > 0.0);
+        (run.metrics["one.work"] / 6e9, run.metrics["two.work"] / 6e9)
+    };
+    for e in [1.0, 1.25, 1.5, 1.75, 2.0] {
+        let fair = run(e, 100);
+        for r in [0, 50, 100] {
+            let (one, two) = run(e, r);
+            let part = f64::from(r) / 100.0;
+            let throughput = 1.5 - part * (2.0 - e) / 4.0;
+            let got = (one + two) / 2.0;
+            assert!(
+                (got / throughput - 1.0).abs() < 0.005,
+                "T({e}), r {part}: {got} {throughput}"
+            );
+            if e == 2.0 {
+                // Either may win.
+                continue;
+            }
+            let slowdown = (1.0 - part) * (e - 1.0) / (e + 1.0);
+            let got = 1.0 - two / fair.1;
+            assert!(
+                (got - slowdown).abs() < 0.005,
+                "S({e}), r {part}: {got} {slowdown}"
+            );
+        }
+    }
+}
+
+/// However many vCPUs there are for how many cores, Credit says how long they run.
+#[test]
+fn run_time_is_shared_as_credit_shares_it() {
+    for (mode, each) in [("fair", 8), ("vm", 8), ("vcpu", 7), ("vm", 5)] {
+        let (vcpus, cast) = busy(3, each);
+        let mut m = machine(4, 8, &vcpus, cast, &[("mode", mode)]);
+        m.run_until(30_000 * MS).unwrap();
+        m.check().unwrap();
+        let k = m.kernel();
+        let ran = |t: &u32| {
+            let (hot, c) = (
+                &k.tasks.hot[*t as usize],
+                &k.cpus[k.tasks.hot[*t as usize].cpu as usize],
+            );
+            hot.runtime + if c.curr == *t { k.now - c.since } else { 0 }
+        };
+        let of_vm = |vm: usize| {
+            m.workload.ids[vm * each as usize..][..each as usize]
+                .iter()
+                .map(ran)
+                .sum::<u64>()
+        };
+        for vm in 0..3 {
+            let part = of_vm(vm) as f64 / (12.0 * 30_000.0 * MS as f64);
+            assert!(
+                (part * 3.0 - 1.0).abs() < 0.01,
+                "{mode}, {each}: VM {vm} has {part}"
+            );
+        }
+    }
+}
+
+/// A small generator of numbers (SplitMix64).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// (W): on random hosts with random loads no fast core is idle while a slow one works for longer than it takes to pull
+/// a vCPU over, which here is at once, and a millisecond.
+#[test]
+fn no_fast_core_is_idle_while_a_slow_one_works() {
+    for seed in 0..500u64 {
+        let mut state = seed;
+        let mut below = |n: u64| random(&mut state) % n;
+        let (fast, slow) = (1 + below(4) as u32, 1 + below(6) as u32);
+        let mut cast = Cast::default();
+        let mut vcpus = Vec::new();
+        for vm in 0..1 + below(4) as u32 {
+            let n = 1 + below(5) as u32;
+            vcpus.push(n);
+            for v in 0..n {
+                let actions = match below(3) {
+                    0 => vec![Action::ComputeForever],
+                    _ => vec![
+                        Action::Compute {
+                            ns: 50_000 + below(20 * MS),
+                        },
+                        Action::SleepUntil {
+                            at: 100_000 + below(30 * MS),
+                        },
+                    ],
+                };
+                cast.vcpu(vm, v, below(50 * MS), &actions);
+            }
+        }
+        let mode = ["fair", "vm", "vcpu"][below(3) as usize];
+        let r = below(101).to_string();
+        let mut m = machine(
+            fast,
+            slow,
+            &vcpus,
+            cast,
+            &[
+                ("mode", mode),
+                ("r", &r),
+                ("interval_ms", "250"),
+                ("window_ms", "200"),
+            ],
+        );
+        let (from, to) = (100 * MS, 2_000 * MS);
+        let all = stays(&mut m, from, to);
+        // Instants at which somebody begins or ends, in order; what every CPU does in between.
+        let mut at: Vec<u64> = all
+            .iter()
+            .flat_map(|s| [s.from, s.to])
+            .chain([from, to])
+            .collect();
+        at.sort_unstable();
+        at.dedup();
+        let mut violated = vec![0; fast as usize];
+        for pair in at.windows(2) {
+            let runs = |cpu: u32| {
+                all.iter()
+                    .any(|s| s.cpu == cpu && s.from <= pair[0] && pair[1] <= s.to)
+            };
+            let works = (fast..fast + slow).any(runs);
+            for cpu in 0..fast {
+                let v = &mut violated[cpu as usize];
+                *v = if works && !runs(cpu) {
+                    *v + pair[1] - pair[0]
+                } else {
+                    0
+                };
+                assert!(
+                    *v <= MS,
+                    "seed {seed}: CPU {cpu} idle for {v} ns at {} ({fast}+{slow}, {mode}, {r} %)",
+                    pair[1]
+                );
+            }
+        }
+    }
+}
+
+/// D3: a sample within 15 % counts; one further off waits for a second like it.
+#[test]
+fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {
+    let mut cast = Cast::default();
+    cast.vcpu(
+        0,
+        0,
+        0,
+        &[
+            Action::Compute { ns: 1000 },
+            Action::SleepUntil { at: 1_000_000 * MS },
+        ],
+    );
+    cast.vcpu(0, 1, 0, &[Action::ComputeForever]);
+    let set = [
+        ("interval_ms", "60"),
+        ("window_ms", "30"),
+        ("efficiency", "literal"),
+    ];
+    let mut m = machine(1, 1, &[2], cast, &set);
+    m.run_until(25 * MS).unwrap();
+    let sleeper = {
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        let sleeps = |i: &u32| peek.vcpu(*i, "slot") == 1 && peek.vcpu(*i, "active") == 0;
+        (1..peek.var("vcpus_used") as u32).find(sleeps).unwrap()
+    };
+    // Samples, and (level, rejected) after each; parts per million. 0: no cycles.
+    let steps: [(u64, u64, u64); 11] = [
+        (1000, 1000, 0),
+        (1150, 1150, 0),
+        (1400, 1150, 1400),
+        (1150, 1150, 0),
+        (1400, 1150, 1400),
+        (0, 1150, 1400),
+        (1450, 1450, 0),
+        (900, 1450, 900),
+        (2000, 1450, 2000),
+        (1700, 1700, 0),
+        (1700, 1700, 0),
+    ];
+    let mut closed = 0;
+    for (sample, level, rejected) in steps {
+        // A window has begun; what the sleeper did in it is written here.
+        loop {
+            m.run_until(m.kernel().now + ROUND).unwrap();
+            let k = m.kernel();
+            let peek = Peek(k.policy.instance().unwrap());
+            if peek.var("window_at") > closed && peek.var("window_closed") == 0 {
+                closed = peek.var("window_at");
+                peek.set("vcpus", sleeper, "ran", 20 * MS);
+                set_first(&peek, sleeper, "instructions", sample * 1000);
+                set_first(
+                    &peek,
+                    sleeper,
+                    "cycles",
+                    if sample > 0 { 1_000_000 } else { 0 },
+                );
+                break;
+            }
+        }
+        m.run_until(m.kernel().now + ROUND).unwrap();
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        let got = (peek.vcpu(sleeper, "level"), peek.vcpu(sleeper, "rejected"));
+        assert_eq!(got, (level * 1000, rejected * 1000), "after {sample}");
+    }
+}
+
+/// The first element of an array of u64 in a vCPU.
+fn set_first(peek: &Peek, index: u32, field: &str, value: u64) {
+    let map = peek.0.map("vcpus").unwrap();
+    let offset = map
+        .def()
+        .fields
+        .iter()
+        .find(|f| f.name == field)
+        .unwrap()
+        .offset as usize;
+    let mut bytes = map.lookup(&index.to_ne_bytes()).unwrap();
+    bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+    map.update(&index.to_ne_bytes(), &bytes, 0).unwrap();
+}
+
+/// Water-filling: nobody has more than its grant, all of the fast time is given away if there is use for it, each has
+/// its fair part.
+#[test]
+fn a_round_gives_away_what_there_is() {
+    for seed in 0..20u64 {
+        let mut state = 77 + seed;
+        let mut below = |n: u64| random(&mut state) % n;
+        let (fast, slow) = (1 + below(4) as u32, 1 + below(6) as u32);
+        let vcpus: Vec<u32> = (0..1 + below(5)).map(|_| 1 + below(6) as u32).collect();
+        let mut cast = Cast::default();
+        for (vm, n) in (0..).zip(&vcpus) {
+            for v in 0..*n {
+                cast.vcpu(vm, v, 0, &[Action::ComputeForever]);
+            }
+        }
+        let r = below(101);
+        let mode = ["vm", "vcpu"][below(2) as usize];
+        let set = [
+            ("mode", mode),
+            ("r", &r.to_string()),
+            ("min_slot_us", "0"),
+            ("interval_ms", "120"),
+            ("window_ms", "90"),
+        ];
+        let mut m = machine(fast, slow, &vcpus, cast, &set);
+        m.run_until(20 * ROUND + 1).unwrap();
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        let round = peek.var("round_nr");
+        let all: Vec<(u64, u64)> = (1..peek.var("vcpus_used") as u32)
+            .filter(|v| peek.vcpu(*v, "active") == 1 && peek.vcpu(*v, "round") == round)
+            .map(|v| (peek.vcpu(v, "fast"), peek.vcpu(v, "room")))
+            .collect();
+        let given: u64 = all.iter().map(|a| a.0).sum();
+        // What is left of the grant is `room`.
+        let granted: u64 = all.iter().map(|a| a.0 + a.1).sum();
+        let there = u64::from(fast) * ROUND;
+        let n = all.len() as u64;
+        let what = format!("seed {seed}: {fast}+{slow}, {vcpus:?}, {mode}, {r} %: {all:?}");
+        assert!(
+            n > 0 && all.iter().all(|(f, room)| f + room <= ROUND),
+            "{what}"
+        );
+        assert!(
+            given <= there && given + 20 * n >= there.min(granted),
+            "{what}"
+        );
+        let fair = there * r / 100 / n;
+        assert!(
+            all.iter().all(|(f, room)| f + 20 >= fair.min(f + room)),
+            "{what}"
+        );
+    }
+}

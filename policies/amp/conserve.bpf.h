@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Property (W): a CPU is not idle while a slower one works or has somebody waiting. When it has
+ * nothing of its own it takes, in this order: who waits at CPUs as fast or faster, who waits at
+ * slower ones, who runs on a slower one; the highest score first, of equals one below its own
+ * last-level cache. A CPU of the slowest kind steals as in Xen, from the next number on.
+ */
+#ifndef __AMP_CONSERVE_BPF_H
+#define __AMP_CONSERVE_BPF_H
+
+#define PULL_NS	  MS /* a vCPU is pulled once in that time */
+#define LOOKED_AT 8  /* of a queue */
+#define NOBODY	  (~0ULL)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, u32);
+	__type(value, struct timer);
+} slots_by_cpu SEC(".maps");
+
+/* The timer of an upper CPU comes after ns at the latest, and when its next slot begins. */
+static __always_inline void look_after(struct pcpu *c, s32 cpu, u64 ns)
+{
+	u64 now = scx_bpf_now();
+	struct timer *t;
+	u32 key = cpu;
+
+	if (c->next_slot > now && c->next_slot - now < ns)
+		ns = c->next_slot - now;
+
+	t = bpf_map_lookup_elem(&slots_by_cpu, &key);
+	if (t)
+		bpf_timer_start(&t->timer, ns, 0);
+}
+
+/* May the vCPU that runs elsewhere come to cpu? */
+__noinline bool may_come(u32 index, s32 cpu)
+{
+	struct vcpu *v = vcpu_at(index);
+	struct task_struct *p;
+	bool may;
+
+	if (!v || !is_guest(v))
+		return false;
+	if (v->wide)
+		return true;
+	p = bpf_task_from_pid(v->pid);
+	if (!p)
+		return false;
+	bpf_rcu_read_lock();
+	may = bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+	bpf_rcu_read_unlock();
+	bpf_task_release(p);
+	return may;
+}
+
+/* How good it is to take v: the smaller, the better. */
+static __always_inline u64 merit(struct vcpu *v, s32 from, s32 cpu)
+{
+	return (u64)v->place << 1 | (berth_llc(from) != berth_llc(cpu));
+}
+
+/* The best of those that wait at peer, have a class better than pri and may run on cpu: its merit,
+ * class first. With `move` it comes. */
+__noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
+{
+	struct pcpu *c = pcpu_at(cpu);
+	u64 now = scx_bpf_now(), best = NOBODY, this;
+	struct task_struct *p;
+	struct vcpu *v;
+	u32 seen = 0;
+
+	if (!c)
+		return NOBODY;
+	bpf_for_each(scx_dsq, p, peer, 0) {
+		if (++seen > LOOKED_AT)
+			break;
+		v = vcpu_of(p);
+		if (!v)
+			continue;
+		if (v->pri >= pri)
+			break;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (nr_kinds > 1 && is_upper(c) && !is_guest(v) && !host_anywhere)
+			continue;
+		/* Whose slot it is there, unless another class holds it up. */
+		if (slot_of(v, now) == peer && (pri != IDLE || now - v->queued_at < PULL_NS))
+			continue;
+		this = (u64)v->pri << 40;
+		if (is_upper(c))
+			this |= merit(v, peer, cpu);
+		if (move == NOBODY) {
+			best = this < best ? this : best;
+		} else if (this == move) {
+			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0))
+				best = this;
+			break;
+		}
+	}
+	return best;
+}
+
+/* Take the best that waits at another CPU of which kind is between `from` and `to`. */
+__noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
+{
+	struct choice *s = choice_here();
+	u64 best = NOBODY, this;
+	s32 peer = cpu, at = NO_CPU, i;
+	struct pcpu *c;
+
+	if (!s)
+		return false;
+	s->candidates = pri == OVER ? better_cpus : waiting_cpus;
+	put(&s->candidates, cpu, false);
+	bpf_for(i, 0, berth_nr_cpus) {
+		peer = next_in(&s->candidates, peer);
+		if (peer < 0)
+			break;
+		put(&s->candidates, peer, false);
+		c = pcpu_at(peer);
+		if (!c || c->kind < from || c->kind > to)
+			continue;
+		this = best_of_queue(peer, cpu, pri, NOBODY);
+		if (this == NOBODY) {
+			if (scx_bpf_dsq_nr_queued(peer) <= 0)
+				found_nothing(peer, pri);
+			continue;
+		}
+		if (this < best) {
+			best = this;
+			at = peer;
+		}
+	}
+	if (at < 0 || best == NOBODY)
+		return false;
+	return best_of_queue(at, cpu, pri, best) == best;
+}
+
+/* (W), step 4: the running vCPU of a slower CPU with the highest score is asked to come. */
+__noinline bool pull_running(s32 cpu)
+{
+	u64 now = scx_bpf_now(), best = NOBODY, later = NOBODY, this;
+	struct pcpu *c = pcpu_at(cpu), *other;
+	struct vcpu *v;
+	u32 index = 0;
+	s32 i, at = NO_CPU;
+
+	if (!c)
+		return false;
+	bpf_for(i, 0, berth_nr_cpus) {
+		other = pcpu_at(i);
+		if (!other || other->kind <= c->kind || !other->curr)
+			continue;
+		v = vcpu_at(other->curr);
+		if (!v || !is_guest(v) || (v->flags & (VF_PARKED | VF_MIGRATING)))
+			continue;
+		if (now - v->pulled_at < PULL_NS) {
+			this = v->pulled_at + PULL_NS - now;
+			later = this < later ? this : later;
+			continue;
+		}
+		this = merit(v, i, cpu);
+		if (this >= best || !may_come(other->curr, cpu))
+			continue;
+		best = this;
+		index = other->curr;
+		at = i;
+	}
+	v = index ? vcpu_at(index) : NULL;
+	if (!v || at < 0) {
+		if (later != NOBODY)
+			look_after(c, cpu, later);
+		return false;
+	}
+	v->pulled_at = now;
+	v->target = cpu + 1;
+	set_flag(v, VF_MIGRATING);
+	scx_bpf_kick_cpu(at, SCX_KICK_PREEMPT);
+	berth_count(pulled);
+	return true;
+}
+
+static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
+{
+	bool taken = false;
+
+	if (!is_upper(c) || nr_kinds < 2) {
+		if (waiting > 0)
+			taken = take_waiting(cpu, pri, pri == IDLE ? 0 : slowest(), slowest());
+		if (taken)
+			berth_count(stolen);
+		return taken;
+	}
+	if (waiting > 0)
+		taken = take_waiting(cpu, pri, 0, c->kind) ||
+			take_waiting(cpu, pri, c->kind + 1, slowest());
+	if (taken)
+		berth_count(conserved);
+	else if (pri == IDLE && awaits_owner(c, cpu))
+		look_after(c, cpu, PULL_NS);
+	else if (pri == IDLE)
+		pull_running(cpu);
+	return taken;
+}
+
+/* A vCPU runs on cpu: is a faster one idle? It is asked to look. */
+static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
+{
+	const struct cpumask *idle;
+	struct cpu_set *set;
+	struct choice *s;
+	s32 found;
+
+	if (nr_kinds < 2 || !c->kind)
+		return;
+	s = choice_here();
+	set = kind_cpus(0);
+	if (!s || !set)
+		return;
+	idle = scx_bpf_get_idle_cpumask();
+	read_mask(&s->candidates, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	if (!keep_both(&s->candidates, set) || !keep_both(&s->candidates, &online_cpus))
+		return;
+	found = next_in(&s->candidates, cpu);
+	if (found >= 0)
+		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+}
+
+/* It was missed, and is asked again. */
+static __always_inline void ticked(struct pcpu *c, s32 cpu)
+{
+	ask_faster(c, cpu);
+}
+
+/* Whoever has to wait because of somebody's slot is offered to an idle CPU. (Credit tells nobody of
+ * those that a decision has passed over.) */
+static __noinline int offer(struct task_struct *p, struct vcpu *v)
+{
+	const struct cpumask *idle;
+	struct pcpu *c;
+	s32 found;
+
+	if (!p || !v || !(v->flags & VF_QUEUED))
+		return 0;
+	c = pcpu_at(v->cpu);
+	if (!c)
+		return 0;
+	idle = scx_bpf_get_idle_cpumask();
+	found = choose_idle(p, v, c, v->cpu, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	if (found >= 0)
+		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What amp keeps of a vCPU and of a CPU, beside Credit's. "Upper" kinds are all but the slowest.
+ */
+#ifndef __AMP_FIELDS_BPF_H
+#define __AMP_FIELDS_BPF_H
+
+#define MAX_KINDS  4
+#define MAX_PIECES 6  /* of a vCPU's slots in a round: two for each upper kind */
+#define MAX_SLOTS  32 /* of a CPU in a round */
+
+/* Part of a round, ns from its start. */
+struct piece {
+	u32 cpu;
+	u32 from;
+	u32 to;
+};
+
+struct slot {
+	u32 index; /* vCPU */
+	u32 from;
+	u32 to;
+};
+
+/* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
+ * give: to the kind that is being assigned, fast: to upper kinds, used: there so far, all in ns;
+ * small: its slot is too short and put off, turn: what it has of slots put off in this round, lent:
+ * what it was given of others' slots put off, and gives back; ranked: it is in the ranking; place:
+ * its group's place there; score_next: for the next plan; level, rejected: the filter's, 0: none;
+ * instructions, cycles, by kind, and ran, waited: of this window. */
+#define VCPU_MORE                                                                                  \
+	struct piece pieces[MAX_PIECES];                                                           \
+	u32 nr_pieces;                                                                             \
+	u32 ranked;                                                                                \
+	u32 lifted;                                                                                \
+	u32 no_slow;   /* may use no CPU of the slowest kind */                                    \
+	u32 wide;      /* may use every CPU */                                                     \
+	u32 slow_home; /* CPU of the slowest kind it ran on last + 1 */                            \
+	u32 target;    /* CPU + 1 that asked for it, or was claimed for it */                      \
+	u32 place;                                                                                 \
+	u32 small;                                                                                 \
+	u64 round;                                                                                 \
+	u64 room;                                                                                  \
+	u64 give;                                                                                  \
+	u64 fast;                                                                                  \
+	u64 used;                                                                                  \
+	u64 turn;                                                                                  \
+	u64 lent;                                                                                  \
+	u64 pulled_at;                                                                             \
+	u64 score;                                                                                 \
+	u64 score_before;                                                                          \
+	u64 score_next;                                                                            \
+	u64 level;                                                                                 \
+	u64 rejected;                                                                              \
+	u64 instructions[MAX_KINDS];                                                               \
+	u64 cycles[MAX_KINDS];                                                                     \
+	u64 ran;                                                                                   \
+	u64 waited;                                                                                \
+	u64 queued_at;
+/* instructions, cycles: its counters when they were read last; counted: they were. */
+#define PCPU_MORE                                                                                  \
+	u32 number;                                                                                \
+	u32 kind;                                                                                  \
+	u32 speed;                                                                                 \
+	u32 nr_slots;                                                                              \
+	u32 counted;                                                                               \
+	u32 owner; /* whose slot began last */                                                     \
+	struct slot slots[MAX_SLOTS];                                                              \
+	u64 next_slot; /* when its next slot begins; 0: none in this round */                      \
+	u64 instructions;                                                                          \
+	u64 cycles;
+
+#endif

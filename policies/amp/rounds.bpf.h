@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The clock of amp: a round every accounting, in it the slots of the upper CPUs; a plan every
+ * interval.
+ */
+#ifndef __AMP_ROUNDS_BPF_H
+#define __AMP_ROUNDS_BPF_H
+
+/* The vCPU waits at `from`: it goes to `to`, before the others. */
+__noinline int move_queued(u32 index, s32 from, s32 to)
+{
+	struct pcpu *c = pcpu_at(to);
+	struct task_struct *p;
+	struct vcpu *v;
+
+	if (!c)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, from, 0) {
+		if (index_of(p) != index)
+			continue;
+		v = vcpu_at(index);
+		if (!v || !bpf_cpumask_test_cpu(to, p->cpus_ptr))
+			break;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, key_of(v, c, to, true));
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0)) {
+			v->cpu = to;
+			joined(v, to);
+			first_left(from);
+			berth_count(moved);
+		}
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/* A slot of the vCPU begins on cpu, wherever it is; who sleeps takes it when it wakes. */
+__noinline int begin_slot(u32 index, s32 cpu)
+{
+	struct vcpu *v = vcpu_at(index);
+	struct pcpu *c = pcpu_at(cpu), *on;
+
+	if (!v || !c || !v->pid || (v->flags & VF_PARKED))
+		return 0;
+	lift(v);
+	c->owner = index;
+	if (c->curr == index)
+		return 0;
+	on = v->ran_on ? pcpu_at(v->ran_on - 1) : NULL;
+	if (on && on->curr == index) {
+		set_flag(v, VF_MIGRATING);
+		scx_bpf_kick_cpu(v->ran_on - 1, SCX_KICK_PREEMPT);
+		berth_count(moved);
+		return 0;
+	}
+	if (!(v->flags & VF_QUEUED))
+		return 0;
+	if (v->cpu != cpu)
+		move_queued(index, v->cpu, cpu);
+	else
+		sort_queue(cpu, false);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+/* Begin the slot that is due on cpu, and come back for the next. */
+__noinline int begin_due(s32 cpu)
+{
+	u32 i, nr, at = scx_bpf_now() - round_at, next = ROUND_NS, from;
+	struct pcpu *c = pcpu_at(cpu);
+
+	if (!c)
+		return 0;
+	nr = c->nr_slots;
+	bpf_for(i, 0, MAX_SLOTS) {
+		struct slot *s = &c->slots[i & (MAX_SLOTS - 1)];
+
+		if (i >= nr)
+			break;
+		from = s->from;
+		if (from <= at && at < s->to)
+			begin_slot(s->index, cpu);
+		else if (from > at && from < next)
+			next = from;
+	}
+	if (!c->curr)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	c->next_slot = next < ROUND_NS ? round_at + next : 0;
+	if (c->next_slot)
+		look_after(c, cpu, ROUND_NS);
+	return 0;
+}
+
+static int slot_over(void *map, u32 *key, struct bpf_timer *timer)
+{
+	begin_due(*key);
+	return 0;
+}
+
+/* Windows and plans begin and end with rounds; a plan from the window before counts from the next
+ * interval on (D7b). */
+static __always_inline void keep_intervals(u64 now)
+{
+	if (!window_at) {
+		interval_at = window_at = now;
+		return;
+	}
+	if (!window_closed && now - interval_at >= window_ms * MS) {
+		close_window(now - window_at);
+		window_closed = true;
+		if (plan_at == AT_WINDOW)
+			apply_plan();
+	}
+	if (now - interval_at < interval_ms * MS)
+		return;
+	if (plan_at == AT_INTERVAL)
+		apply_plan();
+	open_window();
+	interval_at += interval_ms * MS;
+	window_at = now;
+	window_closed = false;
+}
+
+/* A round: what each vCPU may use of which kind, and when. */
+static __always_inline void begin_round(u64 now)
+{
+	struct pcpu *c;
+	u32 kind;
+	s32 cpu;
+
+	if (nr_kinds < 2) {
+		berth_count(symmetric);
+		return;
+	}
+	count_kinds();
+	keep_intervals(now);
+	update_ranking();
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		c = pcpu_at(cpu);
+		if (c)
+			c->nr_slots = 0;
+	}
+	round_nr++;
+	round_at = now;
+	open_round();
+	bpf_for(kind, 0, slowest())
+		share_kind(kind);
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		c = pcpu_at(cpu);
+		if (c && c->online && is_upper(c))
+			begin_due(cpu);
+	}
+}
+
+/* Charge everybody who runs. */
+static __always_inline void burn_all(u64 now)
+{
+	struct vcpu *v;
+	struct pcpu *c;
+	s32 cpu;
+
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		c = pcpu_at(cpu);
+		v = c && c->curr ? vcpu_at(c->curr) : NULL;
+		if (c && v)
+			burn(v, c, now);
+	}
+}
+
+#endif

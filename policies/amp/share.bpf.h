@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Fast-core credit of a round, and the slots in which it is used.
+ *
+ * Of the credit of an upper kind, R % are poured evenly over all active vCPUs, to each at most what
+ * Credit has granted it; the rest goes to the groups in the order of the ranking, to the group at
+ * the boundary evenly. Credits are time: 10 a ms, here in ns.
+ *
+ * A vCPU uses its part in one slot. Slots are laid one behind the other on the timelines of the
+ * kind's CPUs (McNaughton's rule): one that does not fit goes on at the beginning of the next CPU's
+ * round, which is the same instant a round later. So every CPU is covered all of the round if there
+ * is enough to do, and no vCPU is to be in two places at once.
+ */
+#ifndef __AMP_SHARE_BPF_H
+#define __AMP_SHARE_BPF_H
+
+#define ROUND_NS  (tslice_ms * MS)
+#define CREDIT_NS (MS / CREDITS_PER_MS)
+
+static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
+static u32 put_off_next;	  /* place in the ranking that is served next */
+static u64 small_now, served_now; /* in this round: credit of small slots, and what they have */
+
+/* Counted here and not in locals, as in rank.bpf.h. */
+static u32 nr_with_room, group_from, group_to;
+
+static bool lending; /* what is poured is to be given back */
+
+/* Slots are laid out up to here. */
+static s32 laid_cpu;
+static u32 laid_to;
+
+/* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
+ * most the room it has. What is left over. */
+__noinline u64 pour(u64 amount, u32 from, u32 to)
+{
+	u64 each, part;
+	struct vcpu *v;
+	u32 i, pass;
+
+	for (pass = 0; pass < 16; pass++) {
+		nr_with_room = 0;
+		bpf_for(i, from, to) {
+			v = ranked_at(i);
+			if (v && !v->small && v->room > v->give)
+				nr_with_room++;
+		}
+		each = nr_with_room ? amount / nr_with_room : 0;
+		if (!each)
+			break;
+		bpf_for(i, from, to) {
+			v = ranked_at(i);
+			if (!v || v->small || v->room <= v->give)
+				continue;
+			part = v->room - v->give;
+			part = part < each ? part : each;
+			v->give += part;
+			v->lent += lending ? part : 0;
+			amount -= part;
+		}
+	}
+	return amount;
+}
+
+/* The group that begins at group_from ends before group_to. */
+static __always_inline void find_group_end(void)
+{
+	struct vcpu *v, *first = ranked_at(group_from);
+	u32 i;
+
+	group_to = group_from + 1;
+	bpf_for(i, group_from + 1, nr_ranked) {
+		v = ranked_at(i);
+		if (!v || !first || v->place != first->place)
+			break;
+		group_to = i + 1;
+	}
+}
+
+__noinline u64 need_of(u32 from, u32 to)
+{
+	struct vcpu *v;
+	u64 need = 0;
+	u32 i;
+
+	bpf_for(i, from, to) {
+		v = ranked_at(i);
+		if (v && !v->small && v->room > v->give)
+			need += v->room - v->give;
+	}
+	return need;
+}
+
+/* The efficient part: `amount` to groups by rank. */
+__noinline int give_by_rank(u64 amount)
+{
+	u64 need;
+	u32 i;
+
+	group_from = 0;
+	bpf_for(i, 0, nr_ranked) {
+		if (group_from >= nr_ranked || !amount)
+			break;
+		find_group_end();
+		need = need_of(group_from, group_to);
+		if (need > amount) {
+			pour(amount, group_from, group_to);
+			break;
+		}
+		pour(need, group_from, group_to);
+		amount -= need;
+		group_from = group_to;
+	}
+	return 0;
+}
+
+/* A slot of a vCPU on cpu. Beyond the tables' ends it lapses. */
+__noinline int add_slot(u32 index, s32 cpu, u32 from, u32 to)
+{
+	struct vcpu *v = vcpu_at(index);
+	struct pcpu *c = pcpu_at(cpu);
+	u32 nr, at;
+
+	if (!v || !c || from >= to)
+		return 0;
+	nr = v->nr_pieces;
+	at = c->nr_slots;
+	if (nr >= MAX_PIECES || at >= MAX_SLOTS)
+		return 0;
+	v->pieces[nr].cpu = cpu;
+	v->pieces[nr].from = from;
+	v->pieces[nr].to = to;
+	v->nr_pieces = nr + 1;
+	c->slots[at].index = index;
+	c->slots[at].from = from;
+	c->slots[at].to = to;
+	c->nr_slots = at + 1;
+	berth_count(slots);
+	return 0;
+}
+
+/* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten
+ * rounds at most. Here: which they are. */
+__noinline int put_off(u32 kind)
+{
+	u64 most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, sum;
+	struct vcpu *v;
+	u32 i;
+
+	small_now = 0;
+	served_now = 0;
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v || !v->give || v->give >= min_slot_us * 1000 || v->give >= v->room)
+			continue;
+		v->small = 1;
+		small_now += v->give;
+	}
+	sum = put_off_ns[kind & 3] + small_now;
+	/* What could not be served in time lapses. */
+	put_off_ns[kind & 3] = sum < 2 * most ? sum : 2 * most;
+	return 0;
+}
+
+/* Those whose turn it is, while there is credit of slots put off. */
+__noinline int serve(u32 kind)
+{
+	u64 least = min_slot_us * 1000, most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, k, length;
+	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0;
+	struct vcpu *v;
+
+	bpf_for(i, 0, nr_ranked) {
+		place = (start + i) % nr_ranked;
+		v = ranked_at(place);
+		if (!v || !v->small)
+			continue;
+		k = div_up(least, v->give ?: 1);
+		length = v->give * (k < 10 ? k : 10);
+		if (put_off_ns[kind & 3] < length || served_now + length > most)
+			break;
+		put_off_ns[kind & 3] -= length;
+		served_now += length;
+		v->turn = length;
+		put_off_next = place + 1;
+	}
+	return 0;
+}
+
+/* What those put off leave in this round goes to others by rank, who give it back in a round in
+ * which those have more than their part. */
+__noinline int even_out(void)
+{
+	struct vcpu *v;
+	u64 part;
+	u32 i;
+
+	if (served_now <= small_now) {
+		lending = true;
+		give_by_rank(small_now - served_now);
+		lending = false;
+		return 0;
+	}
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v || v->small)
+			continue;
+		part = v->lent < v->give ? v->lent : v->give;
+		if (part > served_now - small_now)
+			part = served_now - small_now;
+		v->give -= part;
+		v->lent -= part;
+		served_now -= part;
+		if (served_now <= small_now)
+			break;
+	}
+	return 0;
+}
+
+/* The slot goes behind those laid out before; what does not fit goes on at the next CPU's begin. */
+__noinline int lay_behind(u32 index, u32 kind, u32 length)
+{
+	if (laid_to + length <= ROUND_NS) {
+		add_slot(index, laid_cpu, laid_to, laid_to + length);
+		laid_to += length;
+	} else {
+		add_slot(index, laid_cpu, laid_to, ROUND_NS);
+		length -= ROUND_NS - laid_to;
+		laid_cpu = next_of_kind(kind, laid_cpu);
+		if (laid_cpu >= 0)
+			add_slot(index, laid_cpu, 0, length);
+		laid_to = length;
+	}
+	if (laid_to >= ROUND_NS) {
+		laid_to = 0;
+		laid_cpu = next_of_kind(kind, laid_cpu);
+	}
+	return 0;
+}
+
+/* Lay out the slots of a kind, in the order of the ranking; those put off behind the others. */
+__noinline int lay_out(u32 kind)
+{
+	struct vcpu *v;
+	u32 i, *index;
+	u64 length;
+	bool put;
+
+	laid_cpu = next_of_kind(kind, -1);
+	laid_to = 0;
+	bpf_for(i, 0, 2 * nr_ranked) {
+		put = i >= nr_ranked;
+		index = rank_at(put ? i - nr_ranked : i);
+		v = index ? vcpu_at(*index) : NULL;
+		if (!v || laid_cpu < 0 || v->small != put)
+			continue;
+		length = put ? v->turn : v->give;
+		if (!length)
+			continue;
+		v->fast += length;
+		lay_behind(*index, kind, length < ROUND_NS ? length : ROUND_NS);
+	}
+	return 0;
+}
+
+/* What each vCPU may use in this round: Credit's grant. */
+__noinline u32 open_round(void)
+{
+	u64 most = ROUND_NS;
+	struct domain *d;
+	struct vcpu *v;
+	u32 i, n = 0;
+
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v)
+			continue;
+		v->round = round_nr;
+		v->nr_pieces = 0;
+		v->give = 0;
+		v->fast = 0;
+		v->used = 0;
+		v->room = 0;
+		d = domain_at(v->slot);
+		/* Promised to vCPUs that may run anywhere. */
+		if (!d || !v->active || d->epoch != epoch || !v->wide || (v->flags & VF_PARKED))
+			continue;
+		v->room = (u64)d->share * CREDIT_NS;
+		if (exclusive || v->room > most)
+			v->room = most;
+		n++;
+	}
+	return n;
+}
+
+/* Share out an upper kind. */
+__noinline int share_kind(u32 kind)
+{
+	u64 all = (u64)cpus_of_kind[kind & 3] * ROUND_NS, fair;
+	struct vcpu *v;
+	u32 i;
+
+	fair = planned ? all * fair_percent / 100 : all;
+	fair -= pour(fair, 0, nr_ranked);
+	give_by_rank(all - fair);
+	put_off(kind);
+	serve(kind);
+	even_out();
+	lay_out(kind);
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v)
+			continue;
+		v->room -= v->give < v->room ? v->give : v->room;
+		v->give = 0;
+		v->turn = 0;
+		v->small = 0;
+	}
+	return 0;
+}
+
+#endif

@@ -59,7 +59,7 @@ const fn runs(verb: &'static str, no: Option<&'static str>) -> Row {
     }
 }
 
-const TABLE: [Row; 19] = [
+const TABLE: [Row; 20] = [
     runs("sim", EXPECT),
     runs("lab", EXPECT),
     runs("compare", BOUND),
@@ -115,6 +115,12 @@ const TABLE: [Row; 19] = [
             "daemon",
             "wrong usage or configuration, another agent runs, or this host does not allow what mode = \"act\" says",
         )
+    },
+    Row {
+        no: Some("the simulation is not the closed form within 0.5 %"),
+        failed: "a run failed, or the picture cannot be written",
+        interrupted: Some("interrupted"),
+        ..runs("model", None)
     },
     shows(
         "policy",
@@ -181,7 +187,7 @@ fn summary() -> String {
     text
 }
 
-/// Every verb's help with the line of its row, and that of the whole with all of it.
+/// Every verb's help, and that of its parts, with the line of its row, and that of the whole with all of it.
 pub fn explained(command: clap::Command) -> clap::Command {
     let with = |command: clap::Command, text: String| {
         let before = command.get_after_help().map(|help| format!("{help}\n\n"));
@@ -190,7 +196,16 @@ pub fn explained(command: clap::Command) -> clap::Command {
     let there = |row: &&Row| command.find_subcommand(row.verb).is_some();
     let rows: Vec<&Row> = TABLE.iter().filter(there).collect();
     let all = rows.into_iter().fold(command, |command, row| {
-        command.mut_subcommand(row.verb, |verb| with(verb, row.line()))
+        command.mut_subcommand(row.verb, |verb| {
+            let parts: Vec<String> = verb
+                .get_subcommands()
+                .map(|c| c.get_name().into())
+                .collect();
+            let verb = with(verb, row.line());
+            parts.into_iter().fold(verb, |verb, part| {
+                verb.mut_subcommand(part, |part| with(part, row.line()))
+            })
+        })
     });
     with(all, summary())
 }
@@ -256,10 +271,12 @@ mod tests {
             let name = verb.get_name();
             let row = TABLE.iter().find(|row| row.verb == name);
             let row = row.unwrap_or_else(|| panic!("{name} has no row in the table"));
-            let help = verb.clone().render_help().to_string();
-            assert_eq!(help.matches("Exit status:").count(), 1, "{name}: {help}");
-            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(words(&help).contains(&words(&row.line())), "{name}: {help}");
+            for command in std::iter::once(verb).chain(verb.get_subcommands()) {
+                let help = command.clone().render_help().to_string();
+                assert_eq!(help.matches("Exit status:").count(), 1, "{name}: {help}");
+                let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(words(&help).contains(&words(&row.line())), "{name}: {help}");
+            }
         }
     }
 

@@ -59,7 +59,7 @@ const fn runs(verb: &'static str, no: Option<&'static str>) -> Row {
     }
 }
 
-const TABLE: [Row; 19] = [
+const TABLE: [Row; 20] = [
     runs("sim", EXPECT),
     runs("lab", EXPECT),
     runs("compare", BOUND),
@@ -123,6 +123,11 @@ const TABLE: [Row; 19] = [
     Row {
         no: Some("a kept verdict (with --check: or a page) is not what this version gives"),
         ..runs("reproduce", None)
+    },
+    Row {
+        done: "the simulation is the closed form within 0.5 %",
+        interrupted: Some("interrupted"),
+        ..runs("model", Some("the simulation is not the closed form"))
     },
     shows("results", "wrong usage, or no such results"),
     shows(

@@ -66,10 +66,7 @@ const EXAMPLES: &str = "Examples:
   berth model amp                                the paper's figure 4
   berth model amp --e1 1.8 --e2 1.1,1.4 --r 25   other programs, another R
   berth model amp --noise 3                      counters that are off by 3 %
-  berth model amp --plot amp.svg                 a picture, too
-
-Exit status: 0 the simulation is the closed form within 0.5 %, 1 it is not, 2 wrong usage or input, 3 a run failed or
-the picture could not be written, 130 interrupted.";
+  berth model amp --plot amp.svg                 a picture, too";
 
 pub fn run(args: &Args) -> Done {
     let Model::Amp(args) = &args.model;

@@ -130,6 +130,11 @@ const TABLE: [Row; 20] = [
         no: Some("a kept verdict (with --check: or a page) is not what this version gives"),
         ..runs("reproduce", None)
     },
+    Row {
+        done: "the simulation is the closed form within 0.5 %",
+        interrupted: Some("interrupted"),
+        ..runs("model", Some("the simulation is not the closed form"))
+    },
     shows("results", "wrong usage, or no such results"),
     shows(
         "scenario",

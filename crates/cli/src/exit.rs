@@ -116,12 +116,6 @@ const TABLE: [Row; 20] = [
             "wrong usage or configuration, another agent runs, or this host does not allow what mode = \"act\" says",
         )
     },
-    Row {
-        no: Some("the simulation is not the closed form within 0.5 %"),
-        failed: "a run failed, or the picture cannot be written",
-        interrupted: Some("interrupted"),
-        ..runs("model", None)
-    },
     shows(
         "policy",
         "wrong usage, no such policy, or one that is wrong",

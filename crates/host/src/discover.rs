@@ -144,8 +144,8 @@ impl Scanner {
     /// Looks at the host once.
     ///
     /// # Errors
-    /// /proc cannot be listed, or is not mounted at the first scan. Processes that end meanwhile, or that cannot be read,
-    /// are no error.
+    /// /proc cannot be listed, or is not mounted at the first scan. Processes that end meanwhile, or that cannot be
+    /// read, are no error.
     pub fn scan(&mut self) -> io::Result<Snapshot> {
         let proc = self.root.proc()?;
         let mut now = std::mem::take(&mut self.numbers);

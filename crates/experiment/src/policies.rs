@@ -177,7 +177,7 @@ fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
 /// Parameters with the preset's values filled in; those that were set win.
 ///
 /// # Errors
-/// As [`check_params`], or the policy has no such preset (with the list of those it has).
+/// As `check_params`, or the policy has no such preset (with the list of those it has).
 pub fn resolve(
     asked: &Asked<'_>,
     params: &[Param],
@@ -320,7 +320,7 @@ pub fn object_keeps_caps(arm: &Arm, scenario: &Scenario, object: &[u8]) -> Resul
 /// Parameters for a kernel.
 ///
 /// # Errors
-/// As [`check_params`].
+/// As `check_params`.
 pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Failure> {
     // What only a kernel can load has no declarations that could be read here.
     let (params, presets) = readable(object)

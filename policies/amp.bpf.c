@@ -52,12 +52,12 @@ enum { AT_INTERVAL, AT_WINDOW };
 
 BERTH_CHOICE(mode, "vm|vcpu|fair", 0,
 	     "D1: what R leaves over goes to VMs or vCPUs by score; fair: nothing is left over");
-BERTH_PARAM(u32, r, "%", 0, 0, 100,
+BERTH_PARAM(u32, r, "percent", 0, 0, 100,
 	    "R: part of fast time that all active vCPUs share equally (100: amp-fair)");
 BERTH_PARAM(u64, interval_ms, "ms", 2500, 30, 60000, "A new plan this often (paper: 2.5 s)");
 BERTH_PARAM(u64, window_ms, "ms", 2000, 30, 60000,
 	    "Measured for it, from the interval's begin (paper: 2 s)");
-BERTH_PARAM(u64, filter_percent, "%", 15, 0, 100,
+BERTH_PARAM(u64, filter_percent, "percent", 15, 0, 100,
 	    "D3: a sample of IPC further off counts when the next one is as far (paper: 15)");
 BERTH_CHOICE(score_by, "pmu|utilisation", 0,
 	     "Scores from performance counters where there are some, or from utilisation alone");
@@ -83,7 +83,7 @@ BERTH_PARAM(bool, host_anywhere, "bool", 0, 0, 1,
 	    "D13: dom0 and what serves VMs may use fast cores");
 BERTH_PARAM(bool, adaptive, "bool", 0, 0, 1,
 	    "D14: R follows the spread of efficiencies, so that nobody loses more than limit");
-BERTH_PARAM(u32, limit_percent, "%", 10, 0, 100, "D14: the slowdown that adaptive R allows");
+BERTH_PARAM(u32, limit_percent, "percent", 10, 0, 100, "D14: the slowdown that adaptive R allows");
 BERTH_PARAM(bool, share_close, "bool", 1, 0, 1,
 	    "E: amp-vcpu lets vCPUs of one VM share that are within 5 % of each other");
 BERTH_CHOICE(kinds_by, "capacity|frequency", 0,
@@ -296,10 +296,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(amp_init)
 	struct timer *t;
 	u32 cpu, zero = 0;
 
-	if (!err)
-		err = find_kinds();
 	if (err)
 		return err;
+	find_kinds();
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		t = bpf_map_lookup_elem(&slots_by_cpu, &cpu);
 		if (!t)

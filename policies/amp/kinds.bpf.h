@@ -77,7 +77,29 @@ static __always_inline u32 speed_of(s32 cpu)
 	return speed ?: 1;
 }
 
-/* One more speed; whether there is room for it. */
+/* Below the slowest of a full table there is one more speed: of the five the two that are closest
+ * to each other become one kind, with the speed of the faster. */
+static __always_inline void merge_closest(u32 slowest_of_all)
+{
+	u32 i, next, apart, least = ~0, at = 0;
+
+#pragma unroll
+	for (i = 0; i < MAX_KINDS; i++) {
+		next = i + 1 < MAX_KINDS ? speed_of_kind[i + 1] : slowest_of_all;
+		apart = (speed_of_kind[i] - next) * 1024 / (speed_of_kind[i] ?: 1);
+		if (apart < least) {
+			least = apart;
+			at = i;
+		}
+	}
+#pragma unroll
+	for (i = 1; i < MAX_KINDS; i++)
+		if (i > at)
+			speed_of_kind[i] =
+				i + 1 < MAX_KINDS ? speed_of_kind[i + 1] : slowest_of_all;
+}
+
+/* One more speed. */
 __noinline int add_kind(u32 speed)
 {
 	u32 i, here;
@@ -96,15 +118,33 @@ __noinline int add_kind(u32 speed)
 			speed = here;
 		}
 	}
-	return -E2BIG;
+	merge_closest(speed);
+	return 0;
 }
 
-static __always_inline int find_kinds(void)
+static __always_inline u32 nearest_kind(u32 speed)
+{
+	u32 i, of, apart, least = ~0, nearest = 0;
+
+#pragma unroll
+	for (i = 0; i < MAX_KINDS; i++) {
+		if (i >= nr_kinds)
+			break;
+		of = speed_of_kind[i];
+		apart = of > speed ? of - speed : speed - of;
+		if (apart < least) {
+			least = apart;
+			nearest = i;
+		}
+	}
+	return nearest;
+}
+
+static __always_inline void find_kinds(void)
 {
 	struct cpu_set *set;
 	struct pcpu *c;
-	u32 cpu, i;
-	s32 err = 0;
+	u32 cpu;
 
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
@@ -112,27 +152,17 @@ static __always_inline int find_kinds(void)
 			continue;
 		c->number = cpu;
 		c->speed = speed_of(cpu);
-		if (add_kind(c->speed))
-			err = -E2BIG;
-	}
-	if (err) {
-		scx_bpf_error("more than %d kinds of cores: their speeds are capacities, 1024 the "
-			      "fastest; make some alike, or set kinds_by",
-			      MAX_KINDS);
-		return err;
+		add_kind(c->speed);
 	}
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
-		for (i = 0; i < MAX_KINDS; i++)
-			if (i < nr_kinds && speed_of_kind[i] == c->speed)
-				c->kind = i;
+		c->kind = nearest_kind(c->speed);
 		set = kind_cpus(c->kind);
 		if (set)
 			put(set, cpu, true);
 	}
-	return 0;
 }
 
 static __always_inline void count_kinds(void)

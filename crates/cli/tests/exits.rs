@@ -748,13 +748,13 @@ fn a_cap_is_kept_or_the_policy_refused() {
         "arm gfifo",
         "VM web",
         "berth_vms",
-        "linux, credit, eevdf",
+        "linux, amp, credit, eevdf",
         "vmfair",
     ] {
         assert!(said.contains(part), "no {part} in: {said}");
     }
     assert!(!said.contains("vtime"), "{said}");
-    let kept = r#"["linux", "credit", "eevdf", "flms", "lottery", "vmfair"]"#;
+    let kept = r#"["linux", "amp", "credit", "eevdf", "flms", "lottery", "vmfair"]"#;
     let capped = SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n");
     let place = Place::new(&capped.replace(r#"["gfifo", "vmfair"]"#, kept));
     let out = place.berth(&["sim", "short.toml", "-q"]);

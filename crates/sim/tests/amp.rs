@@ -40,24 +40,38 @@ fn machine(
     cast: Cast,
     set: &[(&str, &str)],
 ) -> Simulation<Cast> {
-    let kind = |name: &str, cores, speed_ppm| CoreKind {
+    let kinds = vec![
+        kind("fast", 0..fast, FAST),
+        kind("slow", fast..fast + slow, 1_000_000),
+    ];
+    machine_of(kinds, vcpus, cast, set)
+}
+
+fn kind(name: &str, cores: std::ops::Range<u32>, speed_ppm: u32) -> CoreKind {
+    CoreKind {
         name: name.into(),
-        cores,
+        cores: cores.collect(),
         speed_ppm,
         frequency_ppm: 1_000_000,
         smt_ppm: 0,
-    };
+    }
+}
+
+fn machine_of(
+    kinds: Vec<CoreKind>,
+    vcpus: &[u32],
+    cast: Cast,
+    set: &[(&str, &str)],
+) -> Simulation<Cast> {
+    let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
     let spec = MachineSpec {
         hz: Hz::Exact,
         cost: HostCost {
-            kinds: vec![
-                kind("fast", (0..fast).collect(), FAST),
-                kind("slow", (fast..fast + slow).collect(), 1_000_000),
-            ],
+            kinds,
             pmu_noise_ppm: Some(0),
             ..HostCost::default()
         },
-        ..MachineSpec::new(Shape::flat(fast + slow))
+        ..MachineSpec::new(Shape::flat(cores))
     };
     let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, *n)).collect();
     let mut m = Simulation::new(&spec, &vms, cast);
@@ -528,4 +542,23 @@ fn a_round_gives_away_what_there_is() {
             "{what}"
         );
     }
+}
+
+/// Four kinds at most: the closest speeds are taken together, whatever the order in which they are met.
+#[test]
+fn of_more_than_four_speeds_the_closest_are_one_kind() {
+    let of = |speeds: [u32; 6]| {
+        let kinds = (0..)
+            .zip(speeds)
+            .map(|(cpu, percent)| kind(&format!("of-{percent}"), cpu..cpu + 1, percent * 10_000));
+        let m = machine_of(kinds.collect(), &[1], Cast::default(), &[]);
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        assert_eq!(peek.var("nr_kinds"), 4);
+        (0..6)
+            .map(|cpu| peek.get("pcpus_by_cpu", cpu, "kind"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of([200, 199, 120, 60, 59, 30]), [0, 0, 1, 2, 2, 3]);
+    assert_eq!(of([30, 59, 60, 120, 199, 200]), [3, 2, 2, 1, 0, 0]);
 }

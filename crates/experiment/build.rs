@@ -3,8 +3,19 @@
 //! of it: a run names theirs by their own hash. What shows and judges runs that are done is none either.
 use std::path::{Path, PathBuf};
 
-/// Crates beside this one.
-const CRATES: [&str; 5] = ["scenario", "results", "policy", "sim", "experiment"];
+/// The simulator and all that it stands on, and this crate (tests/version.rs holds the list to their manifests).
+const CRATES: [&str; 7] = [
+    "experiment",
+    "identity",
+    "optimiser",
+    "policy",
+    "results",
+    "scenario",
+    "sim",
+];
+
+/// What they have packed in that is no source.
+const PACKED: [&str; 1] = ["scenario/profiles"];
 
 /// Folders of these crates that no run's result depends on.
 const AFTER_RUNS: [&str; 1] = ["experiment/src/reproduce"];
@@ -28,8 +39,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 fn main() {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..");
     let mut found = Vec::new();
-    for name in CRATES {
-        let folder = root.join(name).join("src");
+    println!("cargo::rustc-env=HASHED_CRATES={}", CRATES.join(" "));
+    let sources = CRATES.iter().map(|name| format!("{name}/src"));
+    for folder in sources.chain(PACKED.map(String::from)) {
+        let folder = root.join(folder);
         println!("cargo::rerun-if-changed={}", folder.display());
         files(&folder, &mut found);
     }

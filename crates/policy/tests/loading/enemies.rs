@@ -60,8 +60,9 @@ fn arrays_that_a_loader_would_have_resized() {
 
 #[test]
 fn beyond_ones_own_memory() {
-    let globals = "u64 here; u64 far = 1 << 20; volatile u64 sum;";
-    for distance in ["far", "-far", "(far << 12)", "-(far << 12)"] {
+    // So far that none of its own pieces is there by chance: they are allocated beside each other.
+    let globals = "u64 here; u64 far = 1 << 30; volatile u64 sum;";
+    for distance in ["far", "-far", "(far << 2)", "-(far << 2)"] {
         let at = format!("((volatile u8 *)&here)[(s64){distance}]");
         refused(globals, &format!("{at} = 1;"), true);
         refused(globals, &format!("sum += {at};"), false);
@@ -77,13 +78,13 @@ fn beyond_ones_own_memory() {
 #[test]
 fn beyond_an_array_map_and_its_stack() {
     let globals = "struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 2); __type(key, u32); \
-                   __type(value, u64); } m SEC(\".maps\"); u64 far = 4096;";
+                   __type(value, u64); } m SEC(\".maps\"); u64 far = 1 << 27;";
     let body =
         "u32 k = 1; u64 *v = bpf_map_lookup_elem(&m, &k); if (v) ((volatile u64 *)v)[far] = 1;";
     refused(globals, body, true);
     // What describes the map is not the policy's.
     refused(globals, "*(volatile u64 *)&m = far;", true);
-    let stack = "u64 a[4] = {}; u64 i = far << 8; asm volatile(\"\" :: \"r\"(a)); ((volatile u64 *)a)[i] = 1;";
+    let stack = "u64 a[4] = {}; u64 i = far << 3; asm volatile(\"\" :: \"r\"(a)); ((volatile u64 *)a)[i] = 1;";
     refused(globals, stack, true);
     let below = stack.replace("[i] = 1", "[-(s64)i] = 1");
     refused(globals, &below, true);

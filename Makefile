@@ -61,6 +61,7 @@ FIDELITY = cargo run --release -q -p berth-cli -- compare crates/compare/set --s
 
 fidelity: setup-sim ## simulator against the kept records of a real kernel, both sets; writes docs/fidelity-table.md
 	$(FIDELITY) --check
+	cargo run --release -q -p berth-cli -- compare crates/compare/cfs -q --check --out $(OUT)
 
 compare: setup-sim setup-lab ## the same, after recording what is missing or has changed (hours); RECORD=all: everything
 	$(FIDELITY) --record $(or $(RECORD),changed)

@@ -210,7 +210,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 		      !(enq_flags & SCX_ENQ_WAKEUP);
 
 	core_enqueue(p, enq_flags);
-	if (passed && nr_kinds > 1)
+	if (v && ((passed && nr_kinds > 1) || is_behind(v)))
 		offer(p, v);
 }
 
@@ -219,6 +219,7 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && nr_kinds > 1 && score_by == BY_PMU)
 		sample(vcpu_of(prev), pcpu_at(cpu));
 	core_dispatch(cpu, prev);
+	ask_idle(cpu);
 }
 
 void BPF_STRUCT_OPS(amp_running, struct task_struct *p)

@@ -20,7 +20,9 @@
  *    the one that ran last longest ago. One thread is pulled at a time.
  *  - A waking thread looks for an idle CPU in the kernel's order (where it ran, a whole core, any),
  *    without the kernel's limits on how long it may look, and beyond its LLC.
- *  - No NEXT_BUDDY, core scheduling, NUMA balancing, capacity or energy awareness, SCHED_BATCH.
+ *  - No NEXT_BUDDY, core scheduling, NUMA balancing, energy awareness, SCHED_BATCH. Where cores
+ *    differ in capacity, what the kernel does then, with deviations of its own
+ *    (eevdf/capacity.bpf.h).
  *  - A deadline that passes while the thread is alone is renewed when somebody arrives, computed
  *    for the tick at which the kernel would have done it.
  *
@@ -58,6 +60,9 @@ BERTH_PARAM(
 BERTH_PARAM(bool, wakeup_preemption, "bool", 1, 0, 1,
 	    "A waking thread may take the CPU (WAKEUP_PREEMPTION)");
 
+BERTH_CHOICE(unequal, "capacity|packing|none", 0,
+	     "Where cores differ: capacity-aware (SD_ASYM_CPUCAPACITY), packed by priority (ITMT)");
+
 struct berth_stats {
 	u64 idle;      /* woken onto an idle CPU */
 	u64 queued;    /* had to wait */
@@ -68,6 +73,7 @@ struct berth_stats {
 	u64 parked;    /* had to wait for the next period of cpu.max */
 	u64 shadows;   /* slept with negative lag and stayed */
 	u64 gave_way;  /* a higher class had its CPU, and then another one was first */
+	u64 moved_up;  /* moved to a core with more capacity while it ran */
 };
 BERTH_STATS;
 
@@ -93,10 +99,18 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 		    bpf_cpumask_test_cpu(e->cpu, p->cpus_ptr))
 			return e->cpu;
 	}
+	if (asymmetric)
+		use(e, prev_cpu, false);
 	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) &&
+	    (!asymmetric || unequal != BY_CAPACITY || fits(e, prev_cpu)) &&
 	    scx_bpf_test_and_clear_cpu_idle(prev_cpu)) {
 		cpu = prev_cpu;
 		idle = true;
+	} else if (asymmetric && unequal == BY_CAPACITY) {
+		cpu = fitting_idle(p, e, prev_cpu);
+		idle = cpu >= 0;
+		if (!idle)
+			cpu = prev_cpu;
 	} else {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
@@ -194,6 +208,8 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 			return;
 		}
 	}
+	if (asymmetric && move_up(p, e, within_limits(e, e->slice), enq_flags))
+		return;
 	arrives = e->cpu != cpu || e->shadow;
 	runnable(p, e, true);
 	if (!arrives)
@@ -352,7 +368,7 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 		charge(rq, prev);
 		renew(rq);
 		e = entity_of(prev);
-		goes_on = e && !limited_until(prev, e);
+		goes_on = e && !limited_until(prev, e) && !e->moves_to;
 	}
 	if (rq->nr_shadows)
 		eevdf_drop_shadows(cpu, goes_on);
@@ -380,6 +396,8 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (scx_bpf_dsq_move_to_local(cpu, 0) || eevdf_pull(cpu))
 		return;
+	if (asymmetric && !goes_on)
+		eevdf_pull_running(cpu);
 	rq->timer_at = 0;
 }
 
@@ -432,6 +450,8 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 	if (!e || !rq)
 		return;
 	runnable(p, e, true);
+	if (asymmetric)
+		use(e, cpu, false);
 	placed = e->shadow && reappear(p, e, cpu);
 	if (!placed && e->cpu != cpu) {
 		old = e->cpu == NOWHERE ? NULL : rq_of(e->cpu);
@@ -482,6 +502,13 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge(rq, p);
 	renew(rq);
+	if (asymmetric) {
+		use(e, scx_bpf_task_cpu(p), true);
+		if (!runnable) {
+			remember_use(e);
+			e->moves_to = 0;
+		}
+	}
 	e->v = rq->v;
 	e->deadline = rq->deadline;
 	if (berth_slice_timer) {
@@ -555,6 +582,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init_task, struct task_struct *p,
 	e->slice = base_slice_ns;
 	e->weight = 1ULL << UNIT;
 	e->fresh = args->fork;
+	/* Not known yet: half of what its CPU can do, as the kernel has it. */
+	e->util = (u64)eevdf_capacity_of(scx_bpf_task_cpu(p)) << UTIL_BITS >> 1;
+	e->util_at = scx_bpf_now();
 	e->used_ns = p->se.sum_exec_runtime;
 	e->metered = berth_groups_limited;
 	berth_member_join(&e->member, args->cgroup->kn->id);
@@ -651,6 +681,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init)
 
 	if (scaling)
 		factor += (cpus >= 2) + (cpus >= 4) + (cpus >= 8);
+	asymmetric = unequal != BY_NOTHING && capacities_differ();
 	base_slice_ns = base_slice_us * 1000 * factor;
 	tick_ns = 1000000000 / (berth_hz ?: 1000);
 	bpf_for(cpu, 0, berth_nr_cpus) {

@@ -22,6 +22,9 @@
  * CPU from goes on before this policy is asked: then it gives way if a latency thread within its
  * share has come to be first in the queue.
  *
+ * Cores of several kinds. Latency threads of VMs go to fast cores first, no core idles while a
+ * slower one works, and run time counts by the capacity of the core (vmfair/kinds.bpf.h).
+ *
  * Threads without a VM form one group, the host, of weight `host_weight`. Kernel threads that may
  * run on one CPU only go to that CPU at once, and preempt when they wake: they carry timers and
  * softirqs.
@@ -30,9 +33,10 @@
  * with a cap may use so much run time in every 100 ms; then its threads are parked until the next
  * period begins. At ticks it may overdraw, which it pays back.
  *
- * Not good for: gangs (siblings are not run together), lock holders (a holder is preempted like
- * anyone), slices below two ticks, weights further apart than some 500 : 1 (patience_ms gives the
- * light one more).
+ * Not good for: equal work on unequal cores while nobody waits for a CPU (whoever came first keeps
+ * the fast one; only those who wait take turns), gangs (siblings are not run together), lock
+ * holders (a holder is preempted like anyone), slices below two ticks, weights further apart than
+ * some 500 : 1 (patience_ms gives the light one more).
  */
 #include <scx/common.bpf.h>
 #include "berth/bandwidth.bpf.h"
@@ -60,6 +64,9 @@ BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking latency threads preempt");
 BERTH_PARAM(u64, patience_ms, "ms", 2000, 10, 5000,
 	    "Whoever has waited this long goes first once, whatever its share");
+BERTH_PARAM(
+	bool, by_kind, "bool", 1, 0, 1,
+	"Where cores are of several kinds: latency threads go to fast ones, shares are of work");
 BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 	    "How often an LLC looks for older work in other LLCs while it has work of its own");
 
@@ -96,6 +103,8 @@ struct thread {
 	bool urgent;	/* preempts when it wakes */
 	bool shielded;	/* this run is not preempted by a waking thread */
 	bool aside;	/* a higher class has taken its CPU: the kernel has it go on */
+	bool prompt;	/* goes to fast cores first */
+	bool moves;	/* has been asked to move to a faster core */
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
 
@@ -103,6 +112,9 @@ struct thread {
 
 struct pcpu {
 	u64 vnow;	  /* the CPU's virtual time: highest key it has started from a queue */
+	u64 key;	  /* of who runs here, when it was last looked at */
+	u32 capacity;	  /* 1024: the machine's fastest */
+	u32 kind;	  /* 0: the fastest; 0 on a machine with one kind */
 	bool preemptible; /* runs a thread that is not shielded and has not been preempted yet */
 };
 
@@ -137,6 +149,8 @@ struct berth_stats {
 	u64 stolen;    /* taken from another LLC's queue */
 	u64 parked;    /* had to wait for the next period of the VM's cap */
 	u64 overdue;   /* brought forward because it had waited for `patience_ms` */
+	u64 moved_up;  /* moved from a core to a faster one while it ran */
+	u64 handed_up; /* a slower core's turn, given to a faster one */
 };
 BERTH_STATS;
 
@@ -153,6 +167,8 @@ static __always_inline u64 slice_ns(struct thread *t)
 {
 	return (t->urgent ? latency_slice_us : slice_us) * 1000;
 }
+
+#include "vmfair/kinds.bpf.h"
 
 /* Run time as virtual time of the group. */
 static __always_inline u64 virtual_ns(struct group *g, u64 ns)
@@ -178,7 +194,7 @@ static __always_inline void started(struct pcpu *c, u64 key)
 static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g,
 				   struct pcpu *c)
 {
-	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, sum - t->charged_ns), limit;
+	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, work_ns(c, sum - t->charged_ns)), limit;
 	u32 weight = weight_of(p), load = g->load;
 
 	capped_until(g, sum - t->charged_ns);
@@ -245,14 +261,26 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	bool idle = false;
 	struct group *g;
 	struct pcpu *c;
-	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle), victim;
+	s32 cpu = prev_cpu, victim;
 
+	if (nr_kinds < 2)
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	if (!t)
 		return cpu;
 	g = group_at(t->slot);
 	if (!g || capped_until(g, 0))
 		return cpu;
 	t->shielded = t->urgent;
+	if (nr_kinds > 1) {
+		c = cpu_at(prev_cpu);
+		cpu = choose(p, t, prev_cpu, c && !time_after(place(t, g, c), c->vnow));
+		idle = t->run == RUN_FREE;
+		if (t->run == RUN_DIRECT) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), SCX_ENQ_PREEMPT);
+			berth_count(preempted);
+			return cpu;
+		}
+	}
 	if (idle) {
 		t->run = RUN_FREE;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), 0);
@@ -293,6 +321,11 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	place(t, g, c);
+	if (t->moves) {
+		t->moves = false;
+		if (move_up(p, t, enq_flags))
+			return;
+	}
 	/* Whoever has used up a slice, or more than its share, is fair game. */
 	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(t->vtime, c->vnow);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
@@ -317,9 +350,7 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	berth_count(queued);
 	/* A CPU may have gone idle since p last looked, or p did not look: it lost its CPU, or has
 	 * one only. */
-	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	tell_idle(p, cpu);
 }
 
 /*
@@ -391,9 +422,11 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (t && g) {
 		charge(prev, t, g, c);
-		goes_on = !capped_until(g, 0);
+		goes_on = !capped_until(g, 0) && !t->moves;
 		key = place(t, g, c);
 	}
+	if (c->kind && preempt)
+		hand_up(llc, c->kind, key, goes_on);
 	head = __COMPAT_scx_bpf_dsq_peek(llc);
 	if (head) {
 		prev_first = goes_on && !time_before(head->scx.dsq_vtime, key);
@@ -406,8 +439,11 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (!head && berth_nr_llcs > 1 && steal(cpu, llc, key, goes_on))
 		return;
-	if (!t || !g || !goes_on)
+	if (!t || !g || !goes_on) {
+		if (nr_kinds > 1 && !pull_up(cpu, true))
+			pull_up(cpu, false);
 		return;
+	}
 	if (prev_first) {
 		t->run = RUN_TURN;
 		started(c, key);
@@ -418,6 +454,8 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	c->preemptible = true;
 	scx_bpf_task_set_slice(prev, slice_ns(t));
+	if (nr_kinds > 1)
+		settle(prev, t, cpu);
 }
 
 /* p goes on although nobody was asked. Is a latency thread first in the queue, within its share? */
@@ -451,6 +489,10 @@ void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 		started(c, p->scx.dsq_vtime);
 	else /* its virtual time may be from long ago */
 		advance(c, vnow);
+	if (nr_kinds > 1) {
+		occupies(t, c, cpu, true);
+		settle(p, t, cpu);
+	}
 }
 
 void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
@@ -462,6 +504,11 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 	if (!t || !g || !c)
 		return;
 	charge(p, t, g, c);
+	if (nr_kinds > 1) {
+		occupies(t, c, scx_bpf_task_cpu(p), false);
+		if (!runnable)
+			t->moves = false;
+	}
 	/* With some of its slice left only a higher class takes a thread's CPU. */
 	t->aside = runnable && p->scx.slice;
 	relabel(p, t);
@@ -542,9 +589,7 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 		t->queued_at = now;
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, place(t, g, c));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, berth_llc(cpu), 0);
-		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-		if (cpu >= 0)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		tell_idle(p, cpu);
 	}
 	bpf_rcu_read_unlock();
 	unparked(timer, now, next);
@@ -573,6 +618,7 @@ static __always_inline void labelled(struct thread *t, struct berth_identity *id
 	t->urgent = t->slot == HOST || id->vm.class == BERTH_CLASS_LATENCY ||
 		    (id->vm.class == BERTH_CLASS_MIXED && (id->thread.flags & BERTH_THREAD_IO)) ||
 		    id->thread.role == BERTH_ROLE_VHOST || id->thread.role == BERTH_ROLE_IOTHREAD;
+	t->prompt = t->urgent && t->slot != HOST;
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
@@ -581,6 +627,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 	u32 slot = GUARD_PARKED;
 	s32 llc, err;
 
+	find_kinds();
 	bpf_for(llc, 0, berth_nr_llcs) {
 		err = scx_bpf_create_dsq(llc, -1);
 		if (err)

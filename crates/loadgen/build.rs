@@ -63,5 +63,29 @@ fn build() -> Result<(), Box<dyn Error>> {
         constants += &format!("/// Offset of `{symbol}`.\npub const {name}: u64 = {at};\n");
     }
     std::fs::write(out.join("guest.rs"), constants)?;
+    let source = std::fs::read_to_string("src/kvm/guest.c")?;
+    std::fs::write(out.join("codes.rs"), codes(&source)?)?;
     Ok(())
+}
+
+/// `enum op_code` of the guest as `enum Code`: `OP_COMPUTE` is `Compute`.
+fn codes(guest: &str) -> Result<String, Box<dyn Error>> {
+    let list = guest
+        .split_once("enum op_code {")
+        .and_then(|(_, rest)| rest.split_once('}'));
+    let (list, _) = list.ok_or("guest.c has no `enum op_code`")?;
+    let mut names = String::new();
+    for name in list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
+        let word = name
+            .strip_prefix("OP_")
+            .ok_or_else(|| format!("guest.c: `{name}` is no OP_NAME"))?;
+        let (first, rest) = word.split_at(1);
+        names += &format!("    {first}{},\n", rest.to_lowercase());
+    }
+    let head = "/// Codes of ops.\n#[derive(Clone, Copy, Debug, PartialEq, Eq)]\n#[repr(u64)]\npub enum Code";
+    Ok(format!("{head} {{\n{names}}}\n"))
 }

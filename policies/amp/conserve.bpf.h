@@ -235,11 +235,19 @@ static __always_inline void ticked(struct pcpu *c, s32 cpu)
 	ask_faster(c, cpu);
 }
 
-/* Whoever has to wait because of somebody's slot is offered to an idle CPU. (Credit tells nobody of
- * those that a decision has passed over.) */
+/* Others wait where it does. They may have woken at the same instant: the CPU was idle for each. */
+static __always_inline bool is_behind(struct vcpu *v)
+{
+	return (v->flags & VF_QUEUED) && scx_bpf_dsq_nr_queued(v->cpu) > 1;
+}
+
+/* Whoever has to wait because of somebody's slot, or of others that have woken with it, is offered
+ * to an idle CPU. (Credit tells nobody of those that a decision has passed over, and only its own
+ * CPU of those that wake while that is idle.) */
 static __noinline int offer(struct task_struct *p, struct vcpu *v)
 {
 	const struct cpumask *idle;
+	struct choice *s;
 	struct pcpu *c;
 	s32 found;
 
@@ -248,11 +256,43 @@ static __noinline int offer(struct task_struct *p, struct vcpu *v)
 	c = pcpu_at(v->cpu);
 	if (!c)
 		return 0;
+	/* The CPU that was claimed for it was another's, who had been told before. */
+	if (is_behind(v))
+		v->target = 0;
 	idle = scx_bpf_get_idle_cpumask();
 	found = choose_idle(p, v, c, v->cpu, idle);
 	scx_bpf_put_idle_cpumask(idle);
-	if (found >= 0)
+	s = choice_here();
+	if (s && found == (s32)v->cpu)
+		found = next_in(&s->candidates, found);
+	if (found >= 0) {
+		c->cursor = found;
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/* cpu has decided, and somebody waits there still: an idle CPU is asked to look. */
+static __noinline int ask_idle(s32 cpu)
+{
+	struct choice *s = choice_here();
+	const struct cpumask *idle;
+	struct pcpu *c;
+	s32 found;
+
+	c = pcpu_at(cpu);
+	if (!c || !s || scx_bpf_dsq_nr_queued(cpu) <= 0)
+		return 0;
+	idle = scx_bpf_get_idle_cpumask();
+	read_mask(&s->candidates, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	if (!keep_both(&s->candidates, &online_cpus))
+		return 0;
+	found = next_in(&s->candidates, c->cursor);
+	if (found >= 0) {
+		c->cursor = found;
+		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+	}
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #ifndef __EEVDF_BALANCE_BPF_H
 #define __EEVDF_BALANCE_BPF_H
 
+#include "capacity.bpf.h"
 #include "queue.bpf.h"
 
 #define IMBALANCE 117 /* percent: smaller differences are left alone */
@@ -24,6 +25,10 @@ struct {
 	__type(value, struct llc);
 } llcs_by_llc SEC(".maps");
 
+/* Sums of the LLC that is looked at: static, since the verifier would see no end of a counter. */
+static u64 domain_weight;
+static u64 domain_capacity;
+
 /* For a new thread: the allowed CPU with the least to do. */
 static __always_inline s32 least_loaded(struct task_struct *p, s32 cpu)
 {
@@ -33,9 +38,9 @@ static __always_inline s32 least_loaded(struct task_struct *p, s32 cpu)
 
 	bpf_for(i, 0, berth_nr_cpus) {
 		rq = rq_of(i);
-		if (rq && rq->online && rq->weight < least &&
+		if (rq && rq->online && eevdf_load_of(i) < least &&
 		    bpf_cpumask_test_cpu(i, p->cpus_ptr)) {
-			least = rq->weight;
+			least = eevdf_load_of(i);
 			cpu = i;
 		}
 	}
@@ -116,7 +121,7 @@ static __always_inline void look_at_running(struct runq *rq, s32 cpu)
  */
 __noinline int eevdf_balance(s32 cpu)
 {
-	u64 total = 0, nr = 0, most = 0, local, mean_weight, room, slice;
+	u64 most = 0, load, local, mean_load, room, excess, slice;
 	struct runq *rq, *to = rq_of(cpu), *from;
 	struct task_struct *p;
 	struct berth_cpu *topo;
@@ -131,25 +136,27 @@ __noinline int eevdf_balance(s32 cpu)
 	if (to->curr && local == to->balanced_at)
 		return 0;
 	to->balanced_at = local;
+	domain_weight = domain_capacity = 0;
 	bpf_for(i, 0, berth_nr_cpus) {
 		rq = rq_of(other);
 		topo = berth_cpu(other);
 		if (!rq || !topo)
 			break;
 		look_at_running(rq, other);
-		total += rq->weight;
-		nr = i + 1; /* no counting, in which the verifier would see no end */
-		if (rq->queued && rq->weight > most && other != cpu) {
-			most = rq->weight;
+		domain_weight += rq->weight;
+		domain_capacity += eevdf_capacity_of(other);
+		load = eevdf_load_of(other);
+		if (rq->queued && load > most && other != cpu) {
+			most = load;
 			busiest = other;
 		}
 		other = topo->next_in_llc;
 		if (other == cpu)
 			break;
 	}
-	local = to->weight;
-	mean_weight = total / (nr ?: 1);
-	if (busiest < 0 || local >= mean_weight || most * 100 <= local * IMBALANCE) {
+	local = eevdf_load_of(cpu);
+	mean_load = domain_weight * SCX_CPUPERF_ONE / (domain_capacity ?: SCX_CPUPERF_ONE);
+	if (busiest < 0 || local >= mean_load || most * 100 <= local * IMBALANCE) {
 		to->failed = 0;
 		return 0;
 	}
@@ -158,9 +165,10 @@ __noinline int eevdf_balance(s32 cpu)
 		return 0;
 	catch_up(from, busiest);
 	catch_up(to, cpu);
-	room = mean_weight - local;
-	if (most - mean_weight < room)
-		room = most - mean_weight;
+	room = (mean_load - local) * eevdf_capacity_of(cpu) / SCX_CPUPERF_ONE;
+	excess = (most - mean_load) * eevdf_capacity_of(busiest) / SCX_CPUPERF_ONE;
+	if (excess < room)
+		room = excess;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, busiest, 0) {
 		e = entity_of(p);
@@ -224,6 +232,9 @@ static int balance_some(void *map, int *key, struct bpf_timer *timer)
 		topo = berth_cpu(llc->next);
 		if (topo)
 			llc->next = topo->next_in_llc;
+	}
+	bpf_for(i, 0, asymmetric ? berth_nr_cpus : 0) {
+		eevdf_tell_idle(i);
 	}
 	bpf_timer_start(timer, balance_step_ns(), 0);
 	return 0;

@@ -42,6 +42,11 @@ struct entity {
 	bool aside;		    /* a higher class has taken its CPU */
 	u64 used_ns;		    /* of p->se.sum_exec_runtime, counted against limits */
 	bool metered;		    /* used_ns has been followed since there are limits */
+	u64 util;		    /* what it uses of the fastest core, 1024 << 10: all of it */
+	u64 util_est;		    /* when it last slept */
+	u64 util_at;		    /* util is of this time */
+	u64 util_behind;	    /* ns by which its clock is behind */
+	u32 moves_to;		    /* a CPU and 1 that has asked for it while it ran */
 	struct berth_member member; /* of its cgroup */
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent: one policy on one host, from loading it to the way back.
-use crate::backend::{self, Acting, Backend, End, Policy, Trouble};
+use crate::backend::cgroup::Place;
+use crate::backend::{Acting, Backend, Decided, End, Policy, Trouble, Way, Ways};
+use crate::breaker::Breaker;
 use crate::describe::Remark;
 use crate::keeper::Keeper;
 use crate::register::Entry;
@@ -56,6 +58,10 @@ pub enum Started {
 pub enum Event {
     /// The policy no longer runs, and why; the kernel's own scheduler has taken over.
     Ended(String),
+    /// The same, and the optimiser acts in its place.
+    FellBack(String),
+    /// The policy acts again in place of the optimiser.
+    Back(String),
     /// It ended because a CPU came or went, and was loaded again.
     Restarted(String),
     /// A VM is known by its process only, and why.
@@ -77,8 +83,17 @@ struct Remarked {
 struct Running {
     acting: Box<dyn Acting>,
     policy: Policy,
-    wire: Tripwire,
+    /// Where the kernel's own scheduler schedules, nobody is starved by a policy.
+    wire: Option<Tripwire>,
     since: Instant,
+}
+
+/// The policy in whose place the optimiser acts, and why.
+struct Instead {
+    policy: Policy,
+    why: String,
+    /// When it is tried again; none: not by itself.
+    again: Option<Instant>,
 }
 
 /// Who said of which class a VM is.
@@ -122,6 +137,9 @@ pub struct VmStatus {
     pub known_after_ms: Option<u64>,
     /// Among those that the policy acts on by name.
     pub named: bool,
+    /// What was decided for it, where that is decided VM by VM.
+    #[serde(default)]
+    pub decided: Option<Decided>,
 }
 
 /// The policy in a status.
@@ -131,6 +149,12 @@ pub struct PolicyStatus {
     pub hash: String,
     pub parameters: BTreeMap<String, String>,
     pub partial: bool,
+    /// By what it acts.
+    #[serde(default)]
+    pub backend: Way,
+    /// The policy in whose place this one acts, and why.
+    #[serde(default)]
+    pub instead_of: Option<(String, String)>,
     pub seconds: f64,
     /// The policy's own counters since it was loaded.
     pub counters: BTreeMap<String, u64>,
@@ -155,9 +179,12 @@ pub struct Status {
 /// Looks after one host.
 pub struct Agent {
     root: Root,
-    backend: Box<dyn Backend>,
+    ways: Ways,
     keeper: Keeper,
     running: Option<Running>,
+    /// Only while the optimiser runs.
+    instead: Option<Instead>,
+    breaker: Breaker,
     stall_limit: Option<Duration>,
     trouble: Option<String>,
     /// What is to be said of VMs.
@@ -166,26 +193,24 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// `stall_limit`: how long a thread may be starved; none: for ever (the kernel's own watchdog remains).
-    pub fn new(root: Root, rules: Rules, stall_limit: Option<Duration>) -> Agent {
-        Agent::by(backend::here(&root), root, rules, stall_limit)
+    /// `place`: where the optimiser remembers what it changed; `stall_limit`: how long a thread may be starved; none:
+    /// for ever (the kernel's own watchdog remains).
+    pub fn new(root: Root, place: Place, rules: Rules, stall_limit: Option<Duration>) -> Agent {
+        Agent::by(Ways::here(&root, place), root, rules, stall_limit)
     }
 
-    /// The same, acting by another backend than that of this host.
-    pub fn by(
-        backend: Box<dyn Backend>,
-        root: Root,
-        rules: Rules,
-        stall_limit: Option<Duration>,
-    ) -> Agent {
+    /// The same, acting by other ways than those of this host.
+    pub fn by(ways: Ways, root: Root, rules: Rules, stall_limit: Option<Duration>) -> Agent {
         let mut keeper = Keeper::new(root.clone(), rules);
         keeper.watch_classes(root.clone());
         Agent {
             cpus: Machine::read(&root).cpus.len().max(1),
-            backend,
+            ways,
             keeper,
             root,
             running: None,
+            instead: None,
+            breaker: Breaker::default(),
             stall_limit,
             trouble: None,
             remarks: BTreeMap::new(),
@@ -193,14 +218,68 @@ impl Agent {
     }
 
     /// Loads a policy, or changes the parameters of the one that runs, or puts another in its place. The one that runs
-    /// stays if the new one is refused.
+    /// stays if the new one is refused. With [`Way::Auto`] the optimiser acts in the place of one that cannot.
     ///
     /// # Errors
     /// What stands in the way, all of it; or the kernel refuses the policy.
     pub fn start(&mut self, policy: Policy) -> Result<Started, AgentError> {
         self.keeper.look()?;
+        let started = match policy.backend {
+            Way::Auto if self.breaker.is_open(self.root.now()) => {
+                let why = "it has been ended too often".to_string();
+                return self.start_instead(policy, why, None);
+            }
+            Way::Auto => match self.start_by(policy.clone()) {
+                Err(AgentError::Look(e)) => return Err(AgentError::Look(e)),
+                Err(e) => return self.start_instead(policy, e.to_string(), None),
+                Ok(started) => started,
+            },
+            Way::Scx | Way::Cgroup => self.start_by(policy)?,
+        };
+        self.instead = None;
+        Ok(started)
+    }
+
+    /// The optimiser in the place of a policy that cannot act.
+    fn start_instead(
+        &mut self,
+        policy: Policy,
+        why: String,
+        again: Option<Instant>,
+    ) -> Result<Started, AgentError> {
+        let optimiser = Policy::optimiser(policy.partial);
+        if self
+            .running
+            .as_ref()
+            .is_some_and(|r| r.policy.backend == Way::Cgroup)
+        {
+            self.instead = Some(Instead { policy, why, again });
+            return Ok(Started::Changed);
+        }
+        let started = self.start_by(optimiser).map_err(|e| {
+            let both = format!("{why}\nnor can the optimiser act in its place: {e}");
+            AgentError::Refused(both)
+        })?;
+        self.instead = Some(Instead { policy, why, again });
+        Ok(started)
+    }
+
+    fn backend(&self, way: Way) -> &dyn Backend {
+        match way {
+            Way::Cgroup => &*self.ways.cgroup,
+            Way::Scx | Way::Auto => &*self.ways.scx,
+        }
+    }
+
+    fn start_by(&mut self, policy: Policy) -> Result<Started, AgentError> {
+        let way = policy.backend;
         let ours = self.running();
-        let in_the_way = self.backend.obstacles(self.keeper.snapshot(), ours);
+        let cgroup = |way: Way| way == Way::Cgroup;
+        let same = self
+            .running
+            .as_ref()
+            .is_some_and(|r| cgroup(r.policy.backend) == cgroup(way));
+        let in_the_way = self.backend(way).obstacles(self.keeper.snapshot(), same);
         if !in_the_way.is_empty() {
             return Err(AgentError::Refused(in_the_way.join("\n")));
         }
@@ -208,7 +287,7 @@ impl Agent {
             return Ok(Started::Changed);
         }
         // It is judged while the old one still acts.
-        let ready = self.backend.load(&policy);
+        let ready = self.backend(way).load(&policy);
         let mut ready = ready.map_err(|e| self.failed(&policy, e))?;
         self.keeper.forget();
         if let Some(sink) = ready.sink() {
@@ -219,20 +298,24 @@ impl Agent {
         let switched = before.is_some();
         drop(before);
         let acting = ready.start().map_err(|e| self.failed(&policy, e))?;
-        let limit = self.stall_limit.unwrap_or(Duration::MAX);
         self.running = Some(Running {
             acting,
+            wire: self.wire(way),
             policy,
-            wire: Tripwire::new(self.root.clone(), limit),
             since: self.root.now(),
         });
         self.trouble = None;
-        self.give();
+        self.tell_of_host();
         Ok(if switched {
             Started::Switched
         } else {
             Started::Loaded
         })
+    }
+
+    fn wire(&self, way: Way) -> Option<Tripwire> {
+        let limit = self.stall_limit.unwrap_or(Duration::MAX);
+        (way != Way::Cgroup).then(|| Tripwire::new(self.root.clone(), limit))
     }
 
     fn failed(&self, policy: &Policy, source: Trouble) -> AgentError {
@@ -251,7 +334,12 @@ impl Agent {
             return Ok(false);
         };
         let now = &running.policy;
-        if now.hash != wanted.hash || now.partial != wanted.partial {
+        let other = |a: &Policy| (a.hash.clone(), a.partial, a.backend);
+        if other(now) != other(wanted) {
+            return Ok(false);
+        }
+        // The optimiser's are fixed when it begins.
+        if now.backend == Way::Cgroup && now.parameters != wanted.parameters {
             return Ok(false);
         }
         // A parameter that is no longer set goes back to its default, which only loading gives.
@@ -277,6 +365,7 @@ impl Agent {
     /// None is loaded.
     pub fn stop(&mut self) -> Result<String, AgentError> {
         let running = self.running.take().ok_or(AgentError::Idle)?;
+        self.instead = None;
         running.acting.end();
         self.keeper.forget();
         Ok(running.policy.name)
@@ -290,8 +379,10 @@ impl Agent {
     /// How long a thread may be starved from now on; none: for ever.
     pub fn set_stall_limit(&mut self, limit: Option<Duration>) {
         self.stall_limit = limit;
+        let way = self.running.as_ref().map(|r| r.policy.backend);
+        let wire = way.and_then(|way| self.wire(way));
         if let Some(running) = &mut self.running {
-            running.wire = Tripwire::new(self.root.clone(), limit.unwrap_or(Duration::MAX));
+            running.wire = wire;
         }
     }
 
@@ -325,6 +416,7 @@ impl Agent {
         if let Some(event) = self.judge()? {
             events.push(event);
         }
+        events.extend(self.try_again());
         Ok(events)
     }
 
@@ -343,8 +435,9 @@ impl Agent {
                 "policy {name} was unloaded: it could not be told who its threads are: {e}"
             ))));
         }
-        self.give();
-        if let Some(why) = self.backend.danger(self.keeper.snapshot()) {
+        let way = running.policy.backend;
+        self.tell_of_host();
+        if let Some(why) = self.backend(way).danger(self.keeper.snapshot()) {
             return Ok(Some(
                 self.give_up(format!("policy {name} was unloaded: {why}")),
             ));
@@ -358,14 +451,18 @@ impl Agent {
     }
 
     fn stalled(&mut self) -> io::Result<Option<Stall>> {
-        match (&mut self.running, self.stall_limit) {
-            (Some(running), Some(_)) => {
+        let Some(running) = &mut self.running else {
+            return Ok(None);
+        };
+        match (&mut running.wire, self.stall_limit) {
+            (Some(wire), Some(_)) => {
                 let named: Vec<_> = self.keeper.description().entries.clone();
+                let partial = running.policy.partial;
                 let named: Vec<_> = named
                     .into_iter()
-                    .filter(|e| !running.policy.partial || self.keeper.rules().names(&e.name))
+                    .filter(|e| !partial || self.keeper.rules().names(&e.name))
                     .collect();
-                running.wire.watch(&named, self.cpus)
+                wire.watch(&named, self.cpus)
             }
             _ => Ok(None),
         }
@@ -379,33 +476,78 @@ impl Agent {
         let policy = running.policy.clone();
         drop(running);
         self.keeper.forget();
-        let said = format!("the kernel ended policy {}: {}", policy.name, end.why);
+        let who = match policy.backend {
+            Way::Cgroup => "the agent",
+            Way::Scx | Way::Auto => "the kernel",
+        };
+        let said = format!("{who} ended policy {}: {}", policy.name, end.why);
         if end.again {
             self.cpus = Machine::read(&self.root).cpus.len().max(1);
-            if self.start(policy).is_ok() {
+            if self.start_by(policy.clone()).is_ok() {
                 return Event::Restarted(said);
             }
         }
-        self.trouble = Some(said.clone());
-        Event::Ended(said)
+        self.fall_back(policy, said)
     }
 
     fn give_up(&mut self, why: String) -> Event {
-        // It is loaded, so it can be stopped.
-        let _ = self.stop();
-        self.trouble = Some(why.clone());
-        Event::Ended(why)
+        let Some(running) = self.running.take() else {
+            return Event::Ended(why);
+        };
+        let policy = running.policy.clone();
+        running.acting.end();
+        self.keeper.forget();
+        self.fall_back(policy, why)
     }
 
-    /// In partial mode: the named VMs to the policy.
-    fn give(&mut self) {
-        if let Some(running) = &mut self.running
-            && running.policy.partial
-        {
-            let rules = self.keeper.rules();
-            let entries = self.keeper.description().entries.iter();
-            let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
-            running.acting.act_on(&named);
+    /// A policy was ended. Where it may be, the optimiser acts in its place, and it is tried again after a while; not
+    /// any more when that has happened too often.
+    fn fall_back(&mut self, policy: Policy, why: String) -> Event {
+        self.instead = None;
+        if policy.backend != Way::Auto {
+            self.trouble = Some(why.clone());
+            return Event::Ended(why);
+        }
+        let again = self.breaker.tripped(self.root.now());
+        match self.start_instead(policy, why.clone(), again) {
+            Ok(_) => Event::FellBack(why),
+            Err(e) => {
+                self.trouble = Some(e.to_string());
+                Event::Ended(e.to_string())
+            }
+        }
+    }
+
+    /// The policy in whose place the optimiser acts, if it is time.
+    fn try_again(&mut self) -> Option<Event> {
+        let now = self.root.now();
+        let due = |i: &&mut Instead| i.again.is_some_and(|at| now >= at);
+        let instead = self.instead.as_mut().filter(due)?;
+        let policy = instead.policy.clone();
+        let name = policy.name.clone();
+        match self.start_by(policy) {
+            Ok(_) => {
+                self.instead = None;
+                Some(Event::Back(name))
+            }
+            Err(e) => {
+                let why = e.to_string();
+                let again = self.breaker.tripped(now);
+                // If the optimiser had to go for it, it comes back.
+                if let Some(Instead { policy, .. }) = self.instead.take()
+                    && let Err(e) = self.start_instead(policy, why, again)
+                {
+                    self.trouble = Some(e.to_string());
+                    return Some(Event::Ended(e.to_string()));
+                }
+                None
+            }
+        }
+    }
+
+    fn tell_of_host(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.acting.look(&self.keeper);
         }
     }
 
@@ -447,12 +589,24 @@ impl Agent {
             vcpus: e.vcpus,
             threads: e.threads.len(),
             named: rules.names(&e.name),
+            decided: self
+                .running
+                .as_ref()
+                .and_then(|r| r.acting.decided(&e.name)),
         };
         let policy = self.running.as_ref().map(|a| PolicyStatus {
             name: a.policy.name.clone(),
             hash: a.policy.hash.clone(),
             parameters: a.policy.parameters.clone(),
             partial: a.policy.partial,
+            backend: match a.policy.backend {
+                Way::Cgroup => Way::Cgroup,
+                Way::Scx | Way::Auto => Way::Scx,
+            },
+            instead_of: self
+                .instead
+                .as_ref()
+                .map(|i| (i.policy.name.clone(), i.why.clone())),
             seconds: (self.root.now() - a.since).as_secs_f64(),
             counters: a.acting.counters(),
             warnings: a.acting.warnings().to_vec(),

@@ -5,7 +5,7 @@
 use crate::register::VmKey;
 use berth_host::class::{Rules, SETTLED_S, Verdict};
 use berth_host::classes::Classes;
-use berth_host::counters::Sampler;
+use berth_host::counters::{Rates, Sampler};
 use berth_host::discover::Scanner;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
@@ -35,6 +35,7 @@ pub struct Automatic {
     classes: Classes,
     sampler: Sampler,
     next: Option<Instant>,
+    sampled: Option<Instant>,
     guesses: BTreeMap<VmKey, Guess>,
     sides: BTreeMap<(VmKey, u32), Side>,
 }
@@ -52,6 +53,7 @@ impl Automatic {
             classes: Classes::new(root.clone(), Rules::default()),
             sampler: Sampler::new(root),
             next: None,
+            sampled: None,
             guesses: BTreeMap::new(),
             sides: BTreeMap::new(),
         }
@@ -71,7 +73,23 @@ impl Automatic {
         self.classes.feed(vms, &self.sampler, &halts, None)?;
         self.judge(vms, now);
         self.next = Some(now + OFTEN.max(now.elapsed().div_f64(COST)));
+        self.sampled = Some(now);
         Ok(())
+    }
+
+    /// When counters were read last.
+    pub fn sampled(&self) -> Option<Instant> {
+        self.sampled
+    }
+
+    /// What all threads of a VM did between the last two readings.
+    pub fn rates(&self, vm: &Vm) -> Option<Rates> {
+        self.sampler.vm(vm, None)
+    }
+
+    /// True if this kernel seems to count no time in run queues.
+    pub fn is_blind(&self) -> bool {
+        self.sampler.zeros_seen()
     }
 
     /// By VM; none for those that have not been watched for long enough.

@@ -2,20 +2,59 @@
 //! The seam behind which there are ways of acting on a host. Everything else of the agent is the same for all of them:
 //! it finds VMs, says who they are ([`Sink`]), watches that nobody is starved, and takes back what it did.
 //!
-//! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], and its place in
-//! [`here`].
-use crate::register::{Entry, Sink};
+//! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], a [`Way`], and its place
+//! in [`Ways`].
+use crate::keeper::Keeper;
+use crate::register::Sink;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_optimiser::{Decision, Optimiser, Setting};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::error::Error;
 
+pub mod cgroup;
 pub mod scx;
 
-/// The one for this host.
-pub fn here(root: &Root) -> Box<dyn Backend> {
-    Box::new(scx::Scx::new(root.clone()))
+/// By what is acted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// A policy in the kernel schedules threads.
+    #[default]
+    Scx,
+    /// The optimiser sets CPU sets, weights and caps of VMs; any kernel will do.
+    Cgroup,
+    /// The first where it can act, the second where it cannot, or where it ended.
+    Auto,
+}
+
+impl Way {
+    /// As configurations have it.
+    pub fn of(word: &str) -> Option<Way> {
+        match word {
+            "scx" => Some(Way::Scx),
+            "cgroup" => Some(Way::Cgroup),
+            "auto" => Some(Way::Auto),
+            _ => None,
+        }
+    }
+}
+
+/// All ways of acting on a host.
+pub struct Ways {
+    pub scx: Box<dyn Backend>,
+    pub cgroup: Box<dyn Backend>,
+}
+
+impl Ways {
+    /// Those of this host.
+    pub fn here(root: &Root, cgroup: cgroup::Place) -> Ways {
+        Ways {
+            scx: Box::new(scx::Scx::new(root.clone())),
+            cgroup: Box::new(cgroup::Cgroup::new(root.clone(), cgroup)),
+        }
+    }
 }
 
 /// A way of acting on a host, while it does nothing.
@@ -57,9 +96,13 @@ pub trait Acting {
     /// Who is told of VMs and threads; `None`: this policy has no use for that.
     fn sink(&mut self) -> Option<&mut dyn Sink>;
 
-    /// The VMs that it is to act on, all of them each time, where it does not act on the whole host
-    /// ([`Policy::partial`]).
-    fn act_on(&mut self, named: &[&Entry]);
+    /// The host has been looked at.
+    fn look(&mut self, host: &Keeper);
+
+    /// What was decided for a VM of this name, where that is decided VM by VM.
+    fn decided(&self, _vm: &str) -> Option<Decided> {
+        None
+    }
 
     /// Sets a parameter while it acts; false: that takes loading it anew.
     ///
@@ -91,6 +134,32 @@ pub struct End {
     pub again: bool,
 }
 
+/// What was decided for one VM, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    /// What it is set to.
+    pub setting: Setting,
+    /// CPUs it would use, and its share of the host.
+    pub demand: f64,
+    pub share: f64,
+    /// One sentence each.
+    pub reasons: Vec<String>,
+}
+
+impl Decided {
+    /// Of a VM that was there at the optimiser's last decision.
+    pub fn of(optimiser: &Optimiser, last: &Decision, vm: &str) -> Option<Decided> {
+        let (setting, reasons) = optimiser.explain(vm)?;
+        let allotment = last.allotments.iter().find(|a| a.vm == vm)?;
+        Some(Decided {
+            setting: setting.clone(),
+            demand: allotment.demand,
+            share: allotment.share,
+            reasons: reasons.iter().map(ToString::to_string).collect(),
+        })
+    }
+}
+
 /// A policy to load, and how.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
@@ -105,9 +174,26 @@ pub struct Policy {
     /// Acts on the VMs that are named, and not on the whole host.
     #[serde(default)]
     pub partial: bool,
+    #[serde(default)]
+    pub backend: Way,
     /// The bytes of its file.
     #[serde(skip)]
     pub object: Vec<u8>,
+}
+
+impl Policy {
+    /// What the second backend has, with its settings as they are by default.
+    pub fn optimiser(partial: bool) -> Policy {
+        Policy {
+            name: cgroup::OPTIMISER.into(),
+            hash: String::new(),
+            parameters: BTreeMap::new(),
+            values: BTreeMap::new(),
+            partial,
+            backend: Way::Cgroup,
+            object: Vec::new(),
+        }
+    }
 }
 
 /// Of a parameter.

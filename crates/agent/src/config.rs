@@ -3,7 +3,9 @@
 //!
 //! ```toml
 //! mode = "act"                # default "observe": nothing is scheduled
-//! policy = "vmfair"           # a shipped policy, or a .bpf.c or .bpf.o file
+//! policy = "vmfair"           # a shipped policy, a .bpf.c or .bpf.o file, or "optimiser"
+//! backend = "auto"            # default "scx"; "auto": the optimiser where the policy cannot act, or was ended;
+//!                             # "cgroup": the optimiser, on any kernel
 //! only = ["web*"]             # only these VMs have a class; the others get their share
 //! stall_ms = 500              # how long a thread may be starved before the policy is unloaded; 0: never looked at
 //! socket_group = "berth"      # who besides the agent's user may ask what it does (default: nobody, mode "0660")
@@ -15,11 +17,20 @@
 //! [[vm]]                      # what is known of VMs beforehand; the first that fits counts
 //! name = "web*"
 //! class = "latency"
+//!
+//! [[promise]]                 # what the optimiser keeps; the first that fits counts
+//! name = "web*"
+//! service = "target"          # or "normal" (default), "best-effort"
+//! guarantee = 0.95            # CPUs that it gets whenever it wants them
+//! limit = 2.0                 # CPUs that it gets at most
 //! ```
+use crate::backend::Way;
+use crate::backend::cgroup::OPTIMISER;
 use crate::door::Access;
-use crate::rules::{Rule, Rules};
+use crate::rules::{Promised, Rule, Rules};
 use crate::tripwire::LIMIT;
 use berth_identity::Class;
+use berth_optimiser::{Promise, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,9 +52,10 @@ pub struct Choice {
     pub set: BTreeMap<String, String>,
     /// Only the named VMs' threads are given to it; the rest stays with the kernel's own scheduler.
     pub partial: bool,
+    pub backend: Way,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub mode: Mode,
     /// Always there if the mode is to act.
@@ -85,9 +97,10 @@ fn shown(line: &Option<usize>) -> String {
     line.map_or(String::new(), |line| format!(":{line}"))
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 12] = [
     "mode",
     "policy",
+    "backend",
     "preset",
     "only",
     "partial",
@@ -96,7 +109,9 @@ const KEYS: [&str; 10] = [
     "socket_group",
     "set",
     "vm",
+    "promise",
 ];
+const PROMISE_KEYS: [&str; 4] = ["name", "service", "guarantee", "limit"];
 const VM_KEYS: [&str; 3] = ["name", "class", "io_vcpus"];
 /// Longest stall that makes sense: the kernel's own watchdog comes then.
 const STALL_MS: std::ops::RangeInclusive<i64> = 0..=30_000;
@@ -249,6 +264,31 @@ impl Reader<'_> {
             choice.partial = on;
         }
         choice.set = self.parameters(table, &mut config.lines)?;
+        let backend = self.string(table, "backend")?;
+        if let Some((word, at)) = &backend {
+            let wrong = || self.wrong(*at, Some("backend"), "\"scx\", \"cgroup\" or \"auto\"");
+            choice.backend = Way::of(word).ok_or_else(wrong)?;
+        }
+        // What acts by cgroups has one name.
+        let policy = match (policy, &backend) {
+            (None, Some((_, at))) if choice.backend == Way::Cgroup => {
+                Some((OPTIMISER.to_string(), *at))
+            }
+            (Some((name, at)), None) if name == OPTIMISER => {
+                choice.backend = Way::Cgroup;
+                Some((name, at))
+            }
+            (policy, _) => policy,
+        };
+        if let (Some((name, at)), Some(_)) = (&policy, &backend)
+            && (name == OPTIMISER) != (choice.backend == Way::Cgroup)
+        {
+            let what = match name == OPTIMISER {
+                true => "the optimiser acts by cgroups: backend = \"cgroup\", or none",
+                false => "by cgroups only the optimiser acts: policy = \"optimiser\", or none",
+            };
+            return Err(self.wrong(*at, Some("policy"), what));
+        }
         match policy {
             Some((name, at)) if name.trim().is_empty() => {
                 return Err(self.wrong(at, Some("policy"), "it has no name"));
@@ -262,7 +302,7 @@ impl Reader<'_> {
                 return Err(self.wrong(act_at, Some("policy"), "missing: act with which?"));
             }
             None => {
-                let of_a_policy = ["preset", "set", "partial"];
+                let of_a_policy = ["preset", "set", "partial", "backend"];
                 if let Some((key, item)) = of_a_policy.iter().find_map(|k| table.get_key_value(k)) {
                     let at = key.span().or(item.span()).map_or(0, |s| s.start);
                     let what = "of which policy? Name it: policy = \"vmfair\"";
@@ -278,7 +318,12 @@ impl Reader<'_> {
         }
         config.access = self.access(table)?;
         config.rules.only = self.names(table)?;
-        config.rules.vms = self.vms(table)?;
+        config.rules.vms = self
+            .tables(table, "vm")?
+            .map(|vm| self.vm(vm))
+            .collect::<Read<_>>()?;
+        let promises = self.tables(table, "promise")?;
+        config.rules.promises = promises.map(|p| self.promise(p)).collect::<Read<_>>()?;
         Ok(config)
     }
 
@@ -394,15 +439,41 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    fn vms(&self, table: &Table) -> Read<Vec<Rule>> {
-        let Some(item) = table.get("vm") else {
-            return Ok(Vec::new());
+    fn tables<'t>(&self, table: &'t Table, key: &str) -> Read<impl Iterator<Item = &'t Table>> {
+        let list = match table.get(key) {
+            None => None,
+            Some(Item::ArrayOfTables(list)) => Some(list),
+            Some(item) => {
+                let at = item.span().map_or(0, |s| s.start);
+                return Err(self.wrong(at, Some(key), format!("[[{key}]] tables")));
+            }
         };
-        let at = item.span().map_or(0, |s| s.start);
-        let Item::ArrayOfTables(list) = item else {
-            return Err(self.wrong(at, Some("vm"), "[[vm]] tables"));
+        Ok(list.into_iter().flat_map(|list| list.iter()))
+    }
+
+    fn promise(&self, table: &Table) -> Read<Promised> {
+        self.known(table, &PROMISE_KEYS, "promise.")?;
+        let start = table.span().map_or(0, |s| s.start);
+        let Some((name, _)) = self.string(table, "name")? else {
+            return Err(self.wrong(start, Some("promise.name"), "missing: which VMs?"));
         };
-        list.iter().map(|vm| self.vm(vm)).collect()
+        let mut promise = Promise::default();
+        if let Some((word, at)) = self.string(table, "service")? {
+            let what = "\"target\", \"normal\" or \"best-effort\"";
+            let wrong = || self.wrong(at, Some("promise.service"), what);
+            promise.service = Service::of(&word).ok_or_else(wrong)?;
+        }
+        let cpus = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64));
+        if let Some((cpus, _)) = self.get(table, "guarantee", "a number of CPUs", cpus)? {
+            promise.guarantee = cpus;
+        }
+        let limit = self.get(table, "limit", "a number of CPUs", cpus)?;
+        promise.limit = limit.map(|(cpus, _)| cpus);
+        // How many vCPUs it has is known when it is there.
+        promise
+            .check(&name, u32::MAX)
+            .map_err(|e| self.wrong(start, Some("promise"), e.to_string()))?;
+        Ok(Promised { name, promise })
     }
 
     fn vm(&self, table: &Table) -> Read<Rule> {
@@ -438,6 +509,87 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Config, String> {
         parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn ways_and_promises() {
+        let text = "mode = \"act\"\nbackend = \"cgroup\"\n[[promise]]\nname = \"web*\"\nservice = \"target\"\n\
+                    guarantee = 0.95\nlimit = 2\n[[promise]]\nname = \"*\"\nservice = \"best-effort\"\n";
+        let config = parsed(text).unwrap();
+        let choice = config.choice.unwrap();
+        assert_eq!(
+            (choice.policy.as_str(), choice.backend),
+            ("optimiser", Way::Cgroup)
+        );
+        let web = config.rules.promise("web1", 300);
+        assert_eq!(
+            (web.service, web.guarantee, web.limit, web.weight),
+            (Service::Target, 0.95, Some(2.0), 300)
+        );
+        assert_eq!(config.rules.promise("db", 100).service, Service::BestEffort);
+        let by_name = parsed("mode = \"act\"\npolicy = \"optimiser\"\n")
+            .unwrap()
+            .choice
+            .unwrap();
+        assert_eq!(by_name.backend, Way::Cgroup);
+        let auto = parsed("mode = \"act\"\npolicy = \"vmfair\"\nbackend = \"auto\"\n").unwrap();
+        assert_eq!(auto.choice.unwrap().backend, Way::Auto);
+        for (text, place, says) in [
+            ("backend = \"x\"", "c.toml:1: backend", "\"auto\""),
+            ("backend = \"auto\"", "c.toml:1: backend", "of which policy"),
+            (
+                "policy = \"vmfair\"\nbackend = \"cgroup\"",
+                "c.toml:1: policy",
+                "only the optimiser",
+            ),
+            (
+                "policy = \"optimiser\"\nbackend = \"scx\"",
+                "c.toml:1: policy",
+                "acts by cgroups",
+            ),
+            ("promise = 1", "c.toml:1: promise", "[[promise]]"),
+            (
+                "[[promise]]\nservice = \"target\"",
+                "c.toml:1: promise.name",
+                "which VMs",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nservice = \"x\"",
+                "c.toml:3: promise.service",
+                "best-effort",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nguarantee = 2\nlimit = 1",
+                "c.toml:1: promise",
+                "1 below the guarantee of 2",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nguarantee = -1",
+                "c.toml:1: promise",
+                "-1",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nguarantee = nan",
+                "c.toml:1: promise",
+                "NaN",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nguarantee = \"1\"",
+                "c.toml:3: guarantee",
+                "a number of CPUs",
+            ),
+            (
+                "[[promise]]\nname = \"a\"\nweight = 3",
+                "c.toml:3: promise.weight",
+                "no such key",
+            ),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(
+                error.starts_with(place) && error.contains(says),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::agent::{Agent, AgentError, Event};
 use crate::arrivals::Arrivals;
 use crate::backend::Policy;
+use crate::backend::cgroup::Place;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
 use crate::door::Door;
@@ -101,7 +102,12 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     };
     let mut door = Door::open(&options.socket, &config.access).map_err(failed)?;
     let mut daemon = Daemon {
-        agent: Agent::new(options.root.clone(), config.rules.clone(), config.stall),
+        agent: Agent::new(
+            options.root.clone(),
+            Place::beside(&options.socket),
+            config.rules.clone(),
+            config.stall,
+        ),
         options,
         over: false,
     };
@@ -170,6 +176,8 @@ impl Daemon<'_> {
         for event in self.agent.tick()? {
             let text = match event {
                 Event::Ended(why) => format!("{why}; the kernel's own scheduler has taken over"),
+                Event::FellBack(why) => format!("{why}; the optimiser acts in its place"),
+                Event::Back(name) => format!("policy {name} acts again"),
                 Event::Restarted(why) => format!("{why}; loaded again"),
                 Event::ByProcess(vm) => {
                     format!("VM {} is known by its process: {}", vm.vm, vm.why)

@@ -61,6 +61,7 @@ struct Own {
 /// By what a policy knows a VM, and what it is entitled to.
 struct Entitled {
     id: VmId,
+    cgroup: Option<String>,
     weight: u32,
     cap_milli: Option<u32>,
 }
@@ -144,6 +145,7 @@ impl Describer {
         };
         Ok(Entitled {
             id: VmId::Cgroup(own.id),
+            cgroup: Some(own.path.clone()),
             weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT),
             cap_milli: self.cap(vm, &own.path, &share),
         })
@@ -171,6 +173,7 @@ impl Describer {
                 pid: vm.pid.unsigned_abs(),
                 start: vm.start,
             },
+            cgroup: None,
             weight: weight.unwrap_or(USUAL_WEIGHT),
             cap_milli: self.cap(vm, path, &share),
         })
@@ -227,6 +230,7 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
         weight: share.weight,
         cap_milli: share.cap_milli,
         node: None,
+        cgroup: share.cgroup,
         vcpus: vm.vcpus,
         threads: threads.collect(),
     }
@@ -363,6 +367,7 @@ mod tests {
                 class: Some("mixed".into()),
                 io_vcpus: 1,
             }],
+            ..Rules::default()
         };
         let text = format!(
             "{VM}file sys/fs/cgroup/vms/web-1/cpu.weight 250\n\

@@ -2,17 +2,21 @@
 //! The agent's side of `control`: who has connected, what they have said so far, what they are answered.
 //!
 //! The agent never waits for one of them: it takes what has come, and goes on. Who is not done in time is left. Who
-//! asks is known before a byte is read, and who may not change anything may say little. Of too many, those who may not
-//! are let go first, so that nobody keeps root out.
+//! asks is known before a byte is read. Who may not change anything may say little, at once; what it said is looked at
+//! and not taken, so that nothing that it sent along is opened or closed here (`closer`). Of too many, those who may
+//! not are let go first, so that nobody keeps root out.
+mod closer;
+
 use crate::control::{self, Answer, Kind, Request};
+use closer::{Careful, Closer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_get_seals, flock};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
-    SocketFlags, SocketType, bind, listen, recvmsg, socket_with,
+    SocketFlags, SocketType, bind, listen, recv, recvmsg, socket_with,
 };
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -33,6 +37,8 @@ const MAX_CLIENTS: usize = 64;
 const ANSWERS: usize = 8;
 /// When there is no room for one more client in this process, the next is waited for so much later.
 const PAUSE: Duration = Duration::from_millis(100);
+/// So many who were let go and are not closed yet, and nobody more is let in.
+const MAX_CLOSING: usize = 128;
 /// Clients that may wait to be let in.
 const BACKLOG: i32 = 128;
 /// Bytes taken from a client at a time.
@@ -63,7 +69,8 @@ impl Default for Access {
 /// Where requests arrive; removed when dropped.
 #[derive(Debug)]
 pub struct Door {
-    listener: UnixListener,
+    listener: Careful<UnixListener>,
+    closer: Closer,
     socket: PathBuf,
     /// Held as long as it is open; the kernel lets go of it if this process is killed.
     _lock: File,
@@ -90,8 +97,10 @@ impl Door {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         bind(&listener, &SocketAddrUnix::new(socket)?)?;
+        let closer = Closer::new()?;
         let door = Door {
-            listener: UnixListener::from(listener),
+            listener: closer.keep(UnixListener::from(listener)),
+            closer,
             socket: socket.into(),
             _lock: lock,
             clients: Vec::new(),
@@ -160,13 +169,13 @@ impl Door {
             None => PollFlags::IN,
             Some(_) => PollFlags::empty(),
         };
-        let mut all = vec![PollFd::new(&self.listener, arrives)];
+        let mut all = vec![PollFd::new(&*self.listener, arrives)];
         for client in &self.clients {
             let wants = match client.answer {
                 Some(_) => PollFlags::OUT,
                 None => PollFlags::IN,
             };
-            all.push(PollFd::new(&client.stream, wants));
+            all.push(PollFd::new(&*client.stream, wants));
         }
         if let Some(other) = &other {
             all.push(PollFd::new(other, PollFlags::IN));
@@ -183,8 +192,12 @@ impl Door {
     fn accept(&mut self) -> io::Result<()> {
         // Not more than there is room for: the others are next.
         for _ in 0..MAX_CLIENTS {
+            if self.closer.pending() >= MAX_CLOSING {
+                self.closed_until = Some(Instant::now() + PAUSE);
+                return Ok(());
+            }
             let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+                Ok((stream, _)) => self.closer.keep(stream),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => continue,
@@ -252,7 +265,7 @@ fn may_change(stream: &UnixStream) -> bool {
 /// Somebody who has connected.
 #[derive(Debug)]
 struct Client {
-    stream: UnixStream,
+    stream: Careful<UnixStream>,
     privileged: bool,
     /// Left then.
     until: Instant,
@@ -326,21 +339,24 @@ impl Client {
         Ok(match got {
             0 => Said::Wrong("it has no end".into()),
             _ if self.said.len() > most => Said::Wrong(format!("it is longer than {most} bytes")),
+            // It stays where it is, and would be there again at once.
+            _ if !self.privileged => Said::Wrong("it did not come in one piece".into()),
             _ => Said::NotYet,
         })
     }
 
-    /// Some bytes, and the file that came beside them if this client may send one.
+    /// Some bytes, and the file that came beside them if this client may send one. Of others the bytes are only looked
+    /// at: taken, a file beside them would be closed here.
     fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if !self.privileged {
-            // A file that comes all the same is closed by the kernel.
-            return self.stream.read(into);
+            let (got, _) = recv(&*self.stream, into, RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
+            return Ok(got);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(into)];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = recvmsg(&self.stream, &mut into, &mut beside, flags)?;
+        let got = recvmsg(&*self.stream, &mut into, &mut beside, flags)?;
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 self.file = files.last().or(self.file.take());
@@ -381,7 +397,7 @@ impl Client {
         let Some(line) = &mut self.answer else {
             return true;
         };
-        match self.stream.write(line) {
+        match (&*self.stream).write(line) {
             Ok(written) => {
                 line.drain(..written);
                 !line.is_empty()

@@ -140,6 +140,11 @@ impl Keeper {
         self.automatic.as_ref()?.guesses().get(&vm)
     }
 
+    /// What VMs do, if it is watched.
+    pub fn watched(&self) -> Option<&Automatic> {
+        self.automatic.as_ref()
+    }
+
     /// Another policy has been loaded, which knows nothing.
     pub fn forget(&mut self) {
         self.register = Register::default();

@@ -4,12 +4,14 @@
 //! [`daemon`] is its process, [`config`] what it is told by a file, [`control`] by commands. [`keeper`] follows
 //! discovery and keeps the policy's identity maps right ([`register`]); [`agent`] loads, changes, switches and unloads
 //! policies by a [`backend`], the seam behind which ways of acting are, and watches that nobody is starved
-//! ([`tripwire`]). [`arrivals`] says when there is something to see, [`automatic`] what VMs seem to be for. The lab
-//! tells its policies who the threads are by the same [`register`] and [`keeper`].
+//! ([`tripwire`]); [`breaker`] says when one that was ended is tried again. [`arrivals`] says when there is something
+//! to see, [`automatic`] what VMs seem to be for. The lab tells its policies who the threads are by the same
+//! [`register`] and [`keeper`].
 pub mod agent;
 pub mod arrivals;
 pub mod automatic;
 pub mod backend;
+pub mod breaker;
 pub mod config;
 pub mod control;
 pub mod daemon;

@@ -38,6 +38,8 @@ pub struct Entry {
     /// Thousandths of a CPU.
     pub cap_milli: Option<u32>,
     pub node: Option<u32>,
+    /// The path of its cgroup, if that is its own.
+    pub cgroup: Option<String>,
     pub vcpus: u32,
     pub threads: BTreeMap<ThreadKey, ThreadRecord>,
 }
@@ -311,6 +313,7 @@ mod tests {
             weight: 100,
             cap_milli: None,
             node: None,
+            cgroup: None,
             vcpus: 1,
             threads: tids.iter().map(thread).collect(),
         }

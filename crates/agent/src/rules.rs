@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the operator says of VMs, by name: which of them, of which class.
 use berth_identity::Class;
+use berth_optimiser::Promise;
 
 /// Whether a name fits a pattern, in which `*` stands for any text.
 pub fn fits(pattern: &str, name: &str) -> bool {
@@ -35,8 +36,17 @@ pub struct Rule {
     pub io_vcpus: u32,
 }
 
+/// What the VMs whose names fit are promised.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Promised {
+    /// `web*`
+    pub name: String,
+    /// Its weight does not count: a VM's is that of its cgroup.
+    pub promise: Promise,
+}
+
 /// All that the operator says of VMs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Rules {
     /// Only these have a class; all others count as batch. Empty: all.
     #[serde(default)]
@@ -44,6 +54,9 @@ pub struct Rules {
     /// The first that fits counts.
     #[serde(default)]
     pub vms: Vec<Rule>,
+    /// The first that fits counts; the optimiser keeps them.
+    #[serde(default)]
+    pub promises: Vec<Promised>,
 }
 
 impl Rules {
@@ -55,6 +68,13 @@ impl Rules {
     /// The rule for a VM.
     pub fn rule(&self, vm: &str) -> Option<&Rule> {
         self.vms.iter().find(|r| fits(&r.name, vm))
+    }
+
+    /// What a VM is promised; of the weight it has on its host.
+    pub fn promise(&self, vm: &str, weight: u32) -> Promise {
+        let promised = self.promises.iter().find(|p| fits(&p.name, vm));
+        let promise = promised.map_or(Promise::default(), |p| p.promise);
+        Promise { weight, ..promise }
     }
 
     /// Its class, if the operator says so.
@@ -103,6 +123,7 @@ mod tests {
         let rules = Rules {
             only: vec!["web*".into()],
             vms: vec![rule("web-9", "batch"), rule("web*", "latency")],
+            ..Rules::default()
         };
         assert_eq!(rules.class("web-9"), Some(Class::Batch));
         assert_eq!(rules.class("web-1"), Some(Class::Latency));

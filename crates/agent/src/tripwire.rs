@@ -239,6 +239,7 @@ mod tests {
             weight,
             cap_milli,
             node: None,
+            cgroup: None,
             vcpus: 1,
             threads: (0..threads).map(|i| (key(i), record.clone())).collect(),
         }

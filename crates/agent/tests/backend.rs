@@ -2,9 +2,10 @@
 //! The agent acts by whatever backend it is given: here one that only writes down what it is told, on a host that was
 //! written down too and whose time is played. Discovery, description, register and tripwire are the real ones.
 use berth_agent::agent::{Agent, AgentError, Event, LASTING, Started};
-use berth_agent::backend::{Acting, Backend, End, Policy, Ready, Trouble, Value};
+use berth_agent::backend::{Acting, Backend, End, Policy, Ready, Trouble, Value, Way, Ways};
 use berth_agent::daemon::{self, DaemonError, Options};
-use berth_agent::register::{Entry, Sink};
+use berth_agent::keeper::Keeper;
+use berth_agent::register::Sink;
 use berth_agent::rules::Rules;
 use berth_agent::signals::Asked;
 use berth_agent::tripwire::LIMIT;
@@ -38,6 +39,7 @@ struct Notes {
 struct Paper {
     notes: Rc<RefCell<Notes>>,
     policy: String,
+    partial: bool,
     acts: bool,
 }
 
@@ -68,6 +70,7 @@ impl Backend for Paper {
         }
         let mut ready = self.clone();
         ready.policy.clone_from(&policy.name);
+        ready.partial = policy.partial;
         ready.say(format!("load {}", policy.name));
         Ok(Box::new(ready))
     }
@@ -88,9 +91,13 @@ impl Acting for Paper {
     fn sink(&mut self) -> Option<&mut dyn Sink> {
         Some(self)
     }
-    fn act_on(&mut self, named: &[&Entry]) {
-        let names: Vec<&str> = named.iter().map(|e| e.name.as_str()).collect();
-        self.say(format!("act on {}", names.join(" ")));
+    fn look(&mut self, host: &Keeper) {
+        if self.partial {
+            let entries = host.description().entries.iter();
+            let named = entries.filter(|e| host.rules().names(&e.name));
+            let names: Vec<&str> = named.map(|e| e.name.as_str()).collect();
+            self.say(format!("act on {}", names.join(" ")));
+        }
     }
     fn change(&mut self, parameter: &str, value: &Value) -> Result<bool, Trouble> {
         match (parameter, value) {
@@ -182,8 +189,11 @@ fn place(rules: Rules) -> Place {
     unpack(folder.path(), &[(100, "web"), (200, "job")]);
     let root = Root::at(folder.path()).with_time(Arc::new(Played::new(|_| ())));
     let paper = Paper::default();
-    let backend = Box::new(paper.clone());
-    let agent = Agent::by(backend, root.clone(), rules, Some(LIMIT));
+    let ways = Ways {
+        scx: Box::new(paper.clone()),
+        cgroup: Box::new(paper.clone()),
+    };
+    let agent = Agent::by(ways, root.clone(), rules, Some(LIMIT));
     Place {
         folder,
         root,
@@ -202,6 +212,7 @@ fn policy(name: &str, values: &[(&str, i128)]) -> Policy {
             .map(|(k, v)| (k.to_string(), Value::Number(*v)))
             .collect(),
         partial: false,
+        backend: Way::Scx,
         object: b"x".to_vec(),
     }
 }
@@ -469,7 +480,7 @@ fn who_starves_a_thread_is_unloaded() {
 fn only_the_named_vms_are_given_to_a_partial_one() {
     let rules = Rules {
         only: vec!["w*".into()],
-        vms: Vec::new(),
+        ..Rules::default()
     };
     let mut p = place(rules);
     let partial = Policy {
@@ -481,4 +492,163 @@ fn only_the_named_vms_are_given_to_a_partial_one() {
     p.agent.set_rules(Rules::default());
     p.agent.tick().unwrap();
     assert!(p.paper.said().contains(&"act on job web".to_string()));
+}
+
+/// A policy that may be replaced: `cgroup` has a paper of its own.
+fn two_ways() -> (Place, Paper) {
+    let mut p = place(Rules::default());
+    let other = Paper::default();
+    let ways = Ways {
+        scx: Box::new(p.paper.clone()),
+        cgroup: Box::new(Optimising(other.clone())),
+    };
+    p.agent = Agent::by(ways, p.root.clone(), Rules::default(), Some(LIMIT));
+    (p, other)
+}
+
+/// Loads what has no object.
+struct Optimising(Paper);
+
+impl Backend for Optimising {
+    fn able(&self) -> Result<(), Trouble> {
+        Ok(())
+    }
+    fn obstacles(&self, vms: &Snapshot, ours: bool) -> Vec<String> {
+        self.0.obstacles(vms, ours)
+    }
+    fn danger(&self, _: &Snapshot) -> Option<String> {
+        None
+    }
+    fn load(&self, policy: &Policy) -> Result<Box<dyn Ready>, Trouble> {
+        self.0.load(&Policy {
+            object: b"x".to_vec(),
+            ..policy.clone()
+        })
+    }
+}
+
+fn auto() -> Policy {
+    Policy {
+        backend: Way::Auto,
+        ..policy("a", &[])
+    }
+}
+
+fn acts(p: &Place) -> (String, Option<String>) {
+    let status = p.agent.status().policy.unwrap();
+    (status.name, status.instead_of.map(|(_, why)| why))
+}
+
+#[test]
+fn the_optimiser_acts_where_the_policy_cannot() {
+    let (mut p, _) = two_ways();
+    p.paper.notes.borrow_mut().obstacle = Some("no pencil".into());
+    p.agent.start(auto()).unwrap();
+    assert_eq!(acts(&p), ("optimiser".into(), Some("no pencil".into())));
+    // A policy that is to act by one way only stays refused.
+    let only = policy("a", &[]);
+    assert!(matches!(p.agent.start(only), Err(AgentError::Refused(_))));
+    // It is not tried by itself: the reason does not go away.
+    p.paper.notes.borrow_mut().obstacle = None;
+    p.root.sleep(Duration::from_secs(3600));
+    p.agent.tick().unwrap();
+    assert_eq!(acts(&p).0, "optimiser");
+    // When the operator says so, it is.
+    p.agent.start(auto()).unwrap();
+    assert_eq!(acts(&p), ("a".into(), None));
+}
+
+#[test]
+fn other_settings_of_the_optimiser_take_a_new_one() {
+    let (mut p, other) = two_ways();
+    let optimiser = |set: &[(&str, &str)]| Policy {
+        parameters: set
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect(),
+        ..Policy::optimiser(false)
+    };
+    assert_eq!(p.agent.start(optimiser(&[])).unwrap(), Started::Loaded);
+    assert_eq!(p.agent.start(optimiser(&[])).unwrap(), Started::Changed);
+    assert_eq!(
+        p.agent.start(optimiser(&[("reserve", "0.2")])).unwrap(),
+        Started::Switched
+    );
+    let said = other.said();
+    assert_eq!(
+        said.iter().filter(|s| *s == "start optimiser").count(),
+        2,
+        "{said:?}"
+    );
+    assert_eq!(
+        p.agent.status().policy.unwrap().parameters["reserve"],
+        "0.2"
+    );
+}
+
+#[test]
+fn neither_can_act() {
+    let (mut p, other) = two_ways();
+    p.paper.notes.borrow_mut().obstacle = Some("no pencil".into());
+    other.notes.borrow_mut().obstacle = Some("no knobs".into());
+    let error = p.agent.start(auto()).unwrap_err().to_string();
+    assert!(
+        error.contains("no pencil") && error.contains("no knobs"),
+        "{error}"
+    );
+    assert!(p.agent.status().policy.is_none());
+}
+
+#[test]
+fn a_policy_that_is_ended_is_tried_again_and_after_three_ends_no_more() {
+    let (mut p, other) = two_ways();
+    p.agent.start(auto()).unwrap();
+    let end = |p: &mut Place, why: &str| {
+        p.paper.notes.borrow_mut().end = Some(End {
+            why: why.into(),
+            again: false,
+        });
+        p.agent.tick().unwrap()
+    };
+    for (turn, pause) in [(0, 30), (1, 60)] {
+        let events = end(&mut p, "it stalled");
+        assert!(
+            events
+                .iter()
+                .any(|e| matches!(e, Event::FellBack(why) if why.contains("it stalled")))
+        );
+        assert_eq!(acts(&p).0, "optimiser", "{turn}");
+        p.root.sleep(Duration::from_secs(pause - 1));
+        p.agent.tick().unwrap();
+        assert_eq!(acts(&p).0, "optimiser", "not yet");
+        p.root.sleep(Duration::from_secs(1));
+        let events = p.agent.tick().unwrap();
+        assert!(events.contains(&Event::Back("a".into())), "{events:?}");
+        assert_eq!(acts(&p), ("a".into(), None));
+    }
+    end(&mut p, "it stalled");
+    p.root.sleep(Duration::from_secs(400));
+    p.agent.tick().unwrap();
+    assert_eq!(acts(&p).0, "optimiser", "three times in ten minutes");
+    // Nor if it is asked for.
+    p.agent.start(auto()).unwrap();
+    assert!(acts(&p).1.unwrap().contains("too often"));
+    assert_eq!(p.agent.stop().unwrap(), "optimiser");
+    assert!(other.said().contains(&"end optimiser".to_string()));
+}
+
+#[test]
+fn a_try_that_fails_leaves_the_optimiser() {
+    let (mut p, _) = two_ways();
+    p.agent.start(auto()).unwrap();
+    let end = End {
+        why: "gone".into(),
+        again: false,
+    };
+    p.paper.notes.borrow_mut().end = Some(end);
+    p.agent.tick().unwrap();
+    p.paper.notes.borrow_mut().obstacle = Some("no pencil".into());
+    p.root.sleep(Duration::from_secs(31));
+    p.agent.tick().unwrap();
+    assert_eq!(acts(&p), ("optimiser".into(), Some("no pencil".into())));
 }

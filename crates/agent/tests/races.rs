@@ -173,6 +173,7 @@ fn entry(vm: &Vm) -> Entry {
         weight: 100,
         cap_milli: None,
         node: None,
+        cgroup: None,
         vcpus: vm.vcpus,
         threads: vm.threads.iter().map(thread).collect(),
     }

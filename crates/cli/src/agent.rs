@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth start`, `stop`, `status`, `daemon`: acting on this host.
 use crate::exit::{Done, Failure};
+use crate::ls::HostOptions;
 use crate::output;
+use crate::promises::Promises;
 use berth_agent::agent::{AgentError, Started, Status};
-use berth_agent::backend::{self, Policy, Value};
+use berth_agent::backend::cgroup::parameters::settings;
+use berth_agent::backend::cgroup::{OPTIMISER, Place};
+use berth_agent::backend::{Policy, Value, Way, Ways};
 use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
@@ -35,7 +39,8 @@ pub struct SocketOption {
 #[derive(clap::Args)]
 #[command(after_help = START_EXAMPLES)]
 pub struct StartArgs {
-    /// A shipped policy (berth policy list), or a .bpf.c or .bpf.o file
+    /// A shipped policy (berth policy list), a .bpf.c or .bpf.o file, or `optimiser`: CPU sets, weights and caps, on
+    /// any kernel
     policy: String,
 
     /// A parameter of the policy: NAME=VALUE (berth policy show POLICY)
@@ -54,6 +59,13 @@ pub struct StartArgs {
     #[arg(long, value_name = "VM=CLASS")]
     class: Vec<String>,
 
+    #[command(flatten)]
+    promises: Promises,
+
+    /// Where the policy cannot act, or is ended, the optimiser acts in its place
+    #[arg(long)]
+    auto: bool,
+
     /// Give the policy only the threads of the VMs in --only; all else stays with the kernel's own scheduler,
     /// which goes first: where other threads want all CPUs, these VMs wait
     #[arg(long)]
@@ -70,7 +82,9 @@ pub struct StartArgs {
 const START_EXAMPLES: &str = "Examples:
   berth start vmfair --class 'web*=latency'      every ordinary thread of this host is scheduled by vmfair
   berth start vmfair --set slice_us=2000         the same with another slice; once more changes what runs
-  berth stop                                     back to the kernel's own scheduler
+  berth start optimiser --target 'web*=0.95'     CPU sets, weights and caps of VMs, without sched_ext
+  berth start vmfair --auto                      the optimiser where vmfair cannot act
+  berth stop                                     back to the kernel's own scheduler; all is put back
 
 A process of its own holds the policy; if it ends, however it ends, the kernel takes its own scheduler back. Where
 `berth daemon` runs, that holds it. Another policy in place of a running one: the old one stays if the new is refused.";
@@ -126,6 +140,11 @@ pub fn start(args: &StartArgs) -> Done {
         preset: args.preset.clone(),
         set: parameters(&args.set)?,
         partial: args.partial,
+        backend: match (args.policy == OPTIMISER, args.auto) {
+            (true, _) => Way::Cgroup,
+            (false, true) => Way::Auto,
+            (false, false) => Way::Scx,
+        },
     };
     if args.partial && args.only.is_empty() {
         return Err(Failure::Input("--partial needs --only: which VMs?".into()));
@@ -138,6 +157,7 @@ pub fn start(args: &StartArgs) -> Done {
             .iter()
             .map(|c| rule(c))
             .collect::<Result<_, _>>()?,
+        promises: args.promises.all()?,
     };
     let socket = &args.agent.socket;
     let object = policy.object.clone();
@@ -146,20 +166,29 @@ pub fn start(args: &StartArgs) -> Done {
         rules: (rules != Rules::default()).then_some(rules),
     };
     if !listening(socket)? {
-        hold(socket)?;
+        hold(socket, choice.backend)?;
     }
     let answer = control::ask(socket, &request, &object).map_err(|e| gone(socket, &e))?;
     let answer = done(answer)?;
     if args.json {
         return output::json(&answer.status);
     }
-    let name = &args.policy;
+    let acting = answer
+        .status
+        .as_ref()
+        .and_then(|s| s.policy.as_ref())
+        .map(|p| p.name.clone());
+    let name = &acting.unwrap_or_else(|| args.policy.clone());
+    let acts = match name == OPTIMISER {
+        true => "sets CPUs, weights and caps of this host's VMs",
+        false => "schedules this host",
+    };
     let said = match answer.started {
         Some(Started::Changed) => format!("{name}: parameters changed while it runs"),
         Some(Started::Switched) => {
-            format!("{name} schedules this host now, in place of what was loaded before")
+            format!("{name} {acts} now, in place of what was loaded before")
         }
-        _ => format!("{name} schedules this host now"),
+        _ => format!("{name} {acts} now"),
     };
     output::print(&format!("{said}\n"));
     if let Some(status) = &answer.status {
@@ -178,7 +207,11 @@ pub fn stop(args: &StopArgs) -> Done {
     let answer = control::ask(socket, &Request::Stop, &[]).map_err(|e| gone(socket, &e))?;
     match done(answer)?.stopped {
         Some(name) => output::print(&format!(
-            "{name} is unloaded; the kernel's own scheduler has taken over\n"
+            "{name} is unloaded; {}\n",
+            match name == OPTIMISER {
+                true => "CPUs, weights and caps of VMs are what they were",
+                false => "the kernel's own scheduler has taken over",
+            }
         )),
         None => output::print("nothing to stop: no policy of Berth is loaded\n"),
     }
@@ -248,7 +281,7 @@ pub fn run_daemon(args: &DaemonArgs) -> Done {
 }
 
 /// `NAME=VALUE`, also as scenarios write it: `policy.NAME=VALUE`.
-fn parameters(set: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+pub fn parameters(set: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let one = |text: &String| match text.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => {
             let name = name.trim();
@@ -284,11 +317,24 @@ pub fn choice(arm: &Arm) -> Choice {
         preset: arm.preset.clone(),
         set: arm.params.clone(),
         partial: false,
+        backend: Way::Scx,
     }
 }
 
 /// The object and the checked parameters of a policy.
 pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
+    if choice.policy == OPTIMISER {
+        if choice.preset.is_some() {
+            return Err(Failure::Input(
+                "the optimiser has no presets: set what you want".into(),
+            ));
+        }
+        settings(&choice.set).map_err(Failure::Input)?;
+        return Ok(Policy {
+            parameters: choice.set.clone(),
+            ..Policy::optimiser(choice.partial)
+        });
+    }
     let object = policies::object(&choice.policy)?;
     let value = |value| match value {
         policies::Set::Number(n) => Value::Number(n.into()),
@@ -307,6 +353,7 @@ pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
         parameters: choice.set.clone(),
         values: values.map(|(name, v)| (name, value(v))).collect(),
         partial: choice.partial,
+        backend: choice.backend,
         object,
     })
 }
@@ -323,7 +370,7 @@ fn known(choice: &Choice) -> Result<Policy, String> {
 ///
 /// # Errors
 /// One may, and this user is not let in.
-fn listening(socket: &Path) -> Result<bool, Failure> {
+pub fn listening(socket: &Path) -> Result<bool, Failure> {
     match std::os::unix::net::UnixStream::connect(socket) {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(Failure::Input(format!(
@@ -335,10 +382,16 @@ fn listening(socket: &Path) -> Result<bool, Failure> {
 }
 
 /// Starts the process that holds the policy; what it says goes into a file beside the socket.
-fn hold(socket: &Path) -> Result<(), Failure> {
+fn hold(socket: &Path, way: Way) -> Result<(), Failure> {
     // Said here, not in a log that nobody reads.
-    let backend = backend::here(&Root::live());
-    backend.able().map_err(|e| Failure::Input(e.to_string()))?;
+    if way == Way::Scx {
+        let able = Ways::here(&Root::live(), Place::beside(socket)).scx.able();
+        able.map_err(|e| {
+            Failure::Input(format!(
+                "{e}\n  Without it: berth start optimiser (docs/any-kernel.md)"
+            ))
+        })?;
+    }
     let folder = socket.parent().unwrap_or(Path::new("/"));
     let unusable = |e: io::Error| {
         Failure::Input(
@@ -383,6 +436,17 @@ fn hold(socket: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What this machine's agent has decided for a VM, if it decides that VM by VM and this user may ask it.
+pub fn decided(vm: &str, host: &HostOptions) -> Option<String> {
+    let socket = Path::new(control::SOCKET);
+    if host.root.is_some() || !listening(socket).unwrap_or(false) {
+        return None;
+    }
+    let status = control::ask(socket, &Request::Status, &[]).ok()?.status?;
+    let vm = status.vms.into_iter().find(|v| v.name == vm)?;
+    Some(output::decided(&vm.decided?))
+}
+
 fn gone(socket: &Path, error: &io::Error) -> Failure {
     Failure::Run(format!(
         "the agent at {} went away: {error}",
@@ -418,12 +482,17 @@ fn text(status: &Status) -> String {
             } else {
                 ""
             };
+            let object = match p.backend {
+                Way::Cgroup => "by cgroups and affinity".into(),
+                _ => berth_agent::agent::short(&p.hash).to_string(),
+            };
             out += &format!(
-                "policy {} ({}), {set}, for {:.0} s{mode}\n",
-                p.name,
-                berth_agent::agent::short(&p.hash),
-                p.seconds
+                "policy {} ({object}), {set}, for {:.0} s{mode}\n",
+                p.name, p.seconds
             );
+            if let Some((policy, why)) = &p.instead_of {
+                out += &format!("in place of {policy}: {why}\n");
+            }
             for warning in &p.warnings {
                 out += &format!("note: {warning}\n");
             }
@@ -456,6 +525,11 @@ fn text(status: &Status) -> String {
         );
     }
     for vm in &status.vms {
+        if let Some(decided) = &vm.decided {
+            out += &format!("  {} {}\n", vm.name, output::decided(decided));
+        }
+    }
+    for vm in &status.vms {
         if let Some((class, why)) = &vm.seems {
             let name = &vm.name;
             let otherwise = match *class == vm.class {
@@ -485,6 +559,7 @@ mod tests {
             preset: None,
             set: parameters(&set.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap(),
             partial: false,
+            backend: Way::Scx,
         };
         let policy = resolve(&choice("vmfair", &["policy.slice_us=2000"])).unwrap();
         assert_eq!(policy.values["slice_us"], Value::Number(2000));

@@ -59,7 +59,7 @@ const fn runs(verb: &'static str, no: Option<&'static str>) -> Row {
     }
 }
 
-const TABLE: [Row; 20] = [
+const TABLE: [Row; 23] = [
     runs("sim", EXPECT),
     runs("lab", EXPECT),
     runs("compare", BOUND),
@@ -116,6 +116,20 @@ const TABLE: [Row; 20] = [
             "wrong usage or configuration, another agent runs, or this host does not allow what mode = \"act\" says",
         )
     },
+    Row {
+        failed: "nothing could be decided, or the output cannot be written",
+        interrupted: Some("interrupted"),
+        ..shows(
+            "optimise",
+            "wrong usage or configuration, or no VMs can be looked for there",
+        )
+    },
+    Row {
+        done: "undone, or there was nothing to undo",
+        no: Some("some of it could not be undone, or was left to whoever has set it since"),
+        failed: "what was changed cannot be read, or not be forgotten",
+        ..shows("restore", "wrong usage, or an agent acts on this host")
+    },
     shows(
         "policy",
         "wrong usage, no such policy, or one that is wrong",
@@ -138,6 +152,11 @@ const TABLE: [Row; 20] = [
         done: "done (the outcome says if the run failed)",
         failed: "the outcome cannot be written",
         ..shows("job", "no job of this version")
+    },
+    Row {
+        done: "nothing is left that was set",
+        failed: "not all could be undone: berth restore says what",
+        ..shows("guardian", WRONG)
     },
 ];
 

@@ -27,8 +27,15 @@ pub fn run(args: &Args) -> Done {
         return output::json(&explanation);
     }
     let style = output::style();
+    #[cfg(feature = "kernel")]
+    let decided = crate::agent::decided(&vm.vm.name, &args.host);
+    #[cfg(not(feature = "kernel"))]
+    let decided = None::<String>;
     let text = berth_report::host::explain(&explanation, view.seconds, &view.notes, &style);
     output::print(&text);
+    if let Some(decided) = decided {
+        output::print(&format!("\n  Optimiser  {decided}\n"));
+    }
     Ok(())
 }
 

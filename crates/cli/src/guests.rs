@@ -117,13 +117,7 @@ pub fn run(args: &Args) -> Done {
         Some(_) => recording::record(args, &args.folder, &records, &chosen, &bounds)?,
         None => Vec::new(),
     };
-    let running = Running {
-        workers: 0,
-        checked: false,
-        cancel: interrupt::flag(),
-        kept: None,
-        talk: false,
-    };
+    let running = Running::new(0, interrupt::flag());
     let mut all = Vec::new();
     for case in &chosen {
         let beside = beside(&args.folder, &records, case, &bounds, &running)?;

@@ -3,7 +3,8 @@
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use crate::{agent, interrupt, output};
-use berth_agent::backend::{self, Policy};
+use berth_agent::backend::scx::{self, Scx};
+use berth_agent::backend::{Backend, Policy};
 use berth_experiment::lab::no_params;
 use berth_experiment::plan::{Lengths, Plan, plan};
 use berth_experiment::policies;
@@ -169,7 +170,7 @@ type Measured = (BTreeMap<String, f64>, Vec<String>);
 /// What keeps policies from being loaded on this machine.
 fn obstacle() -> Option<String> {
     let root = Root::live();
-    let backend = backend::here(&root);
+    let backend = Scx::new(root.clone());
     if let Err(e) = backend.able() {
         return Some(e.to_string());
     }
@@ -188,7 +189,7 @@ fn once(
 ) -> Result<Measured, LoadError> {
     let root = cgroup();
     let refused = |e: berth_scx::ScxError| LoadError::Announce(std::io::Error::other(e));
-    let loaded = policy.map(|p| berth_scx::Loaded::load(&p.object, &backend::scx::options(p)));
+    let loaded = policy.map(|p| berth_scx::Loaded::load(&p.object, &scx::options(p)));
     let mut loaded = loaded.transpose().map_err(refused)?;
     let mut options = Options {
         cgroup_root: root.as_ref().ok().cloned(),

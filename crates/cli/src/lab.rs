@@ -19,7 +19,8 @@ pub struct Args {
     #[command(flatten)]
     run: RunOptions,
 
-    /// Kernel of the VM: `newest`, a line such as 7.0, or VMLINUZ,CONFIG
+    /// Kernel of the VM: `newest` (of the line that the scenario names, if it does), a line such as 7.0, or
+    /// VMLINUZ,CONFIG
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
 

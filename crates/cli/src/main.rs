@@ -16,11 +16,17 @@ mod job;
 mod lab;
 mod ls;
 mod model;
+#[cfg(feature = "kernel")]
+mod optimise;
 mod options;
 mod output;
 mod policy;
+#[cfg(feature = "kernel")]
+mod promises;
 mod record;
 mod reproduce;
+#[cfg(feature = "kernel")]
+mod restore;
 mod results;
 mod scenario;
 mod sim;
@@ -75,6 +81,12 @@ enum Verb {
     /// Looks after this host, by a configuration
     #[cfg(feature = "kernel")]
     Daemon(agent::DaemonArgs),
+    /// What the optimiser would set of each VM of this host, and why; sets nothing
+    #[cfg(feature = "kernel")]
+    Optimise(optimise::Args),
+    /// Undoes what a killed agent has left set of VMs
+    #[cfg(feature = "kernel")]
+    Restore(restore::Args),
     /// Policies, shipped and your own: list, show, check
     Policy(policy::Args),
     /// The experiments of papers: run, judged, written down
@@ -88,6 +100,10 @@ enum Verb {
     /// Does one run: reads a job as JSON from standard input, writes its outcome as JSON
     #[command(hide = true)]
     Job(job::Args),
+    /// Waits until who started it has ended, then undoes what it set
+    #[cfg(feature = "kernel")]
+    #[command(hide = true)]
+    Guardian(restore::GuardianArgs),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -126,6 +142,12 @@ fn main() -> ExitCode {
         Verb::Status(args) => agent::status(&args),
         #[cfg(feature = "kernel")]
         Verb::Daemon(args) => agent::run_daemon(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Optimise(args) => optimise::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Restore(args) => restore::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Guardian(args) => restore::guard(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Model(args) => model::run(&args),

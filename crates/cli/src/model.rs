@@ -82,11 +82,8 @@ pub fn run(args: &Args) -> Done {
         noise_percent: args.noise,
     };
     let running = Running {
-        workers: args.jobs,
-        checked: false,
-        cancel: interrupt::flag(),
-        kept: None,
         talk: !args.quiet && std::io::stderr().is_terminal(),
+        ..Running::new(args.jobs, interrupt::flag())
     };
     let points = amp::answer(&question, &running)?;
     if args.json {

@@ -2,7 +2,7 @@
 //! Options that every place of running a scenario shares.
 use crate::exit::Failure;
 use crate::interrupt;
-use berth_experiment::Request;
+use berth_experiment::request::{Request, quote};
 use berth_experiment::simulator::Running;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -98,11 +98,9 @@ impl RunOptions {
     /// How it is run in the simulator, stopped by Ctrl-C; nothing is kept.
     pub fn running(&self, workers: usize, checked: bool) -> Running {
         Running {
-            workers,
             checked,
-            cancel: interrupt::flag(),
-            kept: None,
             talk: self.talk(),
+            ..Running::new(workers, interrupt::flag())
         }
     }
 
@@ -118,28 +116,5 @@ impl RunOptions {
             .chain(arguments)
             .collect::<Vec<_>>()
             .join(" ")
-    }
-}
-
-/// Quotes what a shell would take apart.
-pub fn quote(argument: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
-    if !argument.is_empty() && argument.chars().all(plain) {
-        argument.to_string()
-    } else {
-        format!("'{}'", argument.replace('\'', "'\\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quote;
-
-    #[test]
-    fn quoting() {
-        assert_eq!(quote("vm.web.count=4"), "vm.web.count=4");
-        assert_eq!(quote("a b"), "'a b'");
-        assert_eq!(quote("it's"), "'it'\\''s'");
-        assert_eq!(quote(""), "''");
     }
 }

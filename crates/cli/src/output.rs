@@ -34,6 +34,26 @@ pub fn printed(text: &str) -> bool {
     }
 }
 
+/// What the optimiser has decided for a VM.
+#[cfg(feature = "kernel")]
+pub fn decided(decided: &berth_agent::backend::Decided) -> String {
+    let set = &decided.setting;
+    let cpus = set
+        .cpus
+        .as_ref()
+        .map_or("all CPUs".into(), |c| format!("CPUs {c}"));
+    let cap = set
+        .cap
+        .map_or(String::new(), |c| format!(", at most {c:.2} CPUs"));
+    format!(
+        "wants {:.2} CPUs, its share is {:.2}; set to {cpus}, weight {}{cap}: {}",
+        decided.demand,
+        decided.share,
+        set.weight,
+        decided.reasons.join("; ")
+    )
+}
+
 /// Prints facts as JSON.
 ///
 /// # Errors

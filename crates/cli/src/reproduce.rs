@@ -5,7 +5,8 @@ use crate::{interrupt, output};
 use berth_experiment::kept::Kept;
 use berth_experiment::reproduce::files::{self, Made, SUMMARY};
 use berth_experiment::reproduce::judge::Judged;
-use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, summary, table};
+use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, seal, summary, table};
+use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::Running;
 use berth_scenario::claims::Verdict;
 use berth_scenario::diag::nearest;
@@ -42,6 +43,10 @@ pub struct Args {
     /// Runs at once [default: one per CPU of this machine]; results do not depend on it
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     jobs: usize,
+
+    /// Each run is done by this command, which reads a job and writes its outcome, e.g. "ssh big berth job"
+    #[arg(long, value_name = "COMMAND", value_parser = Elsewhere::command)]
+    runner: Option<Elsewhere>,
 
     /// The folder of papers
     #[arg(long, value_name = "FOLDER", default_value = "papers")]
@@ -89,11 +94,10 @@ pub fn run(args: &Args) -> Done {
         None => Kept::of_user()?,
     };
     let running = Running {
-        workers: args.jobs,
-        checked: false,
-        cancel: interrupt::flag(),
         kept: Some(kept.clone()),
+        elsewhere: args.runner.clone(),
         talk: !args.quiet && std::io::stderr().is_terminal(),
+        ..Running::new(args.jobs, interrupt::flag())
     };
     let mut made = Vec::new();
     let mut wrong = Vec::new();
@@ -103,6 +107,7 @@ pub fn run(args: &Args) -> Done {
             paper,
             only,
             quick: args.quick,
+            sealed: paper.check_seeds.filter(|_| args.check && only.is_none()),
         };
         let say = |text: &str| {
             if !args.quiet {
@@ -122,8 +127,13 @@ pub fn run(args: &Args) -> Done {
         if !args.json && !args.check {
             show(&all);
         }
-        if only.is_none() {
-            made.extend(files::of_paper(&all)?);
+        match (only, wanted.sealed) {
+            (None, None) => made.extend(files::of_paper(&all)?),
+            (None, Some(seeds)) => {
+                let broken = seal::broken(&folder(args), &all, seeds)?;
+                wrong.extend(broken.map(|what| anew(&what)));
+            }
+            (Some(_), _) => {}
         }
         done.push(all);
     }
@@ -152,22 +162,29 @@ pub fn run(args: &Args) -> Done {
 
 /// Writes the files, or says which are not what they should be.
 fn write(args: &Args, made: &[Made], wrong: &mut Vec<String>) -> Done {
-    let out = args.out.clone().unwrap_or_else(|| match args.quick {
-        true => PathBuf::from("berth-out/papers"),
-        false => PathBuf::from("docs/papers"),
-    });
+    let out = folder(args);
     if args.check {
         let differing = made.iter().filter_map(|made| files::differs(&out, made));
-        wrong
-            .extend(differing.map(|what| {
-                format!("{what}\n  make papers writes it anew; look what has changed")
-            }));
+        wrong.extend(differing.map(|what| anew(&what)));
         return Ok(());
     }
     for path in files::write(&out, made, args.quick)? {
         eprintln!("wrote {}", path.display());
     }
     Ok(())
+}
+
+/// The folder of pages.
+fn folder(args: &Args) -> PathBuf {
+    args.out.clone().unwrap_or_else(|| match args.quick {
+        true => PathBuf::from("berth-out/papers"),
+        false => PathBuf::from("docs/papers"),
+    })
+}
+
+/// A page that is not what it should be, and what then.
+fn anew(what: &str) -> String {
+    format!("{what}\n  make papers writes it anew; look what has changed")
 }
 
 /// The experiment that a user means.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth sim`: every arm with every seed in the simulator.
 use crate::exit::{Done, Failure};
-use crate::options::{RunOptions, quote};
+use crate::options::RunOptions;
 use crate::trace::{Trace, Window};
 use crate::{combinations, output};
 use berth_experiment::kept::Kept;
 use berth_experiment::plan::{Plan, in_words, plan};
+use berth_experiment::request::quote;
+use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::{Running, Simulator};
 use berth_experiment::{calibrate, policies, replications};
 use berth_report::progress::Bar;
@@ -23,12 +25,16 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     workers: usize,
 
+    /// Each run is done by this command, which reads a job and writes its outcome, e.g. "ssh big berth job"
+    #[arg(long, value_name = "COMMAND", value_parser = Elsewhere::command, conflicts_with = "trace")]
+    runner: Option<Elsewhere>,
+
     /// Interpret policies and check each of their accesses: slow, for a policy that misbehaves
     #[arg(long)]
     checked: bool,
 
-    /// Keep each run as it is finished, and take those that an earlier start of this version has kept: after Ctrl-C,
-    /// the same command goes on where it stopped
+    /// Keep each run as it is finished, also for later commands; without it they are kept at Ctrl-C, so that the same
+    /// command goes on where it stopped
     #[arg(long)]
     resume: bool,
 
@@ -77,9 +83,9 @@ pub fn run(args: &Args) -> Done {
     if let Some(trace) = &trace {
         simulator.tell(trace.sink());
     }
-    let done = execute(options, &plan, running, |variant, arm, seed| {
-        simulator.run(variant, arm, seed)
-    });
+    let run = |variant, arm, seed| simulator.run(variant, arm, seed);
+    let interrupted = |records: &[Vec<RunRecord>]| simulator.interrupted(&plan, records);
+    let done = execute(options, &plan, running, run, interrupted);
     let kept = running.kept.iter().flat_map(Kept::notes);
     kept.for_each(|note| eprintln!("note: {note}"));
     if let Some(trace) = trace {
@@ -96,15 +102,17 @@ pub fn run(args: &Args) -> Done {
     done
 }
 
-/// How runs are done: kept only if asked for, since results of a short run are made again sooner than they are read.
+/// How runs are done. Each is kept only if that is asked for, since results of a short run are made again sooner than
+/// they are read; at an interrupt all are, if there is a folder for it.
 fn running(args: &Args) -> Result<Running, Failure> {
     let kept = match (&args.kept, args.resume) {
         (Some(folder), _) => Some(Kept::at(folder)),
         (None, true) => Some(Kept::of_user()?),
-        (None, false) => None,
+        (None, false) => Kept::of_user().ok().map(Kept::at_interrupt),
     };
     Ok(Running {
         kept,
+        elsewhere: args.runner.clone(),
         ..args.run.running(args.workers, args.checked)
     })
 }
@@ -141,6 +149,7 @@ fn execute(
     plan: &Plan,
     running: &Running,
     run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
+    interrupted: impl FnOnce(&[Vec<RunRecord>]),
 ) -> Done {
     for warning in &plan.warnings {
         eprintln!("note: {warning}");
@@ -156,6 +165,9 @@ fn execute(
     let started = std::time::Instant::now();
     let outcome = replications::run(plan, running, &bar, run);
     drop(bar);
+    if outcome.cancelled {
+        interrupted(&outcome.records);
+    }
     let took = started.elapsed().as_secs_f64();
 
     let finished: usize = outcome.records.iter().map(Vec::len).sum();
@@ -180,7 +192,11 @@ fn execute(
         eprintln!("error: {failure}");
     }
     if outcome.cancelled {
-        eprintln!("interrupted: {finished} of {runs} runs are kept");
+        let next = match running.kept {
+            Some(_) => "; the same command goes on from there",
+            None => "",
+        };
+        eprintln!("interrupted: {finished} of {runs} runs are kept{next}");
         return Err(Failure::Interrupted);
     }
     if !outcome.failures.is_empty() {
@@ -271,14 +287,17 @@ mod tests {
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
+    fn execute(
+        options: &RunOptions,
+        plan: &Plan,
+        running: &Running,
+        run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
+    ) -> Done {
+        super::execute(options, plan, running, run, |_| ())
+    }
+
     fn at_once(workers: usize) -> Running {
-        Running {
-            workers,
-            checked: false,
-            cancel: &NEVER,
-            kept: None,
-            talk: false,
-        }
+        Running::new(workers, &NEVER)
     }
 
     #[derive(Parser)]

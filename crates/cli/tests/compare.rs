@@ -124,3 +124,30 @@ fn what_is_no_set_is_refused() {
         assert!(said.contains(word), "{arguments:?}: {said}");
     }
 }
+
+/// The policy `cfs` beside Linux 6.1 under its own scheduler, as it was recorded in the lab's VM.
+#[test]
+fn the_model_of_cfs_is_as_near_to_linux_as_is_known() {
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compare/cfs");
+    let dir = tempfile::tempdir().unwrap();
+    let (status, said) = compare(dir.path(), &[set.to_str().unwrap(), "--check", "-q"]);
+    assert_eq!(status, Some(0), "{said}");
+    // Of another scheduler that cannot be said: the check can fail.
+    for entry in std::fs::read_dir(&set).unwrap() {
+        let path = entry.unwrap().path();
+        let to = dir.path().join("other").join(path.file_name().unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(to, text.replace("kernel = \"6.1\"\n", "")).unwrap();
+        }
+    }
+    let records = dir.path().join("other/kernel");
+    std::fs::create_dir_all(&records).unwrap();
+    for entry in std::fs::read_dir(set.join("kernel")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, records.join(path.file_name().unwrap())).unwrap();
+    }
+    let (status, said) = compare(dir.path(), &["other", "--check", "-q"]);
+    assert_eq!(status, Some(1), "EEVDF is not CFS: {said}");
+}

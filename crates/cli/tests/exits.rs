@@ -129,6 +129,10 @@ fn wrong_input_is_status_2_and_runs_nothing() {
         ),
         (
             &["sim", "short.toml", "--set", "host.kernel=5.4"],
+            "Linux 5.4 has no sched_ext",
+        ),
+        (
+            &["sim", "short.toml", "--set", "host.kernel=6.14"],
             "the simulator has: 6.18",
         ),
         (
@@ -227,6 +231,10 @@ fn policies_that_misbehave_end_with_status_3_and_the_rest_is_kept() {
     let rows = [
         ("endless", "endless.bpf.c:11"),
         ("wild", "0x40"),
+        (
+            "wider",
+            "bytes beyond `turns` (section .data.turns), which has the 8 bytes",
+        ),
         ("never", "runnable task stall"),
     ];
     for (name, words) in rows {

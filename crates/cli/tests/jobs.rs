@@ -52,13 +52,7 @@ fn jobs(file: &Path) -> Vec<Job> {
         policies: vec![own.display().to_string()],
         ..Request::default()
     };
-    let running = Running {
-        workers: 1,
-        checked: false,
-        cancel: &NEVER,
-        kept: None,
-        talk: false,
-    };
+    let running = Running::new(1, &NEVER);
     let mut plan = plan(&request, &policies::shipped(), None).unwrap();
     let simulator = Simulator::prepare(&mut plan, &running).unwrap();
     let arms = 0..plan.variants[0].arms.len();
@@ -153,6 +147,96 @@ fn what_is_no_job_of_this_version_is_refused() {
         arguments: Vec::new(),
     };
     assert!(nobody.run(&job).unwrap_err().contains("cannot be started"));
+}
+
+#[test]
+fn a_command_does_the_runs() {
+    let (dir, _file) = world();
+    let sim = |more: &[&str]| {
+        let mut arguments = vec!["sim", "world.toml", "--csv", "-q", "--seeds", "2"];
+        arguments.extend(more);
+        berth(dir.path(), &arguments)
+    };
+    // Jobs go past a file on their way, so that it is seen who did them.
+    let way = format!(
+        "sh -c 'tee -a jobs | \"{}\" job'",
+        env!("CARGO_BIN_EXE_berth")
+    );
+    let there = sim(&["--runner", &way]);
+    let said = String::from_utf8_lossy(&there.stderr);
+    assert!(there.status.success(), "{said}");
+    assert_eq!(
+        there.stdout,
+        sim(&[]).stdout,
+        "who does them does not matter"
+    );
+    let jobs = std::fs::read_to_string(dir.path().join("jobs")).unwrap();
+    let jobs: Vec<Job> = serde_json::Deserializer::from_str(&jobs)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(jobs.len(), 4, "two arms, two seeds");
+    let wrong = |command: &str, status: i32, words: &str| {
+        let out = sim(&["--runner", command]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{said}");
+        assert!(said.contains(words), "{said}");
+    };
+    wrong("sh -c 'open", 2, "a quote is not closed");
+    wrong("", 2, "it is empty");
+    wrong("/nobody/here", 3, "cannot be started");
+    wrong("false", 3, "false did not do the job: exit status: 1");
+    wrong("echo 5", 3, "echo gave no outcome");
+}
+
+#[test]
+fn after_ctrl_c_the_same_command_goes_on() {
+    let (dir, _file) = world();
+    // Who does the third job presses Ctrl-C first.
+    let way = format!(
+        "sh -c 'echo job >> jobs; [ $(wc -l < jobs) != 3 ] || kill -INT $PPID; \"{}\" job'",
+        env!("CARGO_BIN_EXE_berth")
+    );
+    let sim = |runner: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        command
+            .current_dir(dir.path())
+            .env("XDG_CACHE_HOME", dir.path().join("cache"));
+        command.args([
+            "sim",
+            "world.toml",
+            "--csv",
+            "-q",
+            "--seeds",
+            "4",
+            "--workers",
+            "1",
+        ]);
+        command.args(runner).stdin(Stdio::null()).output().unwrap()
+    };
+    let first = sim(&["--runner", &way]);
+    let said = String::from_utf8_lossy(&first.stderr);
+    assert_eq!(first.status.code(), Some(130), "{said}");
+    assert!(
+        said.contains("; the same command goes on from there"),
+        "{said}"
+    );
+    let second = sim(&["--runner", &way]);
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.success(), "{said}");
+    assert!(
+        said.contains("runs were kept before and not run again"),
+        "{said}"
+    );
+    let jobs = std::fs::read_to_string(dir.path().join("jobs")).unwrap();
+    let done = jobs.lines().count();
+    // Two arms, four seeds; the job at the interrupt counts if it was finished.
+    assert!((8..=9).contains(&done), "{done} jobs");
+    let plain = berth(
+        dir.path(),
+        &["sim", "world.toml", "--csv", "-q", "--seeds", "4"],
+    );
+    assert_eq!(second.stdout, plain.stdout, "the same results");
 }
 
 #[test]

@@ -216,6 +216,99 @@ fn a_paper_is_run_judged_written_and_held() {
     assert_eq!(place.run(&["p"]).0, 1, "it is said without --check, too");
 }
 
+/// `--check` runs the first seed only, and finds each way in which a page can be old.
+#[test]
+fn a_page_with_a_seal_is_held_by_its_first_seed() {
+    let place = Place::new();
+    let seeds = "seeds = 3\ncheck_seeds = 1";
+    place.change("papers/p/paper.toml", "seeds = 3", seeds);
+    assert_eq!(place.run(&["p", "-q"]).0, 0);
+    assert_eq!(place.kept().len(), 12, "2 variants, 2 arms, 3 seeds");
+    std::fs::remove_dir_all(place.path("kept")).unwrap();
+    let (status, _, said) = place.run(&["--check"]);
+    assert_eq!(status, 0, "{said}");
+    assert_eq!(place.kept().len(), 4, "2 variants, 2 arms, 1 seed");
+
+    let page = place.get("docs/papers/p.md");
+    let (_, seal) = page.rsplit_once("<!-- seal: ").unwrap();
+    let results = seal.split(", ").nth(1).unwrap();
+    for (file, from, to, words) in [
+        (
+            "docs/papers/p.md",
+            "# Echoes",
+            "# Echos",
+            "has been changed",
+        ),
+        ("docs/papers/p.md", "<!-- seal", "<!-- sail", "has no seal"),
+        ("docs/papers/p.md", results, "results 0", "other values"),
+        (
+            "docs/papers/figures/p-E1.svg",
+            "<svg",
+            "<svg ",
+            "has been changed",
+        ),
+        (
+            "papers/p/claims.toml",
+            "One queue",
+            "A queue",
+            "papers/p has changed",
+        ),
+        (
+            "papers/p/page.md",
+            "# Echoes",
+            "# Echos",
+            "papers/p has changed",
+        ),
+    ] {
+        let before = place.get(file);
+        place.change(file, from, to);
+        let (status, _, said) = place.run(&["--check"]);
+        assert!(status == 1 && said.contains(words), "{file}, {to}: {said}");
+        place.put(file, &before);
+    }
+    assert_eq!(place.run(&["--check"]).0, 0);
+}
+
+#[test]
+fn an_index_is_of_a_run_for_each_part() {
+    let place = Place::new();
+    let row = "{ metric = \"web.response.mean\", per = 1e6, label = \"web\" }";
+    let rows = ["index", "index.one", "index.two"]
+        .map(|metric| format!("{{ metric = \"{metric}\", label = \"{metric}\" }}"));
+    place.change("papers/p/paper.toml", row, &rows.join(", "));
+    // The claims are about another metric.
+    place.change("papers/p/paper.toml", "judges = [\"P-*\"]\n", "");
+    let part = |name: &str, cores: u32, weight: u32| {
+        format!(
+            "[[index]]\nname = \"{name}\"\nset = [\"host.cores={cores}\"]\nmetric = \"hog.work\"\nper = \
+             0.2e9\nweight = {weight}\n"
+        )
+    };
+    let parts = format!("seeds = 3\n{}{}", part("one", 1, 3), part("two", 2, 1));
+    place.change("papers/p/paper.toml", "seeds = 3", &parts);
+    let (status, shown, said) = place.run(&["p", "e1", "--json", "-q"]);
+    assert_eq!(status, 0, "{said}");
+    assert_eq!(
+        place.kept().len(),
+        24,
+        "2 parts, 2 variants, 2 arms, 3 seeds"
+    );
+    let all: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let values = &all[0]["experiments"][0]["runs"][0]["values"];
+    let of = |metric: &str| {
+        let mut found = values.as_array().unwrap().iter();
+        let found = found.find(|v| {
+            v["metric"] == metric && v["arm"] == "gfifo" && v["variant"] == "vm.hog.count=4"
+        });
+        found.unwrap()["mean"].as_f64().unwrap()
+    };
+    // The hogs have what 400 requests a second of 300 us leave: 0.88 of a CPU, 1.88 of two.
+    let (one, two) = (of("index.one"), of("index.two"));
+    assert!((0.8..0.95).contains(&one) && (1.8..1.95).contains(&two));
+    let mean = (one.powi(3) * two).powf(0.25);
+    assert!((of("index") / mean - 1.0).abs() < 1e-3, "{values}");
+}
+
 #[test]
 fn json_has_values_and_verdicts() {
     let place = Place::new();

@@ -10,6 +10,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Ends a test that hangs; nothing is judged by it.
+const HUNG: Duration = Duration::from_secs(300);
+
 /// What is on a screen after what was written to it.
 #[derive(Default)]
 struct Picture {
@@ -203,7 +206,7 @@ impl Terminal {
 
     /// Reads until the screen is as it should be.
     fn until(&mut self, what: &str, holds: impl Fn(&[String]) -> bool) -> Vec<String> {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + HUNG;
         loop {
             self.read();
             let lines = self.picture.lines();
@@ -221,7 +224,7 @@ impl Terminal {
     }
 
     fn end(mut self) -> (ExitStatus, Picture) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + HUNG;
         let status = loop {
             self.read();
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -351,7 +354,7 @@ fn it_ends_with_its_terminal() {
     let mut t = Terminal::start(command, 100, 30);
     t.until("the VMs", |l| any(l, "q quit"));
     t.terminal = File::open("/dev/null").unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + HUNG;
     while t.child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "it goes on");
         std::thread::sleep(Duration::from_millis(10));
@@ -366,7 +369,7 @@ fn it_ends_with_its_reader() {
     let mut child = spawn(command.stdout(std::process::Stdio::piped()));
     let mut first = [0; 1];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + HUNG;
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;

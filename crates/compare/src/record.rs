@@ -182,6 +182,7 @@ impl Record {
                     name: name.to_string(),
                     policy: self.arms[*name].policy.clone(),
                     hash: self.arms[*name].hash.clone(),
+                    model: None,
                     absent: None,
                 })
                 .collect(),

@@ -169,6 +169,7 @@ pub(crate) mod tests {
                     name: name.to_string(),
                     policy: name.to_string(),
                     hash: None,
+                    model: None,
                     absent: None,
                 })
                 .collect(),

@@ -82,6 +82,7 @@ pub fn fit(request: &Request, running: &Running) -> Result<Option<Fit>, Failure>
     });
     drop(bar);
     if outcome.cancelled {
+        simulator.interrupted(&plan, &outcome.records);
         return Err(Failure::Interrupted);
     }
     if let Some(failure) = outcome.failures.first() {

@@ -45,8 +45,15 @@ fn translate(claim: &claims::Claim, scenario: &Scenario, metric: &str) -> Result
         None => metrics::parse(metric).map_or("1", |(_, unit)| unit),
     };
     let number = |text: &String| {
-        let zero = text.trim().trim_end_matches('%') == "0";
-        if zero { Ok(0.0) } else { value_of(text, unit) }
+        let text = text.trim();
+        // Only a change may be below nothing.
+        let (sign, size) = match text.strip_prefix('-') {
+            Some(size) if claim.comparison.is_some() => (-1.0, size),
+            _ => (1.0, text),
+        };
+        let zero = size.trim_end_matches('%') == "0";
+        if zero { Ok(0.0) } else { value_of(size, unit) }
+            .map(|size| sign * size)
             .map_err(|why| Failure::Input(format!("claim {}: `{text}`: {why}", claim.id)))
     };
     let accept = match &claim.accept {
@@ -108,6 +115,29 @@ mod tests {
             let found = numbers.iter().find(|(n, _)| *n == name).map_or(0, |n| n.1);
             assert!(found >= least, "{name}: {found} of {least}");
         }
+    }
+
+    #[test]
+    fn a_change_may_be_negative_and_a_value_may_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("claims.toml");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/amp/single.toml");
+        let mut scenario = read(&Input::from_file(&path).unwrap(), &[])
+            .unwrap()
+            .scenario;
+        if let Some(reproduces) = &mut scenario.reproduces {
+            reproduces.claims = vec!["X".into()];
+        }
+        let found = |against: &str| {
+            let head = "[[claim]]\nid = \"X\"\nsays = \"x\"\nwhere = \"1\"\narm = \"amp-vm\"\n";
+            let text =
+                format!("{head}accept = \"-10% to 2%\"\nmetric = \"speedup.mean\"\n{against}");
+            std::fs::write(&file, text).unwrap();
+            of(&scenario, Some(folder.path()))
+        };
+        let change = found("against = \"credit\"\nas = \"gain\"\n").ok().unwrap();
+        assert_eq!(change[0].accept, Some((-0.1, 0.02)));
+        assert!(found("").is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Debug)]
 pub struct Kept {
     folder: PathBuf,
+    as_finished: bool,
     counts: Arc<Counts>,
 }
 
@@ -26,10 +27,11 @@ struct Counts {
 }
 
 impl Kept {
-    /// A folder of its own.
+    /// A folder of its own. Each run is kept as it is finished.
     pub fn at(folder: &Path) -> Kept {
         Kept {
             folder: folder.to_path_buf(),
+            as_finished: true,
             counts: Arc::default(),
         }
     }
@@ -41,6 +43,21 @@ impl Kept {
     pub fn of_user() -> Result<Kept, Failure> {
         let cache = berth_policy::cache::folder().map_err(|e| Failure::Run(e.to_string()))?;
         Ok(Kept::at(&cache.join("runs")))
+    }
+
+    /// The same folder; runs are kept at an interrupt only, see [`Simulator::interrupted`].
+    ///
+    /// [`Simulator::interrupted`]: crate::simulator::Simulator::interrupted
+    pub fn at_interrupt(self) -> Kept {
+        Kept {
+            as_finished: false,
+            ..self
+        }
+    }
+
+    /// Each run is kept as it is finished.
+    pub fn as_finished(&self) -> bool {
+        self.as_finished
     }
 
     fn path(&self, key: &str) -> PathBuf {

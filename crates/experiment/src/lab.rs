@@ -4,13 +4,13 @@ use crate::error::Failure;
 use crate::plan::{Lengths, Plan, plan};
 use crate::policies::{self, Asked};
 use crate::request::Request;
-use berth_lab::assets::{self, KernelRule};
+use berth_lab::assets::{self, Kernel, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
 use berth_lab::{LabError, Progress, Vcpus};
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::model::Arm;
+use berth_scenario::model::{Arm, Host};
 use berth_scenario::support;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -83,6 +83,34 @@ fn plain_threads(why: &dyn std::fmt::Display) -> String {
     format!("vCPUs are plain threads, not those of real VMs: {why}")
 }
 
+/// Which kernel: the one that is asked for; without a word, of the line that all scenarios name (`host.kernel`).
+fn rule(asked: &KernelRule, arms: &[Vec<LabArm>]) -> KernelRule {
+    let mut lines = arms.iter().flatten().map(|a| &a.scenario.host.kernel);
+    match lines.next() {
+        Some(line)
+            if *asked == KernelRule::Newest
+                && *line != Host::default().kernel
+                && lines.all(|l| l == line) =>
+        {
+            KernelRule::Line(line.clone())
+        }
+        _ => asked.clone(),
+    }
+}
+
+/// # Errors
+/// There is a policy to load, and the kernel cannot.
+fn loadable(arms: &[Vec<LabArm>], kernel: &Kernel) -> Result<(), Failure> {
+    let object = |arm: &&LabArm| matches!(arm.policy, Some(LabPolicy::Object { .. }));
+    match arms.iter().flatten().find(object) {
+        Some(arm) if !kernel.sched_ext => Err(Failure::Input(format!(
+            "arm {}: kernel {} is built without sched_ext: on it there is only policy = \"linux\" (--arm linux)",
+            arm.name, kernel.release
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Boots a VM for each variant, arm and seed.
 ///
 /// # Errors
@@ -129,7 +157,9 @@ pub fn boot(plan: &mut Plan, boots: &Boots) -> Result<Booted, Failure> {
             bar.at(done.fetch_add(1, Ordering::Relaxed) as u64 + 1);
         }
     };
-    let assets = assets::ensure(&boots.rule, boots.refresh, &listener, stop).map_err(failed)?;
+    let rule = rule(&boots.rule, &arms);
+    let assets = assets::ensure(&rule, boots.refresh, &listener, stop).map_err(failed)?;
+    loadable(&arms, &assets.kernel)?;
     if options.vcpus == Vcpus::Kvm {
         match assets::modules::kvm(&assets.kernel, &listener, stop) {
             Err(e) if choose && !matches!(e, LabError::Interrupted) => {

@@ -17,6 +17,7 @@ pub mod job;
 pub mod kept;
 #[cfg(feature = "kernel")]
 pub mod lab;
+pub mod linux;
 pub mod model;
 pub mod plan;
 pub mod policies;

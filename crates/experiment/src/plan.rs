@@ -47,6 +47,8 @@ pub struct PlannedArm {
     pub arm: Arm,
     /// Of the policy's object.
     pub hash: Option<String>,
+    /// The policy that does the work of the kernel's own scheduler.
+    pub model: Option<String>,
     /// Why it will have no runs here.
     pub absent: Option<String>,
 }
@@ -243,6 +245,7 @@ fn chosen(scenario: &Scenario, request: &Request, policies: &[&str]) -> Vec<Plan
     arms.map(|arm| PlannedArm {
         arm: arm.clone(),
         hash: None,
+        model: None,
         absent: (!policies.contains(&arm.policy.as_str()))
             .then(|| {
                 let program = support::is_program(&arm.policy);
@@ -383,6 +386,7 @@ impl Variant {
                     name: a.arm.name.clone(),
                     policy: a.arm.policy.clone(),
                     hash: a.hash.clone(),
+                    model: a.model.clone(),
                     absent: a.absent.clone(),
                 })
                 .collect(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
 use crate::error::Failure;
+use crate::linux;
 use berth_identity::record::VMS;
 use berth_policy::abi::Op;
 use berth_policy::error::LoadError;
@@ -78,11 +79,15 @@ pub fn unknown(policy: &str) -> Failure {
     ))
 }
 
-/// Options for loading a policy for the kernel that a scenario's host has.
+/// Options for loading a policy for the kernel that a scenario's host has. The model of a kernel without sched_ext is
+/// loaded as for the default one.
 ///
 /// # Errors
 /// The simulator has no such kernel.
 pub fn options(kernel: &str) -> Result<LoadOptions, Failure> {
+    if !linux::has_sched_ext(kernel) {
+        return Ok(LoadOptions::default());
+    }
     match KernelProfile::named(kernel) {
         Some(kernel) => Ok(LoadOptions {
             kernel,

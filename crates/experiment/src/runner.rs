@@ -67,12 +67,26 @@ impl Runner for Here {
 
 /// Each job is done by a command that reads it as JSON and writes its outcome as JSON: `berth job`, or whatever
 /// brings both to another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
     pub program: PathBuf,
     pub arguments: Vec<String>,
 }
 
 impl Elsewhere {
+    /// A command as one would type it, with a shell's quotes: `ssh big berth job`. No shell is asked.
+    ///
+    /// # Errors
+    /// It is empty, or a quote is open.
+    pub fn command(text: &str) -> Result<Elsewhere, String> {
+        let words = shlex::split(text).ok_or("a quote is not closed, or a word ends in \\")?;
+        let (program, arguments) = words.split_first().ok_or("it is empty")?;
+        Ok(Elsewhere {
+            program: program.into(),
+            arguments: arguments.to_vec(),
+        })
+    }
+
     fn outcome(&self, job: &Job) -> Result<Outcome, String> {
         let name = self.program.display();
         let text = serde_json::to_vec(job).map_err(|e| e.to_string())?;

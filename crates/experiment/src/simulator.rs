@@ -3,11 +3,12 @@
 use crate::error::Failure;
 use crate::job::{Job, JobPolicy, Loaded};
 use crate::kept::Kept;
+use crate::linux;
 use crate::plan::{Plan, plan};
 use crate::policies::{self, Asked};
 use crate::replications;
 use crate::request::Request;
-use crate::runner::{Here, Runner};
+use crate::runner::{Elsewhere, Here, Runner};
 use berth_policy::policy::Policy;
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
@@ -28,8 +29,24 @@ pub struct Running {
     pub cancel: &'static AtomicBool,
     /// Where runs are kept, and looked for before they are done.
     pub kept: Option<Kept>,
+    /// Who does the runs; none: this process.
+    pub elsewhere: Option<Elsewhere>,
     /// There is somebody who wants to see progress.
     pub talk: bool,
+}
+
+impl Running {
+    /// In this process, nothing is kept, nobody looks on. `workers`, `cancel`: as the fields.
+    pub fn new(workers: usize, cancel: &'static AtomicBool) -> Running {
+        Running {
+            workers,
+            checked: false,
+            cancel,
+            kept: None,
+            elsewhere: None,
+            talk: false,
+        }
+    }
 }
 
 /// Everything that runs need. Positions are those of the plan.
@@ -37,51 +54,38 @@ pub struct Simulator {
     /// Per variant and arm, of seed 0; none where the arm is absent.
     jobs: Vec<Vec<Option<Job>>>,
     runner: Arc<dyn Runner>,
-    /// The runner, if it is this process.
-    here: Option<Arc<Here>>,
+    /// This process.
+    here: Arc<Here>,
     kept: Option<Kept>,
 }
 
 impl Simulator {
-    /// Loads every policy once and checks parameters. `linux` is its model here. Runs are done by this process.
+    /// Loads every policy once and checks parameters. `linux` is its model here.
     ///
     /// # Errors
     /// A policy that cannot be loaded, or a parameter that it does not have.
     pub fn prepare(plan: &mut Plan, running: &Running) -> Result<Simulator, Failure> {
         let loaded = Arc::new(Loaded::default());
-        let here = Arc::new(Here::new(Some(running.cancel), loaded.clone()));
+        let jobs = jobs(plan, running.checked, &loaded)?;
+        let here = Arc::new(Here::new(Some(running.cancel), loaded));
+        let runner: Arc<dyn Runner> = match &running.elsewhere {
+            Some(elsewhere) => Arc::new(elsewhere.clone()),
+            None => here.clone(),
+        };
         Ok(Simulator {
-            jobs: jobs(plan, running.checked, &loaded)?,
-            runner: here.clone(),
-            here: Some(here),
-            kept: running.kept.clone(),
-        })
-    }
-
-    /// As [`Simulator::prepare`], with somebody else doing the runs.
-    ///
-    /// # Errors
-    /// As [`Simulator::prepare`].
-    pub fn with_runner(
-        plan: &mut Plan,
-        running: &Running,
-        runner: Arc<dyn Runner>,
-    ) -> Result<Simulator, Failure> {
-        Ok(Simulator {
-            jobs: jobs(plan, running.checked, &Loaded::default())?,
+            jobs,
             runner,
-            here: None,
+            here,
             kept: running.kept.clone(),
         })
     }
 
-    /// Tells a sink what happens in this process's runs from now on (there should be one at a time). They are all
-    /// done then: none is taken from those kept.
+    /// Tells a sink what happens in runs from now on (there should be one at a time). They are all done, and by this
+    /// process: none is taken from those kept.
     pub fn tell(&mut self, sink: SharedSink) {
         self.kept = None;
-        if let Some(here) = &self.here {
-            here.tell(sink);
-        }
+        self.here.tell(sink);
+        self.runner = self.here.clone();
     }
 
     /// The job of a variant's arm with a seed; none where the arm is absent.
@@ -105,10 +109,26 @@ impl Simulator {
             return Ok(record);
         }
         let record = self.runner.run(&job)?;
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = self.kept.as_ref().filter(|kept| kept.as_finished()) {
             kept.put(&job, &record);
         }
         Ok(record)
+    }
+
+    /// After an interrupt: keeps what was finished, unless it was kept as it was finished; the next start goes on from
+    /// there. `records`: of each variant of the plan.
+    pub fn interrupted(&self, plan: &Plan, records: &[Vec<RunRecord>]) {
+        let Some(kept) = self.kept.as_ref().filter(|kept| !kept.as_finished()) else {
+            return;
+        };
+        for (at, (variant, records)) in plan.variants.iter().zip(records).enumerate() {
+            for record in records {
+                let arm = variant.arms.iter().position(|a| a.arm.name == record.arm);
+                if let Some(job) = arm.and_then(|arm| self.job(at, arm, record.seed)) {
+                    kept.put(&job, record);
+                }
+            }
+        }
     }
 }
 
@@ -131,6 +151,7 @@ pub fn whole(plan: &mut Plan, running: &Running, command: String) -> Result<Resu
     let done = replications::run(plan, running, &bar, |v, a, s| simulator.run(v, a, s));
     drop(bar);
     if done.cancelled {
+        simulator.interrupted(plan, &done.records);
         return Err(Failure::Interrupted);
     }
     if let Some(failure) = done.failures.into_iter().next() {
@@ -161,6 +182,8 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
             }
             let mut job = Job::new(&variant.scenario, arm, checked);
             let kernel = &job.scenario.host.kernel;
+            let own = arm.policy == "linux";
+            let arm = &linux::arm_on(arm, kernel)?;
             let (policy, named) = loaded.by_name(&arm.policy, kernel)?;
             let who = format!("arm {}", arm.name);
             fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
@@ -175,6 +198,10 @@ fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Optio
                 });
             }
             planned.hash = Some(policy.hash().to_string());
+            planned.model = own.then(|| match arm.policy.as_str() {
+                "linux" => berth_builtin::LINUX_MODEL.into(),
+                model => model.into(),
+            });
             row.push(Some(job));
         }
         all.push(row);

@@ -7,13 +7,7 @@ use std::sync::atomic::AtomicBool;
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 fn points(question: &Question) -> Vec<Point> {
-    let running = Running {
-        workers: 0,
-        checked: false,
-        cancel: &NEVER,
-        kept: None,
-        talk: false,
-    };
+    let running = Running::new(0, &NEVER);
     answer(question, &running).unwrap_or_else(|e| panic!("{e:?}"))
 }
 

@@ -31,5 +31,6 @@ pub mod roles;
 pub mod root;
 pub mod threads;
 pub mod time;
+pub mod topology;
 pub mod trace;
 pub mod view;

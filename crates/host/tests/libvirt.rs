@@ -12,6 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Ends a test that hangs; nothing is judged by it.
+const HUNG: Duration = Duration::from_secs(300);
+
 /// What ends with the test, the VM first.
 struct Libvirt {
     uri: String,
@@ -59,7 +62,7 @@ impl Libvirt {
             own: Some((folder, daemon)),
             vm: None,
         };
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + HUNG;
         loop {
             match libvirt.virsh(&["version"]) {
                 Ok(_) => return Ok(libvirt),
@@ -104,7 +107,7 @@ fn domain(kind: &str, name: &str) -> String {
 
 fn found(name: &str) -> Arc<Vm> {
     let mut scanner = Scanner::new(Root::live());
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + HUNG;
     loop {
         let snapshot = scanner.scan().unwrap();
         let vm = snapshot.vms.iter().find(|vm| vm.name == name);

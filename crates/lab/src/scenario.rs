@@ -147,6 +147,7 @@ fn discover(
     let rules = Rules {
         only: Vec::new(),
         vms: instances.iter().map(rule).collect(),
+        ..Rules::default()
     };
     let mut keeper = Keeper::new(Root::live(), rules);
     keeper.refresh(policy).map_err(io::Error::other)?;
@@ -199,6 +200,7 @@ fn stand_ins(
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| u32::try_from(c).unwrap_or(u32::MAX)),
                 node: None,
+                cgroup: None,
                 vcpus: vm.vcpus,
                 threads: BTreeMap::new(),
             }),

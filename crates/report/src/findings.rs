@@ -33,9 +33,10 @@ pub fn findings(findings: &[Finding], style: &Style) -> String {
     out
 }
 
-/// A value of a claim, in its unit; comparisons and shares in per cent.
+/// A value of a claim, in its unit; comparisons and shares in per cent. What a policy is counted by is no share.
 fn shown(claim: &Claim, x: f64) -> String {
     match (claim.comparison, unit_of(&claim.metric)) {
+        (None, "1") if claim.metric.starts_with("policy.") => number(x),
         (Some(_), _) | (None, "1") => format!("{} %", number(x * 100.0)),
         (None, unit) => value(x, unit),
     }

@@ -230,11 +230,14 @@ pub fn footnotes(experiment: &Experiment, style: &Style) -> String {
             put(&format!("{} `-`: ", arm.name), why);
         }
     }
-    for arm in experiment.arms.iter().filter(|a| a.models_linux()) {
+    let arms = experiment.arms.iter();
+    for (arm, model) in arms.filter_map(|a| Some((&a.name, a.model.as_ref()?))) {
         put(
-            &format!("{}: ", arm.name),
-            "here the policy eevdf, a model of the kernel's own scheduler (berth policy show eevdf); `berth lab` runs \
-             the real one",
+            &format!("{arm}: "),
+            &format!(
+                "here the policy {model}, a model of the kernel's own scheduler (berth policy show {model}); `berth \
+                 lab` runs the real one"
+            ),
         );
     }
     for note in effort::why(experiment)

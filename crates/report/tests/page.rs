@@ -88,6 +88,7 @@ fn results(place: Place, factor: f64) -> Results {
         name: name.into(),
         policy: name.into(),
         hash: None,
+        model: None,
         absent: None,
     };
     let group = |name: &str, class: &str| Group {

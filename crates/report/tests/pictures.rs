@@ -47,6 +47,7 @@ fn experiment(place: Place, arms: &[(&str, Option<f64>)]) -> Experiment {
                 name: name.to_string(),
                 policy: name.to_string(),
                 hash: None,
+                model: None,
                 absent: factor.is_none().then(|| absent.to_string()),
             })
             .collect(),

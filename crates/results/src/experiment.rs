@@ -87,6 +87,9 @@ pub struct Arm {
     pub policy: String,
     /// Of the policy's object; none for the place's own scheduler.
     pub hash: Option<String>,
+    /// The policy that does the work of the kernel's own scheduler here.
+    #[serde(default)]
+    pub model: Option<String>,
     /// Why it has no runs here, if it has none on purpose.
     pub absent: Option<String>,
 }
@@ -94,15 +97,12 @@ pub struct Arm {
 impl Arm {
     /// Its name in tables; says so where a model stands in for the kernel's own scheduler.
     pub fn label(&self) -> String {
-        match self.models_linux() {
-            true => format!("{} (EEVDF model)", self.name),
-            false => self.name.clone(),
+        match self.model.as_deref() {
+            Some("eevdf") => format!("{} (EEVDF model)", self.name),
+            Some("cfs") => format!("{} (CFS model)", self.name),
+            Some(policy) => format!("{} (model {policy})", self.name),
+            None => self.name.clone(),
         }
-    }
-
-    /// A policy object does the work of the kernel's own scheduler.
-    pub fn models_linux(&self) -> bool {
-        self.policy == "linux" && self.hash.is_some()
     }
 }
 
@@ -233,6 +233,7 @@ pub(crate) mod tests {
                     name: name.to_string(),
                     policy: name.to_string(),
                     hash: None,
+                    model: None,
                     absent: None,
                 })
                 .collect(),

@@ -13,11 +13,15 @@
 //! | `web.{wakeup,run_delay}.count` | 1 | how many of them ended in the measured window |
 //! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
+//! | `web.fast` | CPU | simulator: of them, on cores of the fastest kind, where there are several |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |
 //! | `web.spread` | 1 | in the lab and on a host: most work of one of its vCPUs by the least of another |
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
+//! | `web.on_kind.NAME` | 1 | simulator: share of its run time on cores of this kind (`host.kind.NAME`) |
+//! | `web.missed_fast` | 1 | simulator: share of its run time on slower cores while one of the fastest was idle or |
+//! | | | ran a VM of class batch |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |
@@ -93,7 +97,7 @@ pub fn unit_of(metric: &str) -> &'static str {
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
         (_, "count" | "offered" | "share" | "other_package_share") => "1",
         ("response" | "wakeup" | "run_delay" | "work" | "completion", _) => "ns",
-        ("cpu", _) => "CPU",
+        ("cpu" | "fast", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"
         }

@@ -102,6 +102,8 @@ pub enum Trend {
     Rises,
     /// The last variant's change against the first one is within `accept`.
     Stays,
+    /// Spearman's correlation of the means' ranks with the variants' order is within `accept`.
+    Ranks,
 }
 
 /// How a claim compares two arms.
@@ -223,7 +225,11 @@ fn claim(item: &Node) -> Result<Claim> {
         also: optional("also")?,
         trend: one_of(
             text("trend")?,
-            [("rises", Trend::Rises), ("stays", Trend::Stays)],
+            [
+                ("rises", Trend::Rises),
+                ("stays", Trend::Stays),
+                ("ranks", Trend::Ranks),
+            ],
         )?,
         needs: optional("needs")?,
         verdict: one_of(
@@ -245,10 +251,11 @@ fn whole(claim: &Claim, at: &At) -> Result<()> {
         "`also` is a second `arm`"
     } else if claim.trend.is_some() && (claim.arm.is_none() || claim.against.is_some()) {
         "`trend` is of one `arm`, and not `against` another"
-    } else if (claim.trend == Some(Trend::Stays))
+    } else if matches!(claim.trend, Some(Trend::Stays | Trend::Ranks))
         != (claim.trend.is_some() && claim.accept.is_some())
     {
-        "`trend = \"stays\"` needs `accept`, the change that still counts as none; `rises` takes none"
+        "`trend = \"stays\"` needs `accept`, the change that still counts as none, `ranks` the correlation; `rises` \
+         takes none"
     } else if claim.verdict.is_some() != claim.why.is_some() {
         "`verdict` and `why` belong together: what came out, and one sentence why"
     } else if claim.needs.is_some() && claim.verdict.is_some() {

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 20] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 23] = [
     (
         "response",
         &[
@@ -24,6 +24,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 20] = [
         "each stay in a run queue",
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
+    (
+        "fast",
+        &[],
+        "CPU",
+        "of them, on cores of the fastest kind of several (simulator)",
+    ),
     ("work", &[], "ns", "CPU time of useful work"),
     (
         "completion",
@@ -60,6 +66,18 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 20] = [
         &["switches", "migrations"],
         "1/s",
         "switches, and changes of CPU, inside the guest",
+    ),
+    (
+        "on_kind",
+        &["KIND"],
+        "1",
+        "share of its run time on cores of this kind (simulator)",
+    ),
+    (
+        "missed_fast",
+        &[],
+        "1",
+        "share on slower cores while a fast one was idle or ran batch",
     ),
     ("migrations", &[], "1/s", "changes of CPU"),
     (
@@ -147,6 +165,8 @@ pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static s
         {
             Ok((object, "1"))
         }
+        // Kinds have the names that the scenario gives them.
+        Some(kind) if quantity == "on_kind" && !kind.is_empty() => Ok((object, unit)),
         Some(stat) if stats.contains(&stat) => Ok((object, unit)),
         _ => Err((stat.unwrap_or(""), stats.to_vec())),
     }
@@ -164,6 +184,8 @@ mod tests {
         assert_eq!(parse("build.work"), Ok(("build", "ns")));
         assert_eq!(parse("host.switches_per_cpu"), Ok(("host", "1/s")));
         assert_eq!(parse("policy.insns_per_switch"), Ok(("policy", "1")));
+        assert_eq!(parse("web.on_kind.low-power"), Ok(("web", "1")));
+        assert!(parse("web.on_kind").is_err());
         assert_eq!(parse("policy.same_core"), Ok(("policy", "1/s")));
         assert_eq!(parse("web.respons.p99").unwrap_err().0, "respons");
         assert_eq!(parse("web.response").unwrap_err().0, "");

@@ -6,7 +6,7 @@ use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 8] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     (
         "noisy-neighbour",
         include_str!("../../../scenarios/noisy-neighbour.toml"),
@@ -28,6 +28,10 @@ pub const SHIPPED: [(&str, &str); 8] = [
     (
         "fast-and-slow",
         include_str!("../../../scenarios/fast-and-slow.toml"),
+    ),
+    (
+        "hybrid-host",
+        include_str!("../../../scenarios/hybrid-host.toml"),
     ),
     ("promised", include_str!("../../../scenarios/promised.toml")),
 ];

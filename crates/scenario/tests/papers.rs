@@ -281,6 +281,12 @@ fn wrong_papers_are_told_with_line_and_nearest_name() {
             "did you mean `gfifo`?",
         ),
         ("1e6", "0", "should be above 0"),
+        ("web.response.mean", "index", "[[index]] has no `index`"),
+        (
+            "title = \"T\"",
+            "title = \"T\"\nseeds = 3\ncheck_seeds = 4",
+            "check_seeds",
+        ),
         (
             "judges",
             "vary = [\"vm.web.count\"]\njudges",

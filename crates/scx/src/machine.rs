@@ -74,10 +74,17 @@ impl Machine {
             }
             cpus.push(cpu);
         }
-        let fastest = cpus.iter().map(|c| c.capacity).max().unwrap_or(1).max(1);
-        for c in &mut cpus {
-            c.capacity = (c.capacity * FULL_CAPACITY / fastest).max(1);
-        }
+        // Nothing is said of CPUs that are offline: they count as fast.
+        let of_online = |cpus: &mut [Cpu], f: &mut dyn FnMut(&mut u32)| {
+            for (_, cpu) in (0..).zip(cpus).filter(|(c, _)| online.contains(c)) {
+                f(&mut cpu.capacity);
+            }
+        };
+        let mut fastest = 1;
+        of_online(&mut cpus, &mut |capacity| fastest = fastest.max(*capacity));
+        of_online(&mut cpus, &mut |capacity| {
+            *capacity = (*capacity * FULL_CAPACITY / fastest).max(1);
+        });
         Machine {
             cpus,
             nr_llcs: llcs.count(),
@@ -228,6 +235,21 @@ mod tests {
         // The offline sibling is in no ring, and is a ring of one itself.
         assert_eq!(records[3], [1, 1, 3, 6, 3, 1024]);
         assert_eq!(records[7], [0, 0, 7, 7, 7, 1024]);
+    }
+
+    #[test]
+    fn capacities_are_relative_to_the_fastest_that_is_online() {
+        let d = tempfile::tempdir().unwrap();
+        sample(d.path());
+        for c in 0..7 {
+            let folder = d.path().join(format!("cpu{c}/acpi_cppc"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("highest_perf"), if c < 4 { "64" } else { "36" }).unwrap();
+        }
+        let m = Machine::read(d.path());
+        let capacities: Vec<u32> = m.cpus.iter().map(|c| c.capacity).collect();
+        // CPU 7 is offline.
+        assert_eq!(capacities, [1024, 1024, 1024, 1024, 576, 576, 576, 1024]);
     }
 
     #[test]

@@ -259,6 +259,9 @@ pub(crate) fn prepare_ops(
     chosen_name.ok_or(ScxError::NoOps)
 }
 
+/// A program of the scx headers, in every object: answers a question that only kernels before 6.18 leave open.
+pub(crate) const HEADERS_OWN: &str = "scx_lib_init_probe";
+
 /// Turns off the programs that this kernel cannot load or that Berth has no use for.
 pub(crate) fn choose_programs(open: &mut OpenObject, kernel: &Kernel, warnings: &mut Vec<String>) {
     for mut p in open.progs_mut() {
@@ -268,8 +271,7 @@ pub(crate) fn choose_programs(open: &mut OpenObject, kernel: &Kernel, warnings: 
             .iter()
             .find_map(|s| section.strip_prefix(s));
         let Some(target) = traced else { continue };
-        if name == "scx_lib_init_probe" {
-            // From the scx headers; answers a question that only kernels before 6.18 leave open.
+        if name == HEADERS_OWN {
             p.set_autoload(false);
         } else if !kernel.has_function(target) {
             p.set_autoload(false);

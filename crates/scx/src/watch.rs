@@ -3,7 +3,7 @@
 use crate::ScxError;
 use crate::load::rejected;
 use crate::log::Capture;
-use crate::prepare::{list, map_error, map_names, open};
+use crate::prepare::{HEADERS_OWN, list, map_error, map_names, open};
 use crate::shared::Shared;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::io::Read;
@@ -29,11 +29,15 @@ impl Watcher {
     /// Not an object, or the kernel refuses it.
     pub fn load(object: &[u8]) -> Result<Watcher, ScxError> {
         let capture = Capture::start();
-        let object = open(object, &capture)?
-            .load()
-            .map_err(|e| rejected(&e, &capture))?;
+        let mut open = open(object, &capture)?;
+        for mut program in open.progs_mut() {
+            if program.name() == HEADERS_OWN {
+                program.set_autoload(false);
+            }
+        }
+        let object = open.load().map_err(|e| rejected(&e, &capture))?;
         let mut links = Vec::new();
-        for program in object.progs_mut() {
+        for program in object.progs_mut().filter(|p| p.name() != HEADERS_OWN) {
             let link = program.attach().map_err(|e| rejected(&e, &capture))?;
             links.push((program.name().to_string_lossy().into_owned(), link));
         }

@@ -19,12 +19,14 @@ pub enum SimError {
         message: String,
         at_ns: Nanos,
     },
-    #[error("policy {policy} {} in ops.{op} at {}{}", trap_what(trap), seconds(*at_ns), trap_where(trap))]
+    #[error("policy {policy} {} in ops.{op} at {}{}", trap_what(trap), seconds(*at_ns), trap_where(trap, beyond))]
     Trap {
         policy: String,
         op: &'static str,
         at_ns: Nanos,
         trap: Box<Trap>,
+        /// Which of its arrays it lies beyond, if it does, and what to do.
+        beyond: Option<String>,
     },
     #[error("the simulator broke one of its own rules at {}: {what} (seed {seed}; please report it)", seconds(*at_ns))]
     Invariant {
@@ -105,7 +107,7 @@ fn trap_what(trap: &Trap) -> String {
     }
 }
 
-fn trap_where(trap: &Trap) -> String {
+fn trap_where(trap: &Trap, beyond: &Option<String>) -> String {
     let mut s = String::new();
     if let Some(f) = &trap.function {
         s = format!(", in function {f}");
@@ -115,6 +117,9 @@ fn trap_where(trap: &Trap) -> String {
         if let Some(line) = trap.line {
             s += &format!(":{line}");
         }
+    }
+    if let Some(beyond) = beyond {
+        s += &format!("; that is {beyond}");
     }
     s
 }
@@ -151,6 +156,7 @@ mod tests {
                 file: Some("p.bpf.c".into()),
                 line: Some(12),
             }),
+            beyond: None,
         };
         assert_eq!(
             e.to_string(),

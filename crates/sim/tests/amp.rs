@@ -405,6 +405,22 @@ fn no_fast_core_is_idle_while_a_slow_one_works() {
     }
 }
 
+/// vCPUs that wake at one CPU at the same instant: whoever does not run there runs elsewhere at once, also on a host
+/// whose cores are all alike.
+#[test]
+fn who_wakes_at_one_cpu_with_others_does_not_wait_while_another_is_idle() {
+    for (fast, slow) in [(0, 4), (1, 3), (4, 8)] {
+        let cores = fast + slow;
+        let mut kinds = vec![kind("slow", fast..cores, 1_000_000)];
+        kinds.extend((fast > 0).then(|| kind("fast", 0..fast, FAST)));
+        let (vcpus, cast) = busy(1, cores);
+        let mut m = machine_of(kinds, &vcpus, cast, &[]);
+        m.run_until(2 * MS).unwrap();
+        let idle = (0..cores as usize).filter(|c| m.kernel().cpus[*c].is_idle());
+        assert_eq!(idle.count(), 0, "{fast} fast, {slow} slow");
+    }
+}
+
 /// D3: a sample within 15 % counts; one further off waits for a second like it.
 #[test]
 fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {

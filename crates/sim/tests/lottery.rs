@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `lottery` promises: shares by weight as far as chance allows, and no closer; caps; a turn for everybody.
-use berth_policy::policy::Policy;
+use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::{Input, read};
 use berth_sim::run::{Options, run_one};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::OnceLock;
 
 #[path = "support/shipped.rs"]
@@ -17,8 +18,29 @@ fn lottery() -> &'static Policy {
     LOADED.get_or_init(|| shipped::policy("lottery"))
 }
 
+/// The same queues, labels and caps under another rule of whose turn it is.
+fn stride() -> Policy {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies");
+    let mut options = LoadOptions::default();
+    options
+        .compile
+        .include
+        .push(tests.join("../../../../policies/include"));
+    Policy::from_source(&tests.join("stride.bpf.c"), &options).expect("it loads")
+}
+
 /// Metrics of one run on a host of so many cores, with these VMs of busy vCPUs: name, vCPUs, weight, more keys.
 fn run(
+    seconds: u32,
+    cores: u32,
+    vms: &[(&str, u32, u32, &str)],
+    seed: u64,
+) -> BTreeMap<String, f64> {
+    run_under(lottery(), seconds, cores, vms, seed)
+}
+
+fn run_under(
+    policy: &Policy,
     seconds: u32,
     cores: u32,
     vms: &[(&str, u32, u32, &str)],
@@ -43,7 +65,7 @@ fn run(
     run_one(
         &scenario.scenario,
         "lottery",
-        lottery(),
+        policy,
         &BTreeMap::new(),
         seed,
         &Options::default(),
@@ -121,4 +143,25 @@ fn nobody_waits_much_longer_than_patience() {
     let light = run(12, 1, &vms, 1)["light.cpu"];
     let turns = light * 12.0 * SLICES_PER_S;
     assert!((4.0..8.0).contains(&turns), "{turns:.2} turns in 12 s");
+}
+
+/// Accounts are kept: what chance leaves uneven is even, to a slice per VM, and caps hold on the same queues.
+#[test]
+fn a_policy_with_another_rule_has_exact_shares() {
+    let vms = [("a", 1, 100, ""), ("b", 4, 200, ""), ("c", 8, 700, "")];
+    let policy = stride();
+    let metrics = run_under(&policy, 2, 1, &vms, 1);
+    for (name, _, weight, _) in vms {
+        let (want, got) = (f64::from(weight) / 1000.0, metrics[&format!("{name}.cpu")]);
+        assert!(
+            (got - want).abs() <= 2.0 / (2.0 * SLICES_PER_S),
+            "{name}: {got:.4} for {want:.4}"
+        );
+    }
+    let vms = [
+        ("capped", 4, 900, "cap = \"0.5 CPUs\""),
+        ("free", 4, 100, ""),
+    ];
+    let capped = run_under(&policy, 5, 2, &vms, 1)["capped.cpu"];
+    assert!((capped - 0.5).abs() < 0.03, "capped {capped:.3}");
 }

@@ -4,7 +4,8 @@ mod obstacles;
 pub mod partial;
 
 use super::{Acting, Backend, End, Policy, Ready, Trouble, Value};
-use crate::register::{Entry, Sink};
+use crate::keeper::Keeper;
+use crate::register::Sink;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_identity::{ThreadRecord, VmId, VmRecord};
@@ -91,9 +92,12 @@ impl Acting for Running {
         sink(&mut self.loaded)
     }
 
-    fn act_on(&mut self, named: &[&Entry]) {
+    fn look(&mut self, host: &Keeper) {
         if let Some(partial) = &mut self.partial {
-            partial.give(named);
+            let rules = host.rules();
+            let entries = host.description().entries.iter();
+            let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
+            partial.give(&named);
         }
     }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The files of a page: written, or compared with those that are there.
+use super::seal::Seal;
 use super::{Reproduced, figure, page};
 use crate::error::Failure;
 use berth_results::write::atomic;
+use berth_scenario::paper::Paper;
 use std::path::{Path, PathBuf};
 
 /// A file as this version makes it.
@@ -15,14 +17,27 @@ pub struct Made {
 /// The summary of all papers, in the folder of pages.
 pub const SUMMARY: &str = "README.md";
 
-/// The page of a paper and its figures.
+/// The page of a paper, in the folder of pages.
+pub fn page_of(paper: &Paper) -> String {
+    format!("{}.md", paper.name)
+}
+
+/// The figures of a paper, there.
+pub fn figures_of(paper: &Paper) -> Vec<String> {
+    let drawn = paper.experiments.iter().filter(|e| e.figure.is_some());
+    drawn
+        .map(|e| page::figure_file(&paper.name, &e.id))
+        .collect()
+}
+
+/// The page of a paper and its figures; sealed, if the paper wants that of its pages.
 ///
 /// # Errors
-/// See [`page::page`].
+/// See [`page::page`], [`Seal::of`].
 pub fn of_paper(all: &Reproduced<'_>) -> Result<Vec<Made>, Failure> {
     let paper = &all.paper.name;
     let mut made = vec![Made {
-        name: format!("{paper}.md"),
+        name: page_of(all.paper),
         text: page::page(all)?,
     }];
     made.extend(all.experiments.iter().filter_map(|measured| {
@@ -31,6 +46,10 @@ pub fn of_paper(all: &Reproduced<'_>) -> Result<Vec<Made>, Failure> {
             text: figure::figure(measured)?.picture,
         })
     }));
+    if let Some(seeds) = all.paper.check_seeds.filter(|_| !all.quick) {
+        let seal = Seal::of(all, seeds, &made)?;
+        made[0].text.push_str(&seal.line());
+    }
     Ok(made)
 }
 

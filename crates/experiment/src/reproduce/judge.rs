@@ -4,7 +4,7 @@ use super::measure::{Measured, MeasuredRun};
 use crate::error::Failure;
 use berth_report::findings as text;
 use berth_results::findings::Finding;
-use berth_results::stats::{BySeed, paired_difference, paired_ratio};
+use berth_results::stats::{BySeed, estimate, paired_difference, paired_ratio};
 use berth_scenario::claims::{Claim, Trend, Verdict};
 use berth_scenario::value_of;
 use serde::Serialize;
@@ -226,10 +226,51 @@ fn over_variants(trend: Trend, claim: &Claim, values: &[BySeed]) -> Result<Verdi
                 false => Verdict::NotReproduced,
             }
         }
+        Trend::Ranks => {
+            let (low, high) = accepted(claim)?;
+            let means: Option<Vec<f64>> = values.iter().map(mean).collect();
+            let found = means.and_then(|means| rank_correlation(&means));
+            let (more, less) = match low + high > 0.0 {
+                true => (last, first),
+                false => (first, last),
+            };
+            match found.is_some_and(|found| low <= found && found <= high) {
+                true => Verdict::Reproduced,
+                false if above(more, less) => Verdict::DirectionOnly,
+                false => Verdict::NotReproduced,
+            }
+        }
     })
 }
 
-/// The change that still counts as none, as parts of one.
+fn mean(values: &BySeed) -> Option<f64> {
+    let all: Vec<f64> = values.values().copied().collect();
+    estimate(&all).map(|e| e.mean)
+}
+
+/// Spearman's correlation of the values' ranks with their order; equal values have their mean rank. None if all are
+/// equal.
+fn rank_correlation(values: &[f64]) -> Option<f64> {
+    let rank = |x: f64| {
+        let below = values.iter().filter(|y| **y < x).count();
+        let equal = values.iter().filter(|y| **y == x).count();
+        below as f64 + (equal as f64 - 1.0) / 2.0
+    };
+    let middle = (values.len() as f64 - 1.0) / 2.0;
+    let pairs = values
+        .iter()
+        .enumerate()
+        .map(|(i, x)| (i as f64 - middle, rank(*x) - middle));
+    let (mut both, mut orders, mut ranks) = (0.0, 0.0, 0.0);
+    for (order, rank) in pairs {
+        both += order * rank;
+        orders += order * order;
+        ranks += rank * rank;
+    }
+    (ranks > 0.0).then(|| both / f64::sqrt(orders * ranks))
+}
+
+/// The values that count, as parts of one.
 fn accepted(claim: &Claim) -> Result<(f64, f64), Failure> {
     let wrong = |why: String| Failure::Input(format!("claim {}: `accept`: {why}", claim.id));
     let part = |text: &str| match text.strip_prefix('-') {
@@ -311,6 +352,10 @@ mod tests {
     }
 
     fn trend(of: Trend, values: &[[f64; 3]]) -> Verdict {
+        let accept = match of {
+            Trend::Ranks => ("-1", "-0.9"),
+            _ => ("-5%", "5%"),
+        };
         let values: Vec<BySeed> = values
             .iter()
             .map(|v| v.iter().enumerate().map(|(i, x)| (i as u64, *x)).collect())
@@ -324,7 +369,7 @@ mod tests {
             against: None,
             comparison: None,
             metric: None,
-            accept: Some(("-5%".into(), "5%".into())),
+            accept: Some((accept.0.into(), accept.1.into())),
             also: None,
             trend: Some(of),
             needs: None,
@@ -346,6 +391,25 @@ mod tests {
         assert_eq!(trend(Trend::Stays, &down), Verdict::NotReproduced);
         let same = [[1.0, 1.1, 1.2], [1.02, 1.12, 1.22]];
         assert_eq!(trend(Trend::Stays, &same), Verdict::Reproduced);
+    }
+
+    #[test]
+    fn ranks_are_spearman_s() {
+        assert_eq!(rank_correlation(&[1.0, 5.0, 5.5]), Some(1.0));
+        assert_eq!(rank_correlation(&[3.0, 2.0, 1.0]), Some(-1.0));
+        assert_eq!(rank_correlation(&[2.0, 2.0]), None);
+        // 1 - 6 (1 + 1) / (4 x 15).
+        let one_swap = rank_correlation(&[1.0, 3.0, 2.0, 4.0]).unwrap();
+        assert!((one_swap - 0.8).abs() < 1e-12);
+        // Ranks 1, 2.5, 2.5: 1.5 / sqrt(2 x 1.5).
+        let tie = rank_correlation(&[1.0, 2.0, 2.0]).unwrap();
+        assert!((tie - 0.75_f64.sqrt()).abs() < 1e-12);
+        let down = [[3.0, 3.1, 3.3], [2.0, 2.1, 2.3], [1.0, 1.1, 1.2]];
+        assert_eq!(trend(Trend::Ranks, &down), Verdict::Reproduced);
+        let with_a_step = [down[1], down[0], down[2]];
+        assert_eq!(trend(Trend::Ranks, &with_a_step), Verdict::DirectionOnly);
+        let up = [down[2], down[1], down[0]];
+        assert_eq!(trend(Trend::Ranks, &up), Verdict::NotReproduced);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The runs of an experiment: what `berth sim` does with the same arguments.
-use super::Wanted;
+use super::{Wanted, index, speedup};
 use crate::calibrate;
 use crate::error::Failure;
 use crate::plan::{Lengths, plan};
 use crate::policies;
-use crate::request::Request;
+use crate::request::{Request, quote};
 use crate::simulator::{Running, whole};
 use berth_results::experiment::Experiment as Outcome;
 use berth_scenario::paper::{Experiment, Run};
@@ -62,7 +62,14 @@ pub fn measure<'a>(
         // Without settings there is one run, with none.
         let each = run.each.iter().map(Some);
         for setting in each.chain(run.each.is_empty().then_some(None)) {
-            let outcomes = one(wanted, run, setting, &command, running)?;
+            let one = |part: &[String]| one(wanted, run, setting, part, &command, running);
+            let outcomes = match run.parts.is_empty() {
+                true => one(&[])?,
+                false => {
+                    let parts = run.parts.iter().map(|part| one(&part.set));
+                    index::combine(&run.parts, parts.collect::<Result<_, _>>()?)
+                }
+            };
             variants.extend(outcomes.into_iter().map(|outcome| {
                 Variant {
                     label: setting
@@ -84,18 +91,19 @@ pub fn measure<'a>(
     Ok(Measured { experiment, runs })
 }
 
-/// A run with one of its settings: an outcome for each variant.
+/// A run with one of its settings, as one part of a benchmark: an outcome for each variant.
 fn one(
     wanted: &Wanted<'_>,
     run: &Run,
     setting: Option<&String>,
+    part: &[String],
     command: &str,
     running: &Running,
 ) -> Result<Vec<Outcome>, Failure> {
     let scenario = wanted.paper.folder.join(&run.scenario);
     let mut request = Request {
         scenario: scenario.display().to_string(),
-        set: run.set.iter().chain(setting).cloned().collect(),
+        set: run.set.iter().chain(setting).chain(part).cloned().collect(),
         vary: run.vary.clone(),
         arms: if run.chosen {
             run.arms.clone()
@@ -113,6 +121,8 @@ fn one(
         request.set.extend(fit.set);
         notes = fit.notes;
     }
+    // What is fitted is fitted as for the whole page.
+    request.seeds = Some(wanted.sealed.unwrap_or(seeds(wanted)));
     let mut plan = plan(
         &request,
         &policies::shipped(),
@@ -121,7 +131,13 @@ fn one(
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
     plan.check(Place::Sim, false)?;
-    Ok(whole(&mut plan, running, command.to_string())?.experiments)
+    let mut outcomes = whole(&mut plan, running, command.to_string())?.experiments;
+    if let Some(speedup) = &run.speedup {
+        outcomes
+            .iter_mut()
+            .for_each(|outcome| speedup::add(speedup, outcome));
+    }
+    Ok(outcomes)
 }
 
 /// The command line that does a run. `SETTING` stands for each of its settings.
@@ -137,10 +153,17 @@ fn command(wanted: &Wanted<'_>, run: &Run) -> String {
     if !run.fit || wanted.quick {
         words.push("--no-calibrate".into());
     }
-    words.extend(run.vary.iter().map(|vary| format!("--vary {vary}")));
-    words.extend(run.set.iter().map(|set| format!("--set {set}")));
+    words.extend(
+        run.vary
+            .iter()
+            .map(|vary| format!("--vary {}", quote(vary))),
+    );
+    words.extend(run.set.iter().map(|set| format!("--set {}", quote(set))));
     if !run.each.is_empty() {
         words.push("--set SETTING".into());
+    }
+    if !run.parts.is_empty() {
+        words.push("--set PART".into());
     }
     if wanted.quick {
         let Lengths {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A paper's experiments, run and judged: `berth reproduce`.
 //!
-//! [`measure`] does the runs of an experiment, kept ones not twice. [`judge`] says what came of each claim. [`table`]
-//! and [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
+//! [`measure`] does the runs of an experiment, kept ones not twice, [`index`] puts parts of a benchmark together,
+//! [`speedup`] relates VMs to themselves under another arm. [`judge`] says what came of each claim. [`table`] and
+//! [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
 //! all papers, [`files`] writes pages or compares them with those that are there.
 pub mod figure;
 pub mod files;
+pub mod index;
 pub mod judge;
 pub mod measure;
 pub mod page;
+pub mod seal;
+pub mod speedup;
 pub mod summary;
 pub mod table;
 
@@ -25,6 +29,8 @@ pub struct Wanted<'a> {
     pub only: Option<&'a Experiment>,
     /// Short runs with few seeds, to see that everything works: nothing is judged from them.
     pub quick: bool,
+    /// Only the first seeds, as many as the paper's seal is of: nothing is judged from them.
+    pub sealed: Option<u32>,
 }
 
 /// What came out.
@@ -51,7 +57,7 @@ pub fn reproduce<'a>(
     let mut judged = Vec::new();
     for experiment in chosen {
         let measured = measure::measure(wanted, experiment, running, say)?;
-        if !wanted.quick {
+        if !wanted.quick && wanted.sealed.is_none() {
             judged.extend(judge::judge(&wanted.paper.claims, &measured)?);
         }
         experiments.push(measured);

@@ -190,6 +190,7 @@ mod tests {
             cites: String::new(),
             about: String::new(),
             seeds: 1,
+            check_seeds: None,
             experiments: Vec::new(),
             claims: Vec::new(),
         };

@@ -16,9 +16,11 @@ pub fn tables(measured: &Measured<'_>) -> String {
     let tables = measured.runs.iter().map(|run| {
         let note = run.run.note.as_ref();
         let note = note.map_or(String::new(), |note| format!("{note}\n\n"));
-        let each = match run.run.each.is_empty() {
-            true => "",
-            false => ", once for each setting of the table",
+        let each = match (run.run.each.is_empty(), run.run.parts.is_empty()) {
+            (true, true) => "",
+            (false, true) => ", once for each setting of the table",
+            (true, false) => ", once for each part of the index",
+            (false, false) => ", once for each setting of the table and each part of the index",
         };
         format!("{note}`{}`{each}\n\n{}", run.command, table(run))
     });
@@ -28,8 +30,14 @@ pub fn tables(measured: &Measured<'_>) -> String {
 /// The table of one run.
 pub fn table(run: &MeasuredRun<'_>) -> String {
     let arms = &run.run.arms;
-    let others = arms.iter().skip(1);
-    let against = others.map(|arm| format!("{arm} against {}", arms[0]));
+    // Speed-ups are changes already.
+    let compared = match run.run.speedup {
+        Some(_) => &[][..],
+        None => &arms[1..],
+    };
+    let against = compared
+        .iter()
+        .map(|arm| format!("{arm} against {}", arms[0]));
     let head: Vec<String> = std::iter::once(run.run.head.clone())
         .chain(arms.iter().cloned())
         .chain(against)
@@ -43,8 +51,11 @@ pub fn table(run: &MeasuredRun<'_>) -> String {
             let mut cells = vec![label(row, &variant.label)];
             let outcome = &variant.outcome;
             cells.extend(arms.iter().map(|arm| mean(outcome, arm, row)));
-            let others = arms.iter().skip(1);
-            cells.extend(others.map(|arm| changed(outcome, arm, &arms[0], &row.metric)));
+            cells.extend(
+                compared
+                    .iter()
+                    .map(|arm| changed(outcome, arm, &arms[0], &row.metric)),
+            );
             lines.push(format!("| {} |", cells.join(" | ")));
         }
     }

@@ -11,12 +11,16 @@ use std::sync::atomic::AtomicBool;
 
 /// Suites in the order in which they are asked: for the newest kernel, and for an older line.
 const SUITES: [&str; 3] = ["forky", "sid", "trixie-backports"];
-pub(super) const SUITES_OF_LINES: [&str; 3] = ["forky", "trixie-backports", "sid"];
+pub(super) const SUITES_OF_LINES: [&str; 4] = ["forky", "trixie-backports", "sid", "bookworm"];
+/// The same for lines before sched_ext.
+const SUITES_OF_OLD_LINES: [&str; 1] = ["bookworm"];
 const FLAVOUR: &str = "-cloud-amd64";
 /// Candidates tried per suite before giving up on it.
 const TRIES: usize = 4;
 /// Oldest line with everything that policies call.
 const OLDEST: [u64; 2] = [6, 18];
+/// First line that may have sched_ext.
+const SCHED_EXT: [u64; 2] = [6, 12];
 
 /// Which kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,17 @@ impl KernelRule {
         })
     }
 
+    /// Where to look, in this order.
+    fn suites(&self) -> &'static [&'static str] {
+        match self {
+            KernelRule::Line(line) if version(line).as_slice() < SCHED_EXT.as_slice() => {
+                &SUITES_OF_OLD_LINES
+            }
+            KernelRule::Line(_) => &SUITES_OF_LINES,
+            _ => &SUITES,
+        }
+    }
+
     fn key(&self) -> String {
         match self {
             KernelRule::Newest => "newest".to_string(),
@@ -80,6 +95,8 @@ pub struct Kernel {
     pub config: PathBuf,
     /// Release whose configuration stands in, where the archive no longer has the kernel's own.
     pub config_of: Option<String>,
+    /// Policies can load; without it there is the kernel's own scheduler.
+    pub sched_ext: bool,
 }
 
 impl Kernel {
@@ -122,13 +139,11 @@ pub(crate) fn ensure(
             .get(&rule.key())
             .and_then(|release| cached(cache, release))
     {
-        return Ok(k);
+        let sched_ext = known.verdicts.get(&k.release) != Some(&Verdict::Plain);
+        return Ok(Kernel { sched_ext, ..k });
     }
     let mut tried = Vec::new();
-    let suites = match rule {
-        KernelRule::Line(_) => SUITES_OF_LINES,
-        _ => SUITES,
-    };
+    let suites = rule.suites();
     for suite in suites {
         let suite = Suite::open(cache, suite, refresh, listener, stop)?;
         for candidate in candidates(&suite, rule)?.into_iter().take(TRIES) {
@@ -142,7 +157,10 @@ pub(crate) fn ensure(
                     None => fetch(cache, &suite, &candidate, listener, stop)?,
                 },
             };
-            let verdict = probe_file(&kernel.image)?;
+            let mut verdict = probe_file(&kernel.image)?;
+            if verdict == Verdict::Plain && !matches!(rule, KernelRule::Line(_)) {
+                verdict = Verdict::Unfit("it is built without sched_ext".into());
+            }
             // A stand-in may have been looked for meanwhile.
             known = cache.load(KNOWN);
             known
@@ -161,7 +179,11 @@ pub(crate) fn ensure(
             }
             known.chosen.insert(rule.key(), candidate.release.clone());
             cache.store(KNOWN, &known)?;
-            return Ok(kernel);
+            let sched_ext = verdict != Verdict::Plain;
+            return Ok(Kernel {
+                sched_ext,
+                ..kernel
+            });
         }
     }
     Err(LabError::NoKernel {
@@ -170,7 +192,7 @@ pub(crate) fn ensure(
             other => format!("{} is", other.key()),
         },
         tried: if tried.is_empty() {
-            format!(" (looked in {})", SUITES.join(", "))
+            format!(" (looked in {})", suites.join(", "))
         } else {
             format!(" ({})", tried.join("; "))
         },
@@ -234,10 +256,13 @@ fn matches(rule: &KernelRule, release: &str) -> bool {
     }
 }
 
-/// `7.2.12+deb14-cloud-amd64` -> 7, 2, 12.
+/// `7.2.12+deb14-cloud-amd64` -> 7, 2, 12; `6.1.0-56-cloud-amd64` -> 6, 1, 0, 56.
 fn version(release: &str) -> Vec<u64> {
-    let number = release.split(['+', '-']).next().unwrap_or("");
-    number.split('.').map_while(|p| p.parse().ok()).collect()
+    let number = release.split('+').next().unwrap_or("");
+    number
+        .split(['.', '-'])
+        .map_while(|p| p.parse().ok())
+        .collect()
 }
 
 fn folder(cache: &Cache, release: &str) -> PathBuf {
@@ -251,6 +276,7 @@ fn cached(cache: &Cache, release: &str) -> Option<Kernel> {
         image: folder.join("vmlinuz"),
         config: folder.join("config"),
         config_of: fs::read_to_string(folder.join(CONFIG_OF)).ok(),
+        sched_ext: true,
     };
     (k.image.is_file() && k.config.is_file()).then_some(k)
 }
@@ -300,6 +326,7 @@ fn fetch(
         image: to.join("vmlinuz"),
         config: to.join("config"),
         config_of,
+        sched_ext: true,
     })
 }
 
@@ -320,7 +347,8 @@ fn own(image: &Path, config: Option<&Path>) -> Result<Kernel, LabError> {
         reason,
     };
     let bytes = fs::read(image).map_err(|e| LabError::io(image, e))?;
-    if let Verdict::Unfit(why) = probe::probe(&bytes) {
+    let verdict = probe::probe(&bytes);
+    if let Verdict::Unfit(why) = verdict {
         return Err(unfit(why));
     }
     let release =
@@ -352,6 +380,7 @@ fn own(image: &Path, config: Option<&Path>) -> Result<Kernel, LabError> {
         image: image.to_path_buf(),
         config,
         config_of: None,
+        sched_ext: verdict != Verdict::Plain,
     })
 }
 
@@ -376,6 +405,7 @@ mod tests {
         let v = version("7.2.12+deb14-cloud-amd64");
         assert_eq!(v, [7, 2, 12]);
         assert!(version("7.2.12+deb14-cloud-amd64") > version("7.2.9+deb13-cloud-amd64"));
+        assert!(version("6.1.0-56-cloud-amd64") > version("6.1.0-9-cloud-amd64"));
         let line = KernelRule::Line("6.1".to_string());
         assert!(!matches(&line, "6.18.15+deb13-cloud-amd64"));
         assert!(matches(&line, "6.1.3+deb13-cloud-amd64"));

@@ -15,6 +15,8 @@ use std::process::{Command, Stdio};
 pub enum Verdict {
     /// Policies can load.
     Sound,
+    /// It has no sched_ext: the kernel's own scheduler can be watched.
+    Plain,
     /// They cannot, because of this.
     Unfit(String),
     /// The image is packed in a way the probe cannot undo; only a boot will tell.
@@ -47,7 +49,7 @@ pub fn probe(image: &[u8]) -> Verdict {
 
 fn judge(btf: &Btf<'_>) -> Verdict {
     if !btf.functions.contains_key(PROBED[0]) {
-        return Verdict::Unfit("it is built without sched_ext".to_string());
+        return Verdict::Plain;
     }
     let bad: Vec<&str> = PROBED
         .iter()

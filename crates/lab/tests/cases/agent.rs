@@ -4,7 +4,8 @@
 use super::noticed::{noticed, rounds_wanted};
 use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
-use berth_agent::backend::{Policy, Value as Setting};
+use berth_agent::backend::cgroup::Place;
+use berth_agent::backend::{Policy, Value as Setting, Way};
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -59,8 +60,18 @@ pub(super) fn policy(name: &str) -> Result<Policy, String> {
         parameters: BTreeMap::new(),
         values: BTreeMap::new(),
         partial: false,
+        backend: Way::Scx,
         object: builtin.object.to_vec(),
     })
+}
+
+/// Where the optimiser would remember what it changed; nobody watches over these agents.
+pub(super) fn place() -> Place {
+    Place {
+        state: "/run/berth-changes".into(),
+        guardian: None,
+        lock: None,
+    }
 }
 
 pub(super) fn state() -> Result<(State, Option<String>), String> {
@@ -126,6 +137,7 @@ pub(super) fn rules() -> Rules {
             class: Some("latency".into()),
             io_vcpus: 0,
         }],
+        ..Rules::default()
     }
 }
 
@@ -140,7 +152,7 @@ pub(super) fn quiet(events: Vec<Event>) -> Result<(), String> {
 
 /// Follows the VMs through policies that come and go.
 fn beside_vms(starving: &[u8]) -> Result<String, String> {
-    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    let mut agent = Agent::new(Root::live(), place(), rules(), Some(LIMIT));
     let seen = |agent: &mut Agent, vms: usize| {
         until(&format!("{vms} VMs are known"), &mut || {
             quiet(agent.tick().map_err(|e| e.to_string())?)?;
@@ -213,6 +225,7 @@ fn starved(agent: &mut Agent, object: &[u8]) -> Result<String, String> {
         parameters: BTreeMap::new(),
         values: stall.into(),
         partial: false,
+        backend: Way::Scx,
         object: object.to_vec(),
     };
     agent.start(starving).map_err(|e| e.to_string())?;
@@ -252,7 +265,7 @@ fn killed() -> Result<(), String> {
     // SAFETY: the copy loads a policy and sleeps until it is killed; this process waits for it.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let mut agent = Agent::new(Root::live(), rules(), None);
+        let mut agent = Agent::new(Root::live(), place(), rules(), None);
         let loaded = policy("vmfair").map(|p| agent.start(p).is_ok());
         while loaded == Ok(true) {
             std::thread::sleep(Duration::from_secs(1));
@@ -277,7 +290,7 @@ fn killed() -> Result<(), String> {
 /// Another scheduler is named and left alone.
 fn another_is_there(object: &[u8]) -> Result<(), String> {
     let foreign = Loaded::load(object, &LoadOptions::default()).map_err(|e| e.to_string())?;
-    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    let mut agent = Agent::new(Root::live(), place(), rules(), Some(LIMIT));
     let refused = agent.start(policy("vmfair")?).err().map(|e| e.to_string());
     let refused = refused.ok_or("loaded over another scheduler")?;
     check(

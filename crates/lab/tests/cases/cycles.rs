@@ -3,7 +3,7 @@
 //! be left: no file, no program, no map, no complaint of the kernel. One boot of the lab. `BERTH_LAB_BOOTS` is how many
 //! micro-VMs each policy sees boot, `BERTH_LAB_POLICY` one policy. `make lab-boots` has 200 under each; without either
 //! variable it is a few under two.
-use super::agent::{load, policy, quiet, rules, state};
+use super::agent::{load, place, policy, quiet, rules, state};
 use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::Agent;
 use berth_agent::tripwire::LIMIT;
@@ -152,7 +152,7 @@ fn under(scenario: &Scenario, cycles: u64, name: &str) -> Result<String, String>
 
 /// One policy's life. Gives the VMs that it knew.
 fn one(scenario: &Scenario, seed: u64, name: &str) -> Result<usize, String> {
-    let mut agent = Agent::new(Root::live(), rules(), Some(LIMIT));
+    let mut agent = Agent::new(Root::live(), place(), rules(), Some(LIMIT));
     agent.start(policy(name)?).map_err(|e| e.to_string())?;
     let load = load(scenario.clone(), seed);
     let mut known = 0;

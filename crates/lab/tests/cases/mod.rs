@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
+mod any_kernel;
 mod cycles;
 mod micro;
 mod modes;
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 18] = [
+const CASES: [(&str, Case); 20] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -37,6 +38,7 @@ const CASES: [(&str, Case); 18] = [
     ("a policy that starves a thread is ejected", victim),
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),
+    ("Linux 6.1, which has no sched_ext", without_sched_ext),
     ("who waited for whom", waits::known),
     ("a real guest answers under nested KVM", witness::answers),
     ("a guest that does not boot says why", witness::no_kernel),
@@ -49,6 +51,10 @@ const CASES: [(&str, Case); 18] = [
     (
         "the agent beside micro-VMs: found, switched, killed",
         agent::acting,
+    ),
+    (
+        "the optimiser beside micro-VMs: set, handed over to, put back",
+        any_kernel::optimised,
     ),
     (
         "the tracer beside what micro-VMs saw themselves",
@@ -80,6 +86,7 @@ const LONG: [(&str, Case); 1] = [("full and partial mode", modes::modes)];
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
+pub use any_kernel::inside as any_kernel_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
@@ -501,6 +508,34 @@ fn fast(assets: &Assets) -> Result<String, String> {
         format!("four hogs on two CPUs used {cpu} CPUs"),
     )?;
     Ok(format!("four hogs used {cpu:.2} of 2 CPUs"))
+}
+
+/// CFS: two hogs on a CPU take turns of the 4 ms from tick to tick, and the observer sees them.
+fn without_sched_ext(_: &Assets) -> Result<String, String> {
+    let assets = ensure("6.1").map_err(|e| e.to_string())?;
+    let release = &assets.kernel.release;
+    check(!assets.kernel.sched_ext, format!("{release} has sched_ext"))?;
+    let arm = LabArm {
+        name: "linux".to_string(),
+        scenario: scenario("cores = 1")?,
+        policy: None,
+    };
+    let records =
+        run(&[arm], &[1], &options(), &assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let metric = |name: &str| records[0].metrics.get(name).copied().unwrap_or(0.0);
+    let (cpu, delay_ms) = (metric("hog.cpu"), metric("hog.run_delay.p50") / 1e6);
+    check(
+        (0.99..1.001).contains(&cpu),
+        format!("four hogs used {cpu} CPUs"),
+    )?;
+    // Three others have a turn before it.
+    check(
+        (11.9..12.2).contains(&delay_ms),
+        format!("a hog waits {delay_ms} ms"),
+    )?;
+    Ok(format!(
+        "{release}: four hogs wait {delay_ms:.2} ms for a turn"
+    ))
 }
 
 fn scenario(host: &str) -> Result<berth_scenario::model::Scenario, String> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Full and partial switch mode side by side: a latency VM among hogs, with and without other work on the host. One
 //! boot; the seeds of an arm one after the other. The table in docs/agent.md.
-use super::agent::{load, policy, state};
+use super::agent::{load, place, policy, state};
 use super::{NEVER, check, host, options, read_scenario};
 use berth_agent::agent::Agent;
 use berth_agent::backend::Policy;
@@ -132,8 +132,9 @@ fn once(scenario: &Scenario, seed: u64, only: Option<&[&str]>) -> Result<Once, S
                 class: Some("latency".into()),
                 io_vcpus: 0,
             }],
+            ..Rules::default()
         };
-        let mut agent = Agent::new(Root::live(), rules, Some(LIMIT));
+        let mut agent = Agent::new(Root::live(), place(), rules, Some(LIMIT));
         let policy = Policy {
             partial: !only.is_empty(),
             ..policy("vmfair")?

@@ -9,6 +9,7 @@ use berth_scenario::model::Scenario;
 use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -206,15 +207,20 @@ fn by_hand() -> Result<(), String> {
     )?;
     berth(2, &["start", "no-such-policy"])?;
     runs("credit")?;
-    // Any user may ask what runs, and only root may change it.
-    let other = |verb: &[&str]| {
+    // Who is in the socket's group may ask what runs, and only root may change it. Others may not connect.
+    let other = |group: u32, verb: &[&str]| {
         let mut command = Command::new(BERTH);
-        std::os::unix::process::CommandExt::uid(&mut command, 1234);
-        command.args(verb).output().map_err(|e| e.to_string())
+        command.uid(1234).gid(group).args(verb);
+        command.output().map_err(|e| e.to_string())
     };
-    let asked = other(&["status"])?;
-    check(asked.status.success(), format!("as a user: {asked:?}"))?;
-    let stopped = other(&["stop"])?;
+    let asked = other(0, &["status"])?;
+    check(asked.status.success(), format!("as a member: {asked:?}"))?;
+    let strange = other(1234, &["status"])?;
+    check(
+        !strange.status.success(),
+        format!("as a stranger: {strange:?}"),
+    )?;
+    let stopped = other(0, &["stop"])?;
     check(
         stopped.status.code() == Some(2),
         format!("stopped by a user: {stopped:?}"),

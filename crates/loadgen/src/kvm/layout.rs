@@ -69,30 +69,8 @@ pub mod task {
 pub mod op {
     pub const BYTES: u64 = 64;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[repr(u64)]
-    pub enum Code {
-        Compute,
-        Busy,
-        Sleep,
-        Timer,
-        Receive,
-        Reply,
-        Send,
-        Yield,
-        Lock,
-        Unlock,
-        Spin,
-        Unspin,
-        Barrier,
-        Wait,
-        Signal,
-        Broadcast,
-        Chunks,
-        Exit,
-        Loop,
-        Nothing,
-    }
+    // `enum Code`, from `enum op_code` there.
+    include!(concat!(env!("OUT_DIR"), "/codes.rs"));
 }
 
 /// Words of `struct queue` and `struct slot`.
@@ -149,5 +127,85 @@ mod tests {
         }
         // As `record` in guest.c: 1000 = 0b1111101000 has shift 2, so bucket 3 * 128 + 250 - 128.
         assert_eq!(bucket_ticks(3 * 128 + 122), 1002);
+    }
+    const SOURCE: &str = include_str!("guest.c");
+
+    /// What stands between `start` and the next closing brace, without comments.
+    fn body(start: &str) -> String {
+        let (_, after) = SOURCE
+            .split_once(start)
+            .unwrap_or_else(|| panic!("no `{start}`"));
+        let (body, _) = after.split_once("\n}").unwrap();
+        let mut parts = body.split("/*");
+        let first = parts.next().unwrap_or_default().to_string();
+        first
+            + &parts
+                .map(|p| p.split_once("*/").unwrap().1)
+                .collect::<String>()
+    }
+
+    /// Offsets of a structure's members, all of them words, bytes.
+    fn members(name: &str) -> Vec<(String, u64)> {
+        let mut at = 0;
+        let mut all = Vec::new();
+        for declaration in body(&format!("struct {name} {{")).split(';').map(str::trim) {
+            let declared = declaration.trim_start_matches("struct ").split_once(' ');
+            for member in declared
+                .into_iter()
+                .flat_map(|(_, members)| members.split(','))
+            {
+                let (member, words) = match member.trim_end_matches(']').split_once('[') {
+                    Some((member, words)) => (member, words.parse().unwrap()),
+                    None => (member, 1),
+                };
+                all.push((member.trim_matches([' ', '*']).to_string(), at));
+                at += 8 * words;
+            }
+        }
+        all
+    }
+
+    /// Words of this file, by the name of the structure and its member.
+    fn words() -> Vec<(&'static str, &'static str, u64)> {
+        vec![
+            ("vm", "stop", vm::STOP),
+            ("vm", "start_tsc", vm::START_TSC),
+            ("vm", "measure_begin", vm::MEASURE_BEGIN),
+            ("vm", "measure_end", vm::MEASURE_END),
+            ("vm", "end_tsc", vm::END_TSC),
+            ("vm", "vcpus", vm::VCPUS),
+            ("vm", "vcpu0", vm::VCPU0),
+            ("vm", "chunk_loops", vm::CHUNK_LOOPS),
+            ("vm", "chunk_ns", vm::CHUNK_NS),
+            ("vm", "slice_ns", vm::SLICE_NS),
+            ("vcpu", "idle", vcpu::IDLE),
+            ("vcpu", "work_ns", vcpu::WORK_NS),
+            ("vcpu", "apic_id", vcpu::APIC_ID),
+            ("vcpu", "nr_tasks", vcpu::NR_TASKS),
+            ("vcpu", "tasks", vcpu::TASKS),
+            ("vcpu", "vm", vcpu::VM),
+            ("vcpu", "call_a", vcpu::CALL_A),
+            ("vcpu", "call_b", vcpu::CALL_B),
+            ("vcpu", "call_c", vcpu::CALL_C),
+            ("vcpu", "wakeups", vcpu::WAKEUPS),
+            ("vcpu", "number", vcpu::NUMBER),
+            ("task", "pc", task::PC),
+            ("task", "loop", task::LOOP),
+            ("task", "phase", task::PHASE),
+            ("queue", "tail", queue::TAIL),
+            ("queue", "mask", queue::MASK),
+            ("queue", "slots", queue::SLOTS),
+            ("barrier", "members", BARRIER_MEMBERS),
+        ]
+    }
+
+    #[test]
+    fn words_are_where_the_guest_has_them() {
+        for (structure, member, offset) in words() {
+            let there = members(structure);
+            let found = there.iter().find(|(name, _)| name == member);
+            let found = found.unwrap_or_else(|| panic!("`{member}` is not in {there:?}"));
+            assert_eq!(found.1, offset, "struct {structure}, {member}");
+        }
     }
 }

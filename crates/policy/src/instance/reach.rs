@@ -14,6 +14,11 @@ impl Regions for Instance {
 /// An arena of so many bytes is asked for as a whole.
 const SMALL: usize = 1024;
 
+/// Sections of one array each, which `bpf_map__set_value_size` resizes.
+const RESIZED: [&str; 3] = [".data.", ".rodata.", ".bss."];
+/// So far beyond one, an access was meant for it.
+const NEAR: u64 = 1 << 20;
+
 impl Instance {
     /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section,
     /// or the elements of an array.
@@ -31,6 +36,34 @@ impl Instance {
                 let mut maps = self.maps.iter().map(|slot| unsafe { &*slot.get() });
                 maps.find_map(|slot| slot.runtime.piece(address))
             })
+    }
+
+    /// The section of its own before an address, one that a loader resizes (`RESIZABLE_ARRAY`): what to say of an
+    /// access there that was refused.
+    pub fn beyond(&self, address: u64) -> Option<String> {
+        let sections = self.policy.program().sections.iter().zip(&self.sections);
+        let (section, past) = sections
+            .filter(|(section, _)| {
+                RESIZED
+                    .iter()
+                    .any(|prefix| section.name.starts_with(prefix))
+            })
+            .filter_map(|(section, data)| {
+                let end = data.place()? as u64 + data.len() as u64;
+                Some((section, address.checked_sub(end)?))
+            })
+            .min_by_key(|(_, past)| *past)
+            .filter(|(_, past)| *past < NEAR)?;
+        let name = section
+            .vars
+            .first()
+            .map_or(section.name.as_str(), |v| v.name.as_str());
+        Some(format!(
+            "{past} bytes beyond `{name}` (section {}), which has the {} bytes of its declaration: arrays that a \
+             loader would resize are not resized here; declare it as large as it is used",
+            section.name,
+            section.data.len()
+        ))
     }
 
     /// The piece of the machine's own memory around an address, all of which the policy may read.

@@ -29,7 +29,7 @@ pub static HOST: Kind = Kind {
             "kernel",
             "version",
             Is("\"7.2\""),
-            "kernel whose sched_ext the simulator follows",
+            "whose sched_ext is followed; 6.1 has none: there `linux` is CFS",
         ),
         key(
             "tasks",

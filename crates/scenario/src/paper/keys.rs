@@ -19,11 +19,42 @@ pub static PAPER: Kind = Kind {
         ),
         key("seeds", "whole number", Is("10"), "of every run"),
         key(
+            "check_seeds",
+            "whole number",
+            Said("all: the page is made anew"),
+            "so many does --check run, and holds them against the seal that the page then has",
+        ),
+        key(
+            "index",
+            "list of tables",
+            Said("none"),
+            "[[index]]: parts of a benchmark, for rows with metric index",
+        ),
+        key(
             "experiment",
             "list of tables",
             Said("none: its claims wait"),
             "[[experiment]]",
         ),
+    ],
+};
+
+pub static PART: Kind = Kind {
+    label: "A part of a benchmark",
+    header: "[[index]]",
+    help: "",
+    says: "The benchmark's index is the weighted geometric mean of its parts: each of a run of its own.",
+    keys: &[
+        key("name", "\"name\"", Required, "its own metric is index.NAME"),
+        key("set", "list of ADDRESS=VALUE", Required, "for its run"),
+        key("metric", "\"name\"", Required, "what it scores"),
+        key(
+            "per",
+            "number",
+            Is("1"),
+            "base units of the metric that score 1",
+        ),
+        key("weight", "number", Is("1"), "in the geometric mean"),
     ],
 };
 
@@ -88,6 +119,28 @@ pub static RUN: Kind = Kind {
         ),
         key("head", "\"words\"", Required, "of the table's first column"),
         key("rows", "list of tables", Required, "{ metric, label, per }"),
+        key(
+            "speedup",
+            "table",
+            Said("none"),
+            "{ against, of }: rows may have speedup.mean, .geomean, .max, .of.VM, slowdown.max",
+        ),
+    ],
+};
+
+pub static SPEEDUP: Kind = Kind {
+    label: "Speed-ups",
+    header: "[experiment.run.speedup]",
+    help: "",
+    says: "The speed of each VM by its speed under one of the arms, seed by seed.",
+    keys: &[
+        key("against", "arm", Required, "whose speeds count as 1"),
+        key(
+            "of",
+            "work or completion",
+            Required,
+            "speed: useful work, or one by the time until all is done",
+        ),
     ],
 };
 
@@ -97,7 +150,12 @@ pub static ROW: Kind = Kind {
     help: "",
     says: "A metric, for each variant.",
     keys: &[
-        key("metric", "\"name\"", Required, "what is shown"),
+        key(
+            "metric",
+            "\"name\"",
+            Required,
+            "what is shown; index, index.NAME: of the paper's [[index]]",
+        ),
         key(
             "label",
             "\"words\"",

@@ -23,6 +23,8 @@ pub struct Paper {
     pub about: String,
     /// Of every run.
     pub seeds: u32,
+    /// Seeds, from the first one, that `--check` runs; none: all, and the page is made anew.
+    pub check_seeds: Option<u32>,
     pub experiments: Vec<Experiment>,
     pub claims: Vec<Claim>,
 }
@@ -58,8 +60,83 @@ pub struct Run {
     /// Of the table's first column.
     pub head: String,
     pub rows: Vec<Row>,
+    /// The parts of the benchmark whose index its rows show; empty: they show none.
+    pub parts: Vec<Part>,
+    /// What its rows with speeds of VMs are relative to; none: they show none.
+    pub speedup: Option<Speedup>,
     /// Its place in paper.toml.
     pub at: At,
+}
+
+/// A part of a benchmark. The benchmark's index is the weighted geometric mean of the parts' metrics, each divided by
+/// what scores 1; each part is a run of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub name: String,
+    /// What makes a scenario this part.
+    pub set: Vec<String>,
+    pub metric: String,
+    /// Base units of the metric that score 1.
+    pub per: f64,
+    /// Above 0.
+    pub weight: f64,
+}
+
+impl Part {
+    /// The metric of the index of all parts; that of one is `index.NAME`.
+    pub const INDEX: &str = "index";
+
+    /// The metric that the index has of this part.
+    pub fn of_index(&self) -> String {
+        format!("{}.{}", Part::INDEX, self.name)
+    }
+}
+
+/// The speed of each VM relative to its speed under another arm, in the same seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speedup {
+    /// That arm; it is one of the run's.
+    pub against: String,
+    pub of: Speed,
+}
+
+/// What a VM's speed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// `VM.work`.
+    Work,
+    /// One by `VM.completion`.
+    Completion,
+}
+
+impl Speed {
+    /// The quantity it is made of.
+    pub fn quantity(self) -> &'static str {
+        match self {
+            Speed::Work => "work",
+            Speed::Completion => "completion",
+        }
+    }
+}
+
+impl Speedup {
+    /// Metrics of all VMs of a run together: arithmetic and geometric mean, the largest, 1 less the smallest.
+    pub const ALL: [&str; 4] = [
+        "speedup.mean",
+        "speedup.geomean",
+        "speedup.max",
+        "slowdown.max",
+    ];
+
+    /// The metric of a VM, or of the mean of a group of VMs.
+    pub fn of_vm(name: &str) -> String {
+        format!("speedup.of.{name}")
+    }
+
+    /// It names one of these metrics.
+    pub fn names(metric: &str) -> bool {
+        matches!(metric.split('.').next(), Some("speedup" | "slowdown"))
+    }
 }
 
 /// A row of a table for each variant of the run.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From `papers/NAME/` to a [`Paper`]. Whatever is wrong in it is found here, before anything runs.
-use super::keys::{EXPERIMENT, FIGURE, PAPER, ROW, RUN};
-use super::{Experiment, Figure, Form, Over, Paper, Row, Run};
+use super::keys::{EXPERIMENT, FIGURE, PAPER, PART, ROW, RUN, SPEEDUP};
+use super::{Experiment, Figure, Form, Over, Paper, Part, Row, Run, Speed, Speedup};
 use crate::claims::{self, Claim};
 use crate::diag::{At, Error, Result, Source, nearest};
 use crate::edit::{self, Edit};
@@ -88,9 +88,10 @@ pub fn read(folder: &Path) -> Result<Paper> {
     let facts = Facts::default();
     let file = Section::open(&PAPER, "", table, &root.at, &facts)?;
     let claims = claims::read(&folder.join("claims.toml"))?;
+    let parts = file.tables("index", &PART, |section| part(&section))?;
     let mut experiments: Vec<Experiment> = Vec::new();
     file.tables("experiment", &EXPERIMENT, |section| {
-        let experiment = experiment(&section, folder, &claims)?;
+        let experiment = experiment(&section, folder, &claims, &parts)?;
         if experiments.iter().any(|e| e.id == experiment.id) {
             let id = experiment.id.escape_debug();
             return Err(Error::at(
@@ -102,6 +103,11 @@ pub fn read(folder: &Path) -> Result<Paper> {
         Ok(())
     })?;
     judged_once(&experiments, &claims)?;
+    let seeds = file.count("seeds", 1, MOST_SEEDS, "")?;
+    let check_seeds = match file.table.get("check_seeds") {
+        Some(_) => Some(file.count("check_seeds", 1, seeds, "")?),
+        None => None,
+    };
     let name = folder.file_name().unwrap_or(folder.as_os_str());
     Ok(Paper {
         name: name.to_string_lossy().into_owned(),
@@ -109,7 +115,8 @@ pub fn read(folder: &Path) -> Result<Paper> {
         title: words(&file, "title")?,
         cites: words(&file, "cites")?,
         about: words(&file, "about")?,
-        seeds: file.count("seeds", 1, MOST_SEEDS, "")?,
+        seeds,
+        check_seeds,
         experiments,
         claims,
     })
@@ -127,7 +134,22 @@ fn list(section: &Section<'_>, key: &str) -> Result<Vec<String>> {
     Ok(found.into_iter().map(|(text, _)| text).collect())
 }
 
-fn experiment(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<Experiment> {
+fn part(section: &Section<'_>) -> Result<Part> {
+    Ok(Part {
+        name: words(section, "name")?,
+        set: list(section, "set")?,
+        metric: words(section, "metric")?,
+        per: section.positive("per")?.unwrap_or(1.0),
+        weight: section.positive("weight")?.unwrap_or(1.0),
+    })
+}
+
+fn experiment(
+    section: &Section<'_>,
+    folder: &Path,
+    claims: &[Claim],
+    parts: &[Part],
+) -> Result<Experiment> {
     let id = words(section, "id")?;
     if !tree::is_name(&id) {
         return Err(Error::at(
@@ -137,7 +159,7 @@ fn experiment(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<
         .label("letters, digits, - and _"));
     }
     section.node("run")?;
-    let runs = section.tables("run", &RUN, |run| self::run(&run, folder, claims))?;
+    let runs = section.tables("run", &RUN, |run| self::run(&run, folder, claims, parts))?;
     let figure = match section.table.get("figure") {
         Some(_) => Some(figure(&section.table("figure", &FIGURE)?, &runs)?),
         None => None,
@@ -151,7 +173,7 @@ fn experiment(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<
     })
 }
 
-fn run(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<Run> {
+fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -> Result<Run> {
     let (file, file_at) = section
         .string("scenario")?
         .unwrap_or_else(|| (String::new(), section.at.clone()));
@@ -161,7 +183,13 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<Run> {
     let input = Input::from_file(&folder.join(&file)).map_err(wrong)?;
     let scenario = read_scenario(&input, &edits).map_err(wrong)?.scenario;
     let arms = arms(section, &scenario)?;
-    let rows = section.tables("rows", &ROW, |row| self::row(&row, &scenario))?;
+    let speedup = match section.table.get("speedup") {
+        Some(_) => Some(speedup(&section.table("speedup", &SPEEDUP)?, &arms)?),
+        None => None,
+    };
+    let rows = section.tables("rows", &ROW, |row| {
+        self::row(&row, &scenario, parts, speedup.is_some())
+    })?;
     if rows.is_empty() {
         return Err(Error::at(
             &section.at,
@@ -170,6 +198,24 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<Run> {
     }
     let vary = list(section, "vary")?;
     edit::combinations(&vary)?;
+    let parts = match rows.iter().filter(|row| of_index(&row.metric)).count() {
+        0 => &[][..],
+        n if n == rows.len() => parts,
+        _ => {
+            let why = "a run shows the index and its parts, or metrics of one run: take two runs";
+            return Err(Error::at(&section.at, why));
+        }
+    };
+    for part in parts {
+        let edits: Vec<Edit> = set
+            .iter()
+            .chain(&part.set)
+            .cloned()
+            .map(Edit::Set)
+            .collect();
+        let scenario = read_scenario(&input, &edits).map_err(wrong)?.scenario;
+        check_metric(&part.metric, &section.at, &scenario)?;
+    }
     Ok(Run {
         name: words(section, "name")?,
         scenario: file,
@@ -183,6 +229,8 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim]) -> Result<Run> {
         judges: judges(section, &scenario, claims)?,
         head: words(section, "head")?,
         rows,
+        parts: parts.to_vec(),
+        speedup,
         at: section.at.clone(),
     })
 }
@@ -200,11 +248,56 @@ fn arms(section: &Section<'_>, scenario: &Scenario) -> Result<Vec<String>> {
         .collect()
 }
 
-fn row(section: &Section<'_>, scenario: &Scenario) -> Result<Row> {
+/// A metric of the paper's index.
+fn of_index(metric: &str) -> bool {
+    metric.split('.').next() == Some(Part::INDEX)
+}
+
+fn speedup(section: &Section<'_>, arms: &[String]) -> Result<Speedup> {
+    let (against, at) = section
+        .string("against")?
+        .unwrap_or_else(|| (String::new(), section.at.clone()));
+    let known: Vec<&str> = arms.iter().map(String::as_str).collect();
+    Ok(Speedup {
+        against: one_of(against, &at, &known, "the run has no arm")?,
+        of: word(
+            section,
+            "of",
+            [("work", Speed::Work), ("completion", Speed::Completion)],
+        )?,
+    })
+}
+
+/// A metric of a run's speed-ups: of all VMs, or of one that there is.
+fn of_speedup(metric: &str, at: &At, scenario: &Scenario) -> Result<()> {
+    if let Some(vm) = metric.strip_prefix("speedup.of.") {
+        return check_metric(&format!("{vm}.work"), at, scenario).map(|_| ());
+    }
+    one_of(
+        metric.to_string(),
+        at,
+        &Speedup::ALL,
+        "there is no metric of speed-ups",
+    )
+    .map(|_| ())
+}
+
+fn row(section: &Section<'_>, scenario: &Scenario, parts: &[Part], speedup: bool) -> Result<Row> {
     let (metric, at) = section
         .string("metric")?
         .unwrap_or_else(|| (String::new(), section.at.clone()));
-    check_metric(&metric, &at, scenario)?;
+    if of_index(&metric) {
+        let names: Vec<String> = parts.iter().map(Part::of_index).collect();
+        let all = names.iter().map(String::as_str);
+        let known: Vec<&str> = all
+            .chain((!parts.is_empty()).then_some(Part::INDEX))
+            .collect();
+        one_of(metric.clone(), &at, &known, "the paper's [[index]] has no")?;
+    } else if speedup && Speedup::names(&metric) {
+        of_speedup(&metric, &at, scenario)?;
+    } else {
+        check_metric(&metric, &at, scenario)?;
+    }
     Ok(Row {
         metric,
         label: words(section, "label")?,

@@ -304,6 +304,9 @@ fn machine_metrics(
         if ran + waited > 0.0 {
             out.insert(format!("{name}.run_delay.share"), waited / (ran + waited));
         }
+        if let Some(on_kind) = &k.stats.on_kind {
+            on_kind.metrics(&name, &members, span_ns, out);
+        }
         if !histograms {
             continue;
         }

@@ -31,6 +31,6 @@ pub fn settle(mut k: Handle) {
         let curr = c.curr as usize;
         k.tasks.hot[curr].runtime += span;
         let entry = k.tasks.hot[curr].stats;
-        k.stats.ran(entry, span);
+        k.stats.ran(entry, cpu, now, span);
     }
 }

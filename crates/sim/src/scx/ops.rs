@@ -5,7 +5,7 @@ use super::kernel::Handle;
 use super::lifecycle::ExitKind;
 use crate::error::SimError;
 use crate::words::{CpuId, Nanos, TaskId};
-use berth_policy::abi::{Op, Trap};
+use berth_policy::abi::{Op, Trap, TrapKind};
 use berth_policy::instance::Instance;
 use berth_policy::interp;
 
@@ -161,11 +161,18 @@ impl Handle {
     pub fn trapped(mut self, op: Op, trap: Box<Trap>) -> u64 {
         let policy = self.policy.name.clone();
         let at_ns = self.now;
+        let beyond = match trap.kind {
+            TrapKind::BadAccess { address, .. } => {
+                self.policy.instance().and_then(|i| i.beyond(address))
+            }
+            _ => None,
+        };
         self.fail(SimError::Trap {
             policy,
             op: op.name(),
             at_ns,
             trap,
+            beyond,
         });
         self.policy.silence();
         0

@@ -421,7 +421,7 @@ impl Handle {
             let t = &mut k.tasks.hot[prev as usize];
             t.runtime += span;
             t.last_cpu = cpu;
-            k.stats.ran(t.stats, span);
+            k.stats.ran(t.stats, cpu, now, span);
             if stays {
                 t.queued_at = now;
                 t.waits = Waits::Ready;
@@ -436,6 +436,10 @@ impl Handle {
                 rest.nivcsw += u64::from(stays);
                 rest.nvcsw += u64::from(!stays);
             }
+        }
+        if let Some(on_kind) = &mut k.stats.on_kind {
+            let entry = (next >= idle).then(|| k.tasks.hot[next as usize].stats);
+            on_kind.starts(entry, cpu, now);
         }
         k.note(Kind::Switch, cpu, next);
         if k.hardware.is_some() {

@@ -34,7 +34,7 @@ impl Handle {
             c.exec_start = NEVER;
             let t = &mut k.tasks.hot[c.curr as usize];
             t.runtime += span;
-            k.stats.ran(t.stats, span);
+            k.stats.ran(t.stats, cpu, now, span);
         }
         c.paused = true;
         c.takes_late = false;

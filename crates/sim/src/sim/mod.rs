@@ -20,10 +20,12 @@ use crate::scx::ops::Policy;
 use crate::scx::pass::Why;
 use crate::scx::spec::MachineSpec;
 use crate::stats::Stats;
+use crate::stats::on_kind::OnKind;
 use crate::trace;
 use crate::unlikely::unlikely;
 use crate::words::{CpuId, Nanos, TaskId, Who};
 use crate::workload::api::{Action, Ctx, MAX_INSTANT_ACTIONS, Workload};
+use berth_scenario::model::Class;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,6 +67,8 @@ impl<W: Workload> Simulation<W> {
         }
         let groups: Vec<u32> = vms.iter().map(|v| v.group).collect();
         kernel.stats = Stats::new(&groups, kernel.topo.nr_cpus());
+        let classes: Vec<Class> = vms.iter().map(|v| v.class).collect();
+        kernel.stats.on_kind = OnKind::new(&spec.cost.kinds, &kernel.topo, &classes);
         let kernel = NonNull::from(Box::leak(kernel));
         // SAFETY: owned by the machine, freed in `drop`; reached through handles only.
         let kernel = unsafe { Handle::new(kernel) };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is counted while a machine runs: per VM, and for the host's own threads. No allocation after
 //! the VMs are known.
+pub mod on_kind;
 pub mod recent;
 
 use crate::machine::{Dense, Distance};
-use crate::words::{Nanos, VmId};
+use crate::words::{CpuId, Nanos, VmId};
 use berth_results::blame::Blame;
 use hdrhistogram::Histogram;
+use on_kind::OnKind;
 use std::collections::BTreeMap;
 
 /// More VMs than this share their group's histograms (which are some tens of KiB each).
@@ -103,6 +105,8 @@ pub struct Stats {
     /// Changes of CPU of all threads: to a sibling of the core, inside the last-level cache, to another one of the
     /// package, to another package of the node, to another node.
     pub moves: [u64; 5],
+    /// By kind of core; `None`: all are alike.
+    pub on_kind: Option<Box<OnKind>>,
     /// Waits are on account up to here.
     pub settled_at: Nanos,
 }
@@ -133,6 +137,7 @@ impl Stats {
                 .filter(|b| !b.is_off())
                 .map(Box::new),
             moves: [0; 5],
+            on_kind: None,
             settled_at: 0,
         }
     }
@@ -146,6 +151,7 @@ impl Stats {
             pairs: Vec::new(),
             blame: None,
             moves: [0; 5],
+            on_kind: None,
             settled_at: 0,
         }
     }
@@ -171,9 +177,13 @@ impl Stats {
         self.group_of[entry as usize]
     }
 
+    /// An entry had this CPU for the last `ns`.
     #[inline]
-    pub fn ran(&mut self, entry: u32, ns: Nanos) {
+    pub fn ran(&mut self, entry: u32, cpu: CpuId, now: Nanos, ns: Nanos) {
         self.vms[entry as usize].ran_ns += ns;
+        if let Some(on_kind) = &mut self.on_kind {
+            on_kind.ran(entry, cpu, now, ns);
+        }
     }
 
     #[inline]
@@ -262,6 +272,9 @@ impl Stats {
     pub fn reset(&mut self) {
         if let Some(blame) = &mut self.blame {
             blame.reset();
+        }
+        if let Some(on_kind) = &mut self.on_kind {
+            on_kind.reset();
         }
         self.moves = [0; 5];
         self.vms.fill(Counters::default());

@@ -25,7 +25,13 @@ pub(super) enum Op {
     /// Program number of the child.
     Fork(u32),
     Exit,
-    /// Numbers of names, see [`Programs::names`].
+    /// It involves other threads of the home.
+    Shared(Shared),
+}
+
+/// What threads of a home do together, see [`super::share`]; numbers of names, see [`Programs::names`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Shared {
     Lock(u32),
     Spin(u32),
     Unlock(u32),
@@ -33,11 +39,7 @@ pub(super) enum Op {
     Wait(u32),
     Signal(u32),
     Broadcast(u32),
-    Chunks {
-        pool: u32,
-        chunks: u32,
-        each: Dist,
-    },
+    Chunks { pool: u32, chunks: u32, each: Dist },
 }
 
 /// What one task does, over and over.
@@ -205,23 +207,31 @@ impl Programs {
                 })? as u32)
             }
             Step::Exit => Op::Exit,
-            Step::Lock { name } => Op::Lock(number(&mut self.names.locks, name)),
-            Step::Spin { name } => Op::Spin(number(&mut self.names.locks, name)),
-            Step::Unlock { name } => Op::Unlock(number(&mut self.names.locks, name)),
+            Step::Lock { name } => Op::Shared(Shared::Lock(number(&mut self.names.locks, name))),
+            Step::Spin { name } => Op::Shared(Shared::Spin(number(&mut self.names.locks, name))),
+            Step::Unlock { name } => {
+                Op::Shared(Shared::Unlock(number(&mut self.names.locks, name)))
+            }
             Step::Barrier { name } => {
                 let barrier = number(&mut self.names.barriers, name);
-                Op::Barrier(add(&mut program.barriers, barrier))
+                Op::Shared(Shared::Barrier(add(&mut program.barriers, barrier)))
             }
-            Step::Wait { name } => Op::Wait(number(&mut self.names.conditions, name)),
-            Step::Signal { name } => Op::Signal(number(&mut self.names.conditions, name)),
-            Step::Broadcast { name } => Op::Broadcast(number(&mut self.names.conditions, name)),
+            Step::Wait { name } => {
+                Op::Shared(Shared::Wait(number(&mut self.names.conditions, name)))
+            }
+            Step::Signal { name } => {
+                Op::Shared(Shared::Signal(number(&mut self.names.conditions, name)))
+            }
+            Step::Broadcast { name } => {
+                Op::Shared(Shared::Broadcast(number(&mut self.names.conditions, name)))
+            }
             Step::Chunks { name, chunks, each } => {
                 let pool = number(&mut self.names.pools, name);
-                Op::Chunks {
+                Op::Shared(Shared::Chunks {
                     pool: add(&mut program.pools, pool),
                     chunks: *chunks,
                     each: each.clone(),
-                }
+                })
             }
             // Their device: `super::device::disk`.
             Step::Read { .. } | Step::Write { .. } => {

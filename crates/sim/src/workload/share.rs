@@ -2,7 +2,7 @@
 //! The steps that involve other threads of the home: locks, barriers, conditions, shared work. The rules are in
 //! [`super::sync`].
 use super::api::{Action, Ctx, Nanos, Who};
-use super::program::Op;
+use super::program::{Op, Shared};
 use super::scenario::ScenarioWorkload;
 use super::sync::{Share, Unlocked, Waits};
 use crate::error::SimError;
@@ -13,13 +13,15 @@ impl ScenarioWorkload {
         let me = who.token;
         let t = &self.threads[me];
         let home = t.home;
-        let op = &self.programs.all[t.program as usize].ops[t.step as usize - 1];
+        let Op::Shared(op) = &self.programs.all[t.program as usize].ops[t.step as usize - 1] else {
+            return None; // Asked for shared steps only.
+        };
         let (sync, threads) = (&mut self.sync, &self.threads);
         let mut wake = |other: u32| {
             ctx.wake(threads[other].task);
         };
         let waits = match op {
-            Op::Lock(lock) => {
+            Shared::Lock(lock) => {
                 if sync.lock(me, *lock, false) {
                     return None;
                 }
@@ -27,13 +29,13 @@ impl ScenarioWorkload {
                 self.threads[me].step -= 1;
                 Action::Block
             }
-            Op::Spin(lock) => {
+            Shared::Spin(lock) => {
                 if sync.lock(me, *lock, true) {
                     return None;
                 }
                 Action::Spin
             }
-            Op::Unlock(lock) => {
+            Shared::Unlock(lock) => {
                 match sync.unlock(me, *lock) {
                     Unlocked::Free => (),
                     Unlocked::Wake(other) => wake(other),
@@ -43,29 +45,29 @@ impl ScenarioWorkload {
                 }
                 return None;
             }
-            Op::Barrier(barrier) => {
+            Shared::Barrier(barrier) => {
                 if sync.barrier(me, *barrier, wake) {
                     return None;
                 }
                 Action::Block
             }
-            Op::Wait(condition) => {
+            Shared::Wait(condition) => {
                 sync.wait_for(me, *condition);
                 Action::Block
             }
-            Op::Signal(condition) => {
+            Shared::Signal(condition) => {
                 if let Some(other) = sync.signal(home, *condition) {
                     wake(other);
                 }
                 return None;
             }
-            Op::Broadcast(condition) => {
+            Shared::Broadcast(condition) => {
                 while let Some(other) = sync.signal(home, *condition) {
                     wake(other);
                 }
                 return None;
             }
-            Op::Chunks { pool, chunks, each } => {
+            Shared::Chunks { pool, chunks, each } => {
                 let t = &mut self.threads[me];
                 return match sync.chunk(me, *pool, !t.sharing, *chunks, each) {
                     Share::Done => {
@@ -79,7 +81,6 @@ impl ScenarioWorkload {
                     }
                 };
             }
-            _ => return None,
         };
         let at_barrier = |thread: u32, barrier: u32| {
             let host = self.threads[thread].host;

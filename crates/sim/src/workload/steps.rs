@@ -109,7 +109,7 @@ impl ScenarioWorkload {
                     }
                 }
                 Op::Exit => return self.exit(who, now, ctx),
-                _ => {
+                Op::Shared(_) => {
                     if let Some(action) = self.share(who, now, ctx) {
                         return action;
                     }

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Sets values: remembered before, read back after.
+use crate::cpus::same;
+use crate::error::Error;
+use crate::knob::{Host, Knob};
+use crate::ledger::{Entry, Ledger};
+use crate::restore::{restore, undo};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What has become of one value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Written, and read back.
+    Set,
+    /// It was so already.
+    Already,
+    /// The kernel took this instead.
+    Instead(String),
+    /// Somebody else has set it to this since we did: it is his now.
+    Foreign(String),
+    /// The VM, thread or group has ended.
+    Gone,
+    /// It is what it was, because of this.
+    Refused(String),
+}
+
+/// What has become of each value, in the order asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    pub outcomes: Vec<(Knob, Outcome)>,
+}
+
+impl Report {
+    /// Those that are not as they should be, a sentence each.
+    pub fn complaints(&self) -> Vec<String> {
+        let told = |(knob, outcome): &(Knob, Outcome)| match outcome {
+            Outcome::Set | Outcome::Already | Outcome::Gone => None,
+            Outcome::Instead(value) => Some(format!("{knob} became {}", value.escape_debug())),
+            Outcome::Foreign(value) => Some(format!(
+                "{knob} was set to {} by somebody else, and is left alone",
+                value.escape_debug()
+            )),
+            Outcome::Refused(why) => Some(why.clone()),
+        };
+        self.outcomes.iter().filter_map(told).collect()
+    }
+
+    pub(crate) fn add(&mut self, knob: &Knob, outcome: Outcome) {
+        self.outcomes.push((knob.clone(), outcome));
+    }
+}
+
+/// A host on which this process acts. Dropped, what it set stays, and stays remembered: [`Acting::end`] undoes it, or
+/// [`restore`] by whoever opens the ledger next.
+#[derive(Debug)]
+pub struct Acting<H: Host> {
+    host: H,
+    ledger: Ledger,
+}
+
+impl<H: Host> Acting<H> {
+    /// Undoes first what an earlier process has left.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn begin(host: H, mut ledger: Ledger) -> Result<(Acting<H>, Report), Error> {
+        let report = restore(&host, &mut ledger)?;
+        Ok((Acting { host, ledger }, report))
+    }
+
+    pub fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// Sets values, in this order; one that cannot be set does not keep others from being set. The ledger is on disk
+    /// before the first of them is.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; then nothing was set.
+    pub fn set(&mut self, wanted: &[(Knob, String)]) -> Result<Report, Error> {
+        let before: Vec<Option<Outcome>> = wanted
+            .iter()
+            .map(|(knob, value)| self.intend(knob, value))
+            .collect();
+        if before.iter().any(Option::is_none)
+            && let Err(e) = self.ledger.save()
+        {
+            self.ledger.take_back();
+            return Err(e);
+        }
+        let mut report = Report::default();
+        for ((knob, value), before) in wanted.iter().zip(before) {
+            let outcome = before.unwrap_or_else(|| self.carry_out(knob, value));
+            report.add(knob, outcome);
+        }
+        self.ledger.keep(|e| e.now.is_some() || e.next.is_some());
+        Ok(report)
+    }
+
+    /// Values with which something was born after they were set here: what they would be otherwise is what they were
+    /// where they come from.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn adopt(&mut self, born: &[(Knob, Knob)]) -> Result<(), Error> {
+        let mut any = false;
+        for (knob, parent) in born {
+            let known = self.ledger.of(knob).is_some();
+            if let Some(parent) = self.ledger.of(parent).cloned()
+                && !known
+            {
+                self.ledger.add(Entry {
+                    knob: knob.clone(),
+                    ..parent
+                });
+                any = true;
+            }
+        }
+        if any { self.ledger.save() } else { Ok(()) }
+    }
+
+    /// Puts these back to what they were.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; what could be undone is.
+    pub fn undo(&mut self, knobs: &BTreeSet<Knob>) -> Result<Report, Error> {
+        undo(&self.host, &mut self.ledger, &|e| knobs.contains(&e.knob))
+    }
+
+    /// What was set here, and what it was before.
+    pub fn was(&self, knob: &Knob) -> Option<&str> {
+        Some(&self.ledger.get(knob)?.was)
+    }
+
+    /// Remembers what is about to be set; some outcome: nothing is.
+    fn intend(&mut self, knob: &Knob, value: &str) -> Option<Outcome> {
+        let there = match self.host.read(knob) {
+            Ok(there) => there,
+            Err(Error::Gone { .. }) => {
+                self.forget(knob);
+                return Some(Outcome::Gone);
+            }
+            Err(e) => return Some(Outcome::Refused(e.to_string())),
+        };
+        match self.ledger.of(knob) {
+            Some(entry) if !entry.ours(&there) => {
+                self.forget(knob);
+                Some(Outcome::Foreign(there))
+            }
+            Some(_) if same(&there, value) => Some(Outcome::Already),
+            Some(entry) => {
+                entry.next = Some(value.into());
+                None
+            }
+            None if same(&there, value) => Some(Outcome::Already),
+            None => {
+                self.ledger.add(Entry {
+                    knob: knob.clone(),
+                    was: there,
+                    now: None,
+                    next: Some(value.into()),
+                    past: Vec::new(),
+                });
+                None
+            }
+        }
+    }
+
+    /// Writes what is remembered, and reads it back.
+    fn carry_out(&mut self, knob: &Knob, value: &str) -> Outcome {
+        let written = self.host.write(knob, value);
+        let there = match (&written, self.host.read(knob)) {
+            (Err(Error::Gone { .. }), _) | (_, Err(Error::Gone { .. })) => {
+                self.forget(knob);
+                return Outcome::Gone;
+            }
+            // It may be anything: what is remembered stays.
+            (_, Err(e)) => return Outcome::Refused(e.to_string()),
+            (_, Ok(there)) => there,
+        };
+        let Some(entry) = self.ledger.of(knob) else {
+            return Outcome::Gone;
+        };
+        entry.next = None;
+        let unchanged = same(&there, entry.now.as_ref().unwrap_or(&entry.was));
+        if let Err(e) = written
+            && unchanged
+        {
+            return Outcome::Refused(e.to_string());
+        }
+        if unchanged {
+            return Outcome::Refused(format!("{knob} stays {}", there.escape_debug()));
+        }
+        let outcome = match same(&there, value) {
+            true => Outcome::Set,
+            false => Outcome::Instead(there.clone()),
+        };
+        entry.written(there);
+        outcome
+    }
+
+    fn forget(&mut self, knob: &Knob) {
+        if let Some(entry) = self.ledger.of(knob) {
+            (entry.now, entry.next) = (None, None);
+        }
+    }
+
+    /// What somebody else has changed of what was set here; from now on it is his.
+    pub fn yielded(&mut self) -> Report {
+        let mut report = Report::default();
+        let mut lost = BTreeSet::new();
+        for entry in self.ledger.entries() {
+            match self.host.read(&entry.knob) {
+                Ok(there) if entry.ours(&there) => continue,
+                Ok(there) => report.add(&entry.knob, Outcome::Foreign(there)),
+                Err(Error::Gone { .. }) => report.add(&entry.knob, Outcome::Gone),
+                Err(_) => continue,
+            }
+            lost.insert(entry.knob.clone());
+        }
+        self.ledger.keep(|e| !lost.contains(&e.knob));
+        report
+    }
+
+    /// Undoes everything.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; what could be undone is.
+    pub fn end(mut self) -> Result<Report, Error> {
+        restore(&self.host, &mut self.ledger)
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What was changed, in a file that outlives whoever changed it.
+//!
+//! It is written and on disk before the first change that it tells of, so that whatever happens after,
+//! [`crate::restore`] knows what was there. It lies in a folder that only its owner may write to, and is of one boot of
+//! one machine.
+use crate::cpus::same;
+use crate::error::Error;
+use crate::knob::Knob;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fsync, open, openat, renameat, unlinkat};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "changes.json";
+const NEW: &str = "changes.json.new";
+const LOCK: &str = "lock";
+/// Bytes of a ledger, at most: some 100,000 changes.
+const MOST: u64 = 32 << 20;
+const FORMAT: u32 = 1;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub knob: Knob,
+    /// Before the first change: what is to be there in the end.
+    pub was: String,
+    /// What was written last, and read back.
+    pub now: Option<String>,
+    /// What is about to be written.
+    pub next: Option<String>,
+    /// What was written earlier, the last first: threads may have been born with it.
+    #[serde(default)]
+    pub past: Vec<String>,
+}
+
+/// So many earlier values are remembered.
+const PAST: usize = 8;
+
+impl Entry {
+    /// Whether this value is one that we wrote, or may have written.
+    pub fn ours(&self, value: &str) -> bool {
+        [&self.now, &self.next]
+            .into_iter()
+            .flatten()
+            .any(|v| same(v, value))
+    }
+
+    /// Whether something born since may have this value from here.
+    pub fn may_be_inherited(&self, value: &str) -> bool {
+        !same(value, &self.was) && (self.ours(value) || self.past.iter().any(|v| same(v, value)))
+    }
+
+    /// It has been written and is `there`.
+    pub fn written(&mut self, there: String) {
+        self.next = None;
+        if let Some(before) = self.now.replace(there) {
+            self.past.retain(|v| *v != before);
+            self.past.insert(0, before);
+            self.past.truncate(PAST);
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    format: u32,
+    /// Of the boot (`/proc/sys/kernel/random/boot_id`): after the next one nothing of it is so any more.
+    boot: String,
+    entries: Vec<Entry>,
+}
+
+/// The ledger, held by one process at a time.
+#[derive(Debug)]
+pub struct Ledger {
+    folder: OwnedFd,
+    path: PathBuf,
+    boot: String,
+    /// In the order of the first changes.
+    entries: Vec<Entry>,
+    at: BTreeMap<Knob, usize>,
+    /// Held as long as it is open; the kernel lets go of it if this process is killed.
+    _lock: File,
+}
+
+impl Ledger {
+    /// Opens the ledger of a folder, which is made if it is not there (its parent has to be). One of another boot is
+    /// forgotten: nothing that it tells of outlived that.
+    ///
+    /// # Errors
+    /// Another process holds it; others than this user may write there; the file is none of ours.
+    pub fn open(folder: &Path, boot: &str) -> Result<Ledger, Error> {
+        let wrong = |why: &dyn std::fmt::Display| Error::ledger(folder, why);
+        match rustix::fs::mkdir(folder, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => (),
+            Err(e) => return Err(wrong(&e)),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = open(folder, flags, Mode::empty()).map_err(|e| wrong(&e))?;
+        let about = File::from(held.try_clone().map_err(|e| wrong(&e))?);
+        let about = about.metadata().map_err(|e| wrong(&e))?;
+        if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o022 != 0 {
+            return Err(wrong(
+                &"others may write there: it has to belong to this user, with mode 0700",
+            ));
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&held, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(|e| wrong(&e))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Held {
+            path: folder.into(),
+        })?;
+        let path = folder.join(NAME);
+        let entries = match read(&held, &path)? {
+            Some(content) if content.boot == boot => content.entries,
+            _ => Vec::new(),
+        };
+        Ok(Ledger {
+            folder: held,
+            path,
+            boot: boot.into(),
+            at: entries
+                .iter()
+                .zip(0..)
+                .map(|(e, i)| (e.knob.clone(), i))
+                .collect(),
+            entries,
+            _lock: File::from(lock),
+        })
+    }
+
+    /// Writes it, and returns when it is on disk. Without entries the file is removed.
+    ///
+    /// # Errors
+    /// The disk is full, or something like it; what was there before is there still.
+    pub fn save(&self) -> Result<(), Error> {
+        let wrong = |e: &dyn std::fmt::Display| Error::ledger(&self.path, e);
+        if self.entries.is_empty() {
+            return match unlinkat(&self.folder, NAME, rustix::fs::AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {
+                    fsync(&self.folder).map_err(|e| wrong(&e))
+                }
+                Err(e) => Err(wrong(&e)),
+            };
+        }
+        let content = Content {
+            format: FORMAT,
+            boot: self.boot.clone(),
+            entries: self.entries.clone(),
+        };
+        let text = serde_json::to_vec(&content).map_err(|e| wrong(&e))?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file =
+            openat(&self.folder, NEW, flags, Mode::from_raw_mode(0o600)).map_err(|e| wrong(&e))?;
+        let mut file = File::from(file);
+        file.write_all(&text).map_err(|e| wrong(&e))?;
+        file.sync_all().map_err(|e| wrong(&e))?;
+        renameat(&self.folder, NEW, &self.folder, NAME).map_err(|e| wrong(&e))?;
+        fsync(&self.folder).map_err(|e| wrong(&e))
+    }
+
+    /// All that is remembered, in the order of the first changes.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The entry of a knob.
+    pub fn of(&mut self, knob: &Knob) -> Option<&mut Entry> {
+        let at = *self.at.get(knob)?;
+        self.entries.get_mut(at)
+    }
+
+    pub fn get(&self, knob: &Knob) -> Option<&Entry> {
+        self.entries.get(*self.at.get(knob)?)
+    }
+
+    /// Nothing of what was about to be written is.
+    pub fn take_back(&mut self) {
+        for entry in &mut self.entries {
+            entry.next = None;
+        }
+        self.keep(|e| e.now.is_some());
+    }
+
+    /// One more; the knob has none yet.
+    pub fn add(&mut self, entry: Entry) {
+        self.at.insert(entry.knob.clone(), self.entries.len());
+        self.entries.push(entry);
+    }
+
+    /// Forgets those that are not to be kept.
+    pub fn keep(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
+        if self.entries.iter().all(&mut keep) {
+            return;
+        }
+        self.entries.retain(keep);
+        self.at = self
+            .entries
+            .iter()
+            .zip(0..)
+            .map(|(e, i)| (e.knob.clone(), i))
+            .collect();
+    }
+}
+
+/// The one process that acts on a host, wherever its ledger is. Held as long as it is open.
+///
+/// # Errors
+/// Another one has it; the file cannot be made.
+pub fn alone(path: &Path) -> Result<File, Error> {
+    let wrong = |e: rustix::io::Errno| Error::ledger(path, e);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::from_raw_mode(0o600)).map_err(wrong)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| Error::Held { path: path.into() })?;
+    Ok(File::from(file))
+}
+
+fn read(folder: &OwnedFd, path: &Path) -> Result<Option<Content>, Error> {
+    let wrong = |why: &dyn std::fmt::Display| Error::ledger(path, why);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(folder, NAME, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(e) => return Err(wrong(&e)),
+    };
+    let about = file.metadata().map_err(|e| wrong(&e))?;
+    if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() || about.len() > MOST
+    {
+        return Err(wrong(
+            &"it is not what Berth wrote: look at it, and remove it",
+        ));
+    }
+    let mut text = Vec::new();
+    file.take(MOST)
+        .read_to_end(&mut text)
+        .map_err(|e| wrong(&e))?;
+    let content: Content = serde_json::from_slice(&text).map_err(|e| wrong(&e))?;
+    match content.format {
+        FORMAT => Ok(Some(content)),
+        other => Err(wrong(&format!(
+            "it is of format {other}, and this version reads {FORMAT}: undo with the version that wrote it"
+        ))),
+    }
+}
+
+/// This boot's name.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn this_boot() -> Result<String, Error> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(|e| Error::ledger(path, e))?;
+    Ok(text.trim().to_string())
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! This machine's threads and cgroups.
+//!
+//! A path comes from a process's own cgroup or from the ledger: whatever it says, nothing outside of the cgroup file
+//! systems is opened, no symbolic link is followed, and only files that are meant to be set here are written.
+use crate::cpus;
+use crate::error::Error;
+use crate::knob::{ALL, Host, Knob};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, open, openat2};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Files that are set: of version 2, and of version 1.
+const FILES: [&str; 7] = [
+    "cpuset.cpus",
+    "cpuset.mems",
+    "cpu.weight",
+    "cpu.max",
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+];
+/// Bytes of a value, at most.
+const MOST: u64 = 1 << 16;
+/// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
+const CGROUP: [i64; 2] = [0x0027_e0eb, 0x6367_7270];
+/// CPUs in an affinity mask, at most.
+const CPUS: usize = 1 << 13;
+
+/// This machine.
+#[derive(Debug)]
+pub struct Live {
+    /// Where cgroups are mounted; none: there are none, threads can be set all the same.
+    cgroups: Option<OwnedFd>,
+    proc: PathBuf,
+    /// Files of other file systems may be written, too: those of a test.
+    any_file_system: bool,
+}
+
+impl Live {
+    /// Cgroups below `/sys/fs/cgroup`.
+    pub fn new() -> Live {
+        Live::at(Path::new("/sys/fs/cgroup"), false)
+    }
+
+    /// Cgroups below another folder; `any_file_system`: also plain files, for tests.
+    pub fn at(cgroups: &Path, any_file_system: bool) -> Live {
+        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+        Live {
+            cgroups: open(cgroups, flags, Mode::empty()).ok(),
+            proc: "/proc".into(),
+            any_file_system,
+        }
+    }
+
+    fn file(&self, knob: &Knob, group: &str, file: &str, flags: OFlags) -> Result<File, Error> {
+        let refused = |why: &dyn std::fmt::Display| Error::Refused {
+            what: knob.to_string(),
+            why: why.to_string(),
+        };
+        if !FILES.contains(&file) {
+            return Err(refused(&"it is no file that is set here"));
+        }
+        let cgroups = self
+            .cgroups
+            .as_ref()
+            .ok_or_else(|| refused(&"there are no cgroups here"))?;
+        let path = Path::new(group.trim_matches('/')).join(file);
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat2(cgroups, &path, flags, Mode::empty(), resolve).map_err(|e| match e {
+            Errno::NOENT | Errno::NODEV => Error::Gone {
+                what: knob.to_string(),
+            },
+            Errno::XDEV | Errno::LOOP => refused(&"its path leads out of the cgroups"),
+            e => refused(&e),
+        })?;
+        let kind = fstatfs(&fd).map_err(|e| refused(&e))?.f_type;
+        if !self.any_file_system && !CGROUP.contains(&kind) {
+            return Err(refused(&"it is no file of a cgroup"));
+        }
+        Ok(File::from(fd))
+    }
+
+    /// Whether this thread is the one that is meant.
+    fn is_there(&self, knob: &Knob, pid: i32, tid: i32, start: u64) -> Result<(), Error> {
+        match start_of(&self.proc, pid, tid) {
+            Some(there) if there == start => Ok(()),
+            _ => Err(Error::Gone {
+                what: knob.to_string(),
+            }),
+        }
+    }
+
+    fn online(&self) -> Option<std::collections::BTreeSet<u32>> {
+        cpus::read(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
+    }
+}
+
+impl Default for Live {
+    fn default() -> Live {
+        Live::new()
+    }
+}
+
+impl Host for Live {
+    fn read(&self, knob: &Knob) -> Result<String, Error> {
+        let refused = |why: String| Error::Refused {
+            what: knob.to_string(),
+            why,
+        };
+        match knob {
+            Knob::Affinity { pid, tid, start } => {
+                self.is_there(knob, *pid, *tid, *start)?;
+                // What it may run on, also where that is offline; `sched_getaffinity` leaves those out.
+                let status =
+                    std::fs::read_to_string(self.proc.join(format!("{pid}/task/{tid}/status")));
+                let status = status.map_err(|_| Error::Gone {
+                    what: knob.to_string(),
+                })?;
+                let line = status
+                    .lines()
+                    .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+                let list = line
+                    .map(str::trim)
+                    .ok_or_else(|| refused("the kernel does not say it".into()))?;
+                let (allowed, online) = (cpus::read(list), self.online());
+                match (allowed, online) {
+                    (Some(allowed), Some(online)) if allowed.is_superset(&online) => Ok(ALL.into()),
+                    _ => Ok(list.into()),
+                }
+            }
+            Knob::Group { group, file } => {
+                let opened = self.file(knob, group, file, OFlags::RDONLY)?;
+                let mut text = String::new();
+                opened.take(MOST).read_to_string(&mut text).map_err(|e| {
+                    match e.raw_os_error() {
+                        Some(libc::ENODEV) => Error::Gone {
+                            what: knob.to_string(),
+                        },
+                        _ => refused(e.to_string()),
+                    }
+                })?;
+                Ok(text.strip_suffix('\n').unwrap_or(&text).into())
+            }
+        }
+    }
+
+    fn write(&self, knob: &Knob, value: &str) -> Result<(), Error> {
+        let refused = |why: String| Error::Refused {
+            what: knob.to_string(),
+            why,
+        };
+        match knob {
+            Knob::Affinity { pid, tid, start } => {
+                self.is_there(knob, *pid, *tid, *start)?;
+                let mask =
+                    mask(value).ok_or_else(|| refused(format!("{value:?} is no list of CPUs")))?;
+                // SAFETY: a mask of that many bytes that outlives the call.
+                let done = unsafe {
+                    libc::sched_setaffinity(*tid, size_of_val(&mask[..]), mask.as_ptr().cast())
+                };
+                match (done, std::io::Error::last_os_error()) {
+                    (0, _) => Ok(()),
+                    (_, e) if e.raw_os_error() == Some(libc::ESRCH) => Err(Error::Gone {
+                        what: knob.to_string(),
+                    }),
+                    (_, e) if e.raw_os_error() == Some(libc::EINVAL) => Err(refused(format!(
+                        "none of the CPUs {value} is online and allowed to it, or the thread may not be moved"
+                    ))),
+                    (_, e) => Err(refused(e.to_string())),
+                }
+            }
+            Knob::Group { group, file } => {
+                let mut opened = self.file(knob, group, file, OFlags::WRONLY)?;
+                // In one piece: half a value is never there.
+                let text = format!("{value}\n");
+                let written = opened.write_all(text.as_bytes());
+                written.map_err(|e| match e.raw_os_error() {
+                    Some(libc::ENODEV) => Error::Gone {
+                        what: knob.to_string(),
+                    },
+                    _ => refused(e.to_string()),
+                })?;
+                match self.any_file_system {
+                    true => opened
+                        .set_len(text.len() as u64)
+                        .map_err(|e| refused(e.to_string())),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn kin(&self, knob: &Knob) -> Vec<Knob> {
+        let Knob::Affinity { pid, .. } = knob else {
+            return Vec::new();
+        };
+        let Ok(threads) = std::fs::read_dir(self.proc.join(format!("{pid}/task"))) else {
+            return Vec::new();
+        };
+        let threads = threads.filter_map(|t| t.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let kin = threads.filter_map(|tid| {
+            Some(Knob::Affinity {
+                pid: *pid,
+                tid,
+                start: start_of(&self.proc, *pid, tid)?,
+            })
+        });
+        kin.collect()
+    }
+}
+
+/// The mask of a list.
+fn mask(value: &str) -> Option<Vec<u64>> {
+    let mut mask = vec![0u64; CPUS / 64];
+    if value == ALL {
+        mask.fill(u64::MAX);
+        return Some(mask);
+    }
+    let cpus = cpus::read(value).filter(|cpus| !cpus.is_empty())?;
+    for cpu in cpus {
+        *mask.get_mut(cpu as usize / 64)? |= 1 << (cpu % 64);
+    }
+    Some(mask)
+}
+
+/// When a thread began, in clock ticks since boot.
+pub fn start_of(proc: &Path, pid: i32, tid: i32) -> Option<u64> {
+    let stat = std::fs::read(proc.join(format!("{pid}/task/{tid}/stat"))).ok()?;
+    // A name may hold anything, also parentheses.
+    let after = stat.iter().rposition(|b| *b == b')')?;
+    let words = std::str::from_utf8(&stat[after + 1..]).ok()?;
+    words.split_whitespace().nth(19)?.parse().ok()
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From the optimiser's decisions to what is set of each VM, and what has become of it.
+use super::home::{Groups, Home};
+use super::observe::{Known, Watch, key};
+use crate::backend::Decided;
+use crate::keeper::Keeper;
+use crate::register::{Entry, VmKey};
+use berth_actuator::{ALL, Acting as Hands, Host, Knob, Outcome, Report};
+use berth_host::model::{TaskId, Vm};
+use berth_host::root::Root;
+use berth_optimiser::{Change, CpuSet, Decision, Observation, Optimiser, Setting, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether somebody else has set what was set here.
+const OTHERS: Duration = Duration::from_secs(10);
+/// Remarks that are kept.
+const WARNINGS: usize = 32;
+
+/// One VM.
+#[derive(Debug)]
+struct Kept {
+    home: Home,
+    /// Its cgroup when that was looked for.
+    cgroup: Option<String>,
+    pinned: Option<CpuSet>,
+    /// Threads that are bound here, with what they were bound to, where they are bound one by one.
+    bound: Option<String>,
+    /// Threads that have been looked at.
+    threads: BTreeSet<TaskId>,
+}
+
+/// Decides once a second, and sets what was decided.
+#[derive(Debug)]
+pub struct Manager<H: Host> {
+    watch: Watch,
+    optimiser: Optimiser,
+    partial: bool,
+    /// None: it only says what it would do.
+    hands: Option<Hands<H>>,
+    /// By which that looks where VMs are pinned; none: that is not known.
+    eyes: Option<H>,
+    /// What was seen last.
+    seen: Option<Observation>,
+    groups: Groups,
+    vms: BTreeMap<VmKey, Kept>,
+    decision: Option<Decision>,
+    warnings: Vec<String>,
+    over: Option<String>,
+    looked_for_others: Option<Instant>,
+    decisions: u64,
+    changes: u64,
+}
+
+impl<H: Host> Manager<H> {
+    /// # Errors
+    /// A setting out of its range.
+    pub fn new(
+        root: Root,
+        settings: Settings,
+        partial: bool,
+        hands: Hands<H>,
+    ) -> Result<Manager<H>, berth_optimiser::Error> {
+        Manager::with(root, settings, partial, Some(hands), None)
+    }
+
+    /// One that sets nothing. `eyes`: the host, if it is there and not only recorded.
+    ///
+    /// # Errors
+    /// A setting out of its range.
+    pub fn dry(
+        root: Root,
+        settings: Settings,
+        eyes: Option<H>,
+    ) -> Result<Manager<H>, berth_optimiser::Error> {
+        Manager::with(root, settings, false, None, eyes)
+    }
+
+    fn with(
+        root: Root,
+        settings: Settings,
+        partial: bool,
+        hands: Option<Hands<H>>,
+        eyes: Option<H>,
+    ) -> Result<Manager<H>, berth_optimiser::Error> {
+        Ok(Manager {
+            eyes,
+            seen: None,
+            groups: Groups::of(&root),
+            watch: Watch::new(root),
+            optimiser: Optimiser::new(settings)?,
+            partial,
+            hands,
+            vms: BTreeMap::new(),
+            decision: None,
+            warnings: Vec::new(),
+            over: None,
+            looked_for_others: None,
+            decisions: 0,
+            changes: 0,
+        })
+    }
+
+    /// Something that an operator should know; said once.
+    pub fn warn(&mut self, what: String) {
+        if !self.warnings.contains(&what) && self.warnings.len() < WARNINGS {
+            self.warnings.push(what);
+        }
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Why it cannot go on, if it cannot.
+    pub fn over(&self) -> Option<String> {
+        self.over.clone()
+    }
+
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        [("decisions", self.decisions), ("changes", self.changes)]
+            .map(|(name, n)| (name.to_string(), n))
+            .into()
+    }
+
+    /// What was seen last.
+    pub fn seen(&self) -> Option<&Observation> {
+        self.seen.as_ref()
+    }
+
+    /// The last decision.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// What was decided for each VM, by name.
+    pub fn all_decided(&self) -> BTreeMap<String, Decided> {
+        let seen = self.seen.iter().flat_map(|s| &s.vms);
+        let one = |name: &String| Some((name.clone(), self.decided(name)?));
+        seen.filter_map(|vm| one(&vm.name)).collect()
+    }
+
+    /// What was decided for a VM.
+    pub fn decided(&self, vm: &str) -> Option<Decided> {
+        Decided::of(&self.optimiser, self.decision.as_ref()?, vm)
+    }
+
+    /// The host has been looked at: decides if that is due, and sets what is decided.
+    pub fn look(&mut self, host: &Keeper) {
+        if self.over.is_some() {
+            return;
+        }
+        self.watch.follow_cpus();
+        self.meet(host);
+        self.follow(host);
+        self.yield_to_others();
+        let mut complaints = Vec::new();
+        let (vms, hands) = (&self.vms, &self.hands);
+        let known = |vm: &Vm, entry: Option<&Entry>| known(vms, hands.as_ref(), vm, entry);
+        let seen = self
+            .watch
+            .look(host, self.partial, &known, &mut |c| complaints.push(c));
+        complaints.into_iter().for_each(|c| self.warn(c));
+        if host
+            .watched()
+            .is_some_and(crate::automatic::Automatic::is_blind)
+        {
+            self.warn(
+                "this kernel counts no time in run queues: what VMs wait for is not seen".into(),
+            );
+        }
+        let Some(seen) = seen else { return };
+        let decided = self.optimiser.observe(&seen);
+        self.seen = Some(seen);
+        let decision = match decided {
+            Ok(Some(decision)) => decision,
+            Ok(None) => return,
+            Err(e) => return self.warn(e.to_string()),
+        };
+        self.decisions += 1;
+        self.changes += decision.changes.len() as u64;
+        for misfit in &decision.misfits {
+            self.warn(misfit.to_string());
+        }
+        self.carry_out(host, &decision.changes);
+        self.decision = Some(decision);
+    }
+
+    /// Gets to know VMs that came, and forgets those that went.
+    fn meet(&mut self, host: &Keeper) {
+        let entries: BTreeMap<VmKey, &Entry> = host
+            .description()
+            .entries
+            .iter()
+            .map(|e| (e.key, e))
+            .collect();
+        let there: BTreeSet<VmKey> = host.snapshot().vms.iter().map(key).collect();
+        self.vms.retain(|key, _| there.contains(key));
+        for vm in &host.snapshot().vms {
+            let cgroup = entries.get(&key(vm)).and_then(|e| e.cgroup.clone());
+            // A manager puts its VM into a cgroup after it has started.
+            if self
+                .vms
+                .get(&key(vm))
+                .is_some_and(|k| k.cgroup == cgroup || k.bound.is_some())
+            {
+                continue;
+            }
+            let kept = Kept {
+                home: self.groups.home(cgroup.as_deref()),
+                cgroup,
+                pinned: self.pinned(vm),
+                bound: None,
+                threads: BTreeSet::new(),
+            };
+            self.vms.insert(key(vm), kept);
+        }
+    }
+
+    /// The CPUs to which somebody pinned all vCPUs of a VM; none: some may run everywhere.
+    fn pinned(&self, vm: &Vm) -> Option<CpuSet> {
+        let host = self
+            .hands
+            .as_ref()
+            .map(Hands::host)
+            .or(self.eyes.as_ref())?;
+        let mut cpus = BTreeSet::new();
+        for thread in vm.threads.iter().filter(|t| t.role.vcpu().is_some()) {
+            let knob = affinity(&thread.id);
+            // What is bound here is nobody else's.
+            let mask = match self.hands.as_ref().and_then(|hands| hands.was(&knob)) {
+                Some(was) => was.to_string(),
+                None => host.read(&knob).ok()?,
+            };
+            if is_free(&mask, self.watch.cpus().as_ref()) {
+                return None;
+            }
+            let list: CpuSet = mask.parse().ok()?;
+            cpus.extend(list.iter());
+        }
+        CpuSet::of(cpus)
+    }
+
+    /// Threads that VMs have started since go where their VM is.
+    fn follow(&mut self, host: &Keeper) {
+        let Some(hands) = &mut self.hands else { return };
+        let all = self.watch.cpus();
+        let (mut born, mut wanted) = (Vec::new(), Vec::new());
+        for vm in &host.snapshot().vms {
+            let Some(kept) = self.vms.get_mut(&key(vm)) else {
+                continue;
+            };
+            let Some(bound) = kept.bound.clone() else {
+                continue;
+            };
+            let parent = kept
+                .threads
+                .iter()
+                .map(affinity)
+                .find(|knob| hands.was(knob).is_some());
+            for thread in &vm.threads {
+                if !kept.threads.insert(thread.id) {
+                    continue;
+                }
+                let knob = affinity(&thread.id);
+                match hands.host().read(&knob) {
+                    Ok(mask) if is_free(&mask, all.as_ref()) => wanted.push((knob, bound.clone())),
+                    // Born on the CPUs of the thread that made it, or bound by itself: the ledger cannot tell, and
+                    // takes the first, as long as its VM is bound.
+                    Ok(mask) if berth_actuator::same(&mask, &bound) => {
+                        born.extend(parent.clone().map(|parent| (knob, parent)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let followed = hands.adopt(&born).and_then(|()| match wanted.is_empty() {
+            true => Ok(Report::default()),
+            false => hands.set(&wanted),
+        });
+        if let Err(e) = followed {
+            self.give_up(e.to_string());
+        }
+    }
+
+    /// What somebody else has set is his.
+    fn yield_to_others(&mut self) {
+        let now = Instant::now();
+        let Some(hands) = &mut self.hands else { return };
+        if self.looked_for_others.is_some_and(|at| now - at < OTHERS) {
+            return;
+        }
+        self.looked_for_others = Some(now);
+        let report = hands.yielded();
+        for (knob, outcome) in &report.outcomes {
+            let Outcome::Foreign(cpus) = outcome else {
+                continue;
+            };
+            let holds = |k: &&mut Kept| {
+                k.home.set.as_ref() == Some(knob) || k.threads.iter().any(|t| affinity(t) == *knob)
+            };
+            if let Some(kept) = self.vms.values_mut().find(holds) {
+                // Pinned, unless it may run everywhere again.
+                (kept.pinned, kept.bound) = (cpus.parse().ok(), None);
+            }
+        }
+        report.complaints().into_iter().for_each(|c| self.warn(c));
+    }
+
+    /// Sets what was decided.
+    fn carry_out(&mut self, host: &Keeper, changes: &[Change]) {
+        let Some(hands) = &mut self.hands else { return };
+        let all = self.watch.cpus();
+        let free = |mask: &str| is_free(mask, all.as_ref());
+        let (mut wanted, mut undone) = (Vec::new(), BTreeSet::new());
+        let mut remarks = Vec::new();
+        for change in changes {
+            let vm = host.snapshot().vms.iter().find(|vm| vm.name == change.vm);
+            let Some((vm, kept)) = vm.and_then(|vm| Some((vm, self.vms.get_mut(&key(vm))?))) else {
+                continue;
+            };
+            place(change, vm, kept, hands, &free, &mut wanted, &mut undone);
+            if let Err(why) = share(change, &kept.home, hands, &mut wanted, &mut undone) {
+                remarks.push(format!(
+                    "VM {}: its weight and cap are not set: {why}",
+                    change.vm
+                ));
+            }
+        }
+        let done = match undone.is_empty() {
+            true => Ok(Report::default()),
+            false => hands.undo(&undone),
+        };
+        let done = done.and_then(|_| match wanted.is_empty() {
+            true => Ok(Report::default()),
+            false => hands.set(&wanted),
+        });
+        match done {
+            Ok(report) => {
+                remarks.extend(report.complaints());
+                let refused = |(_, o): &(Knob, Outcome)| matches!(o, Outcome::Refused(_));
+                let all = !report.outcomes.is_empty() && report.outcomes.iter().all(refused);
+                if let Some((_, Outcome::Refused(why))) = report.outcomes.first().filter(|_| all) {
+                    self.give_up(format!("nothing can be set any more: {why}"));
+                }
+            }
+            Err(e) => self.give_up(e.to_string()),
+        }
+        remarks.into_iter().for_each(|r| self.warn(r));
+    }
+
+    /// Undoes everything, and only watches from now on.
+    fn give_up(&mut self, why: String) {
+        self.over = Some(match self.hands.take().map(Hands::end) {
+            Some(Err(e)) => format!(
+                "{why}; and not everything could be undone ({e}): berth restore tries again"
+            ),
+            _ => why,
+        });
+    }
+}
+
+impl<H: Host> Drop for Manager<H> {
+    fn drop(&mut self) {
+        if let Some(hands) = self.hands.take() {
+            // What cannot be undone stays in the ledger, for the guardian and `berth restore`.
+            let _ = hands.end();
+        }
+    }
+}
+
+/// Whether a thread that may run there may run on all CPUs that are divided: nobody has bound it.
+fn is_free(mask: &str, all: Option<&CpuSet>) -> bool {
+    let list: Option<CpuSet> = mask.parse().ok();
+    mask == ALL
+        || list
+            .zip(all)
+            .is_some_and(|(list, all)| all.iter().all(|cpu| list.has(cpu)))
+}
+
+fn affinity(id: &TaskId) -> Knob {
+    Knob::Affinity {
+        pid: id.pid,
+        tid: id.tid,
+        start: id.start,
+    }
+}
+
+fn known<H: Host>(
+    vms: &BTreeMap<VmKey, Kept>,
+    hands: Option<&Hands<H>>,
+    vm: &Vm,
+    entry: Option<&Entry>,
+) -> Known {
+    let vm_key = VmKey {
+        pid: vm.pid,
+        start: vm.start,
+    };
+    let kept = vms.get(&vm_key);
+    let shares = kept.and_then(|k| k.home.shares.as_ref().ok());
+    let was = shares
+        .zip(hands)
+        .and_then(|(s, h)| s.weight_of(h.was(&s.weight(100).0)?));
+    Known {
+        weight: was.or(entry.map(|e| e.weight)),
+        pinned: kept.and_then(|k| k.pinned.clone()),
+    }
+}
+
+/// The CPU set of a VM.
+fn place<H: Host>(
+    change: &Change,
+    vm: &Arc<Vm>,
+    kept: &mut Kept,
+    hands: &Hands<H>,
+    free: &dyn Fn(&str) -> bool,
+    wanted: &mut Vec<(Knob, String)>,
+    undone: &mut BTreeSet<Knob>,
+) {
+    if change.from.cpus == change.to.cpus || kept.pinned.is_some() {
+        return;
+    }
+    let list = change.to.cpus.as_ref().map(ToString::to_string);
+    if let Some(set) = &kept.home.set {
+        match list {
+            Some(list) => wanted.push((set.clone(), list)),
+            None => drop(undone.insert(set.clone())),
+        }
+        return;
+    }
+    for thread in &vm.threads {
+        kept.threads.insert(thread.id);
+        let knob = affinity(&thread.id);
+        let ours = hands.was(&knob).is_some();
+        match &list {
+            // Threads that were bound to CPUs of their own choice stay there.
+            Some(list) if ours || hands.host().read(&knob).is_ok_and(|mask| free(&mask)) => {
+                wanted.push((knob, list.clone()));
+            }
+            None if ours => drop(undone.insert(knob)),
+            _ => {}
+        }
+    }
+    kept.bound = list;
+}
+
+/// Weight and cap of a VM.
+fn share<H: Host>(
+    change: &Change,
+    home: &Home,
+    hands: &Hands<H>,
+    wanted: &mut Vec<(Knob, String)>,
+    undone: &mut BTreeSet<Knob>,
+) -> Result<(), String> {
+    let Setting { weight, cap, .. } = &change.to;
+    if change.from.weight == *weight && change.from.cap == *cap {
+        return Ok(());
+    }
+    let shares = home.shares.as_ref().map_err(Clone::clone)?;
+    if change.from.weight != *weight {
+        let (knob, value) = shares.weight(*weight);
+        let own = hands.was(&knob).and_then(|was| shares.weight_of(was));
+        match own == Some(*weight) {
+            true => drop(undone.insert(knob)),
+            false => wanted.push((knob, value)),
+        }
+    }
+    if change.from.cap != *cap {
+        let (knob, _) = shares.cap(1.0, None);
+        match cap {
+            Some(cpus) => {
+                let own = hands
+                    .was(&knob)
+                    .map(String::from)
+                    .or_else(|| hands.host().read(&knob).ok());
+                wanted.push(shares.cap(*cpus, own.as_deref()));
+            }
+            None => drop(undone.insert(knob)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_run_on_all_that_is_divided_is_free() {
+        let all: CpuSet = "0-1,4-7".parse().unwrap();
+        for (mask, free) in [
+            (ALL, true),
+            ("0-1,4-7", true),
+            ("0-7", true),
+            ("0-1,4-6", false),
+            ("2-3", false),
+            ("", false),
+        ] {
+            assert_eq!(is_free(mask, Some(&all)), free, "{mask}");
+        }
+        assert!(is_free(ALL, None) && !is_free("0-7", None));
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth restore`, and the guardian, which does the same when an agent was killed.
+use crate::exit::{Done, Failure};
+use crate::output;
+use berth_actuator::ledger::{Ledger, this_boot};
+use berth_actuator::live::Live;
+use berth_actuator::{Error, Outcome, Report, guardian, restore};
+use berth_agent::backend::cgroup::Place;
+use berth_agent::control;
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Where it is remembered what was changed [default: beside the agent's socket]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+
+    /// As JSON: each value, and what has become of it
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  berth restore                                  what an agent that was killed has left set is put back
+  berth restore --state /run/user/1000/changes   of an agent with a socket of its own
+
+While an agent acts, it undoes its changes itself (berth stop). What somebody else has set since is left alone.";
+
+#[derive(clap::Args)]
+pub struct GuardianArgs {
+    state: PathBuf,
+}
+
+pub fn run(args: &Args) -> Done {
+    let state = args.state.clone();
+    let state = state.unwrap_or_else(|| Place::beside(Path::new(control::SOCKET)).state);
+    let report = match state.exists() {
+        true => undone(&state)?,
+        false => Report::default(),
+    };
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::print(&text(&report));
+    }
+    let stays = |o: &Outcome| matches!(o, Outcome::Refused(_) | Outcome::Foreign(_));
+    match report.outcomes.iter().any(|(_, outcome)| stays(outcome)) {
+        true => Err(Failure::Expect),
+        false => Ok(()),
+    }
+}
+
+fn undone(state: &Path) -> Result<Report, Failure> {
+    let failed = |e: Error| match e {
+        Error::Held { .. } => Failure::Input(e.to_string()),
+        e => Failure::Run(e.to_string()),
+    };
+    let mut ledger = Ledger::open(state, &this_boot().map_err(failed)?).map_err(failed)?;
+    restore(&Live::new(), &mut ledger).map_err(failed)
+}
+
+fn text(report: &Report) -> String {
+    let back = |o: &Outcome| matches!(o, Outcome::Set | Outcome::Already);
+    let back = report.outcomes.iter().filter(|(_, o)| back(o)).count();
+    let gone = report
+        .outcomes
+        .iter()
+        .filter(|(_, o)| *o == Outcome::Gone)
+        .count();
+    let mut text = match report.outcomes.len() {
+        0 => "nothing to undo: Berth has left nothing set on this host\n".to_string(),
+        _ => format!("{back} put back"),
+    };
+    if gone > 0 {
+        text += &format!(", {gone} of what has ended since");
+    }
+    if !report.outcomes.is_empty() {
+        text.push('\n');
+    }
+    for complaint in report.complaints() {
+        text += &format!("  {complaint}\n");
+    }
+    text
+}
+
+pub fn guard(args: &GuardianArgs) -> Done {
+    match guardian::watch(&Live::new(), &args.state) {
+        Ok(report) => {
+            let complaints = report.map(|r| r.complaints()).unwrap_or_default();
+            match complaints.is_empty() {
+                true => Ok(()),
+                false => Err(Failure::Run(complaints.join("\n"))),
+            }
+        }
+        Err(e) => Err(Failure::Run(e.to_string())),
+    }
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Acting without sched_ext, as on a user's host: real processes that look like VMs, the kernel's own affinity, agents
+//! that are really killed.
+//!
+//! No harness: this program is also the VMs.
+use std::ffi::CString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output};
+use std::time::{Duration, Instant};
+
+/// Ends what hangs; judges no speed.
+const HUNG: Duration = Duration::from_secs(300);
+/// Marks a process that is a VM.
+const VM: &str = "BERTH_TEST_VM";
+
+fn main() -> ExitCode {
+    if std::env::args().any(|a| a == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os(VM).is_some() {
+        vm();
+    }
+    let (allowed, online) = cpus();
+    if online < 2 {
+        println!("skipped: there are no CPUs to choose from on a machine of one");
+        return ExitCode::SUCCESS;
+    }
+    if allowed < online {
+        println!(
+            "skipped: this test may not run on all CPUs of the host, so its VMs count as bound by somebody"
+        );
+        return ExitCode::SUCCESS;
+    }
+    acts_and_undoes();
+    leaves_to_others_what_they_set();
+    killed_it_is_undone();
+    println!(
+        "ok    CPU sets were set, followed by a new thread, left to others, and undone four ways"
+    );
+    ExitCode::SUCCESS
+}
+
+/// CPUs that this process may run on, and those that are online.
+fn cpus() -> (i64, i64) {
+    // SAFETY: all zeroes are an empty set; it outlives the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        let allowed = i64::from(libc::CPU_COUNT(&set));
+        (allowed, libc::sysconf(libc::_SC_NPROCESSORS_ONLN))
+    }
+}
+
+// --- a VM
+
+fn call_me(name: &str) {
+    let name = CString::new(name).unwrap();
+    // SAFETY: a C string that outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// One vCPU that always runs; another thread for each byte that comes.
+fn vm() -> ! {
+    call_me("qemu-system-x86");
+    // SAFETY: who made this process has it ended with itself.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    std::thread::spawn(|| {
+        call_me("CPU 0/TCG");
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    let mut byte = [0];
+    // The word to start another thread; the end of the test ends this, too.
+    while std::io::Read::read(&mut std::io::stdin(), &mut byte).is_ok_and(|n| n > 0) {
+        std::thread::spawn(|| {
+            call_me("worker");
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+    }
+    std::process::exit(0)
+}
+
+struct Vm(Child);
+
+impl Vm {
+    fn start(name: &str) -> Vm {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .arg0("qemu-system-x86_64")
+            .args(["-name", name, "-smp", "1"])
+            .env(VM, "1")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        Vm(child)
+    }
+
+    fn another_thread(&mut self) {
+        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"x").unwrap();
+    }
+
+    /// Where its threads may run, and their names.
+    fn threads(&self) -> Vec<(i32, String, String)> {
+        let folder = format!("/proc/{}/task", self.0.id());
+        let read = |tid: i32| {
+            let status = std::fs::read_to_string(format!("{folder}/{tid}/status")).ok()?;
+            let of = |key: &str| {
+                Some(
+                    status
+                        .lines()
+                        .find_map(|l| l.strip_prefix(key))?
+                        .trim()
+                        .to_string(),
+                )
+            };
+            Some((tid, of("Name:")?, of("Cpus_allowed_list:")?))
+        };
+        let tids = std::fs::read_dir(&folder).unwrap();
+        let tids = tids.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
+        tids.filter_map(read).collect()
+    }
+
+    /// All threads are there.
+    fn all_at(&self, cpus: &str) -> bool {
+        self.threads().iter().all(|t| t.2 == cpus)
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+// --- an operator
+
+struct Operator {
+    folder: tempfile::TempDir,
+}
+
+impl Operator {
+    fn new() -> Operator {
+        Operator {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s.sock")
+    }
+
+    fn state(&self) -> String {
+        self.folder.path().join("changes").display().to_string()
+    }
+
+    fn berth(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_berth"))
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    fn agent(&self, verb: &str, more: &[&str]) -> Output {
+        let socket = self.socket();
+        self.berth(&[&[verb], more, &["--socket", socket.to_str().unwrap()]].concat())
+    }
+
+    fn start(&self) {
+        let out = self.agent("start", &["optimiser", "--target", "berth-test-web=0.95"]);
+        assert!(out.status.success(), "{out:?}");
+    }
+
+    /// The agent's process and its guardian's.
+    fn processes(&self) -> (Vec<i32>, Vec<i32>) {
+        let of = |word: &str, path: &str| {
+            let all = std::fs::read_dir("/proc").unwrap();
+            let pids = all.filter_map(|p| p.ok()?.file_name().to_str()?.parse::<i32>().ok());
+            pids.filter(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let words: Vec<_> = line
+                    .split(|b| *b == 0)
+                    .map(String::from_utf8_lossy)
+                    .collect();
+                words.iter().any(|w| w == word) && words.iter().any(|w| w == path)
+            })
+            .collect()
+        };
+        (
+            of("daemon", self.socket().to_str().unwrap()),
+            of("guardian", &self.state()),
+        )
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.agent("stop", &[]);
+    }
+}
+
+fn kill(pids: &[i32]) {
+    assert!(!pids.is_empty());
+    for pid in pids {
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(*pid, libc::SIGKILL) };
+    }
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + HUNG;
+    while !so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+}
+
+/// Where a thread may run that nobody has bound.
+fn everywhere() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().into()
+}
+
+fn acts_and_undoes() {
+    let all = everywhere();
+    let (mut web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let dry = operator.berth(&[
+        "optimise",
+        "--dry-run",
+        "--over",
+        "3",
+        "--target",
+        "berth-test-web=0.95",
+        "--json",
+    ]);
+    let would: serde_json::Value =
+        serde_json::from_slice(&dry.stdout).unwrap_or_else(|e| panic!("{e} {dry:?}"));
+    assert!(
+        would["vms"]["berth-test-web"]["setting"]["cpus"].is_string(),
+        "{would}"
+    );
+    assert!(web.all_at(&all), "it is only said");
+    operator.start();
+    until("web has CPUs of its own", || {
+        !web.all_at(&all) && web.threads().windows(2).all(|w| w[0].2 == w[1].2)
+    });
+    let own = web.threads()[0].2.clone();
+    let status = operator.agent("status", &[]);
+    assert!(
+        text(&status).contains(&format!("set to CPUs {own}")),
+        "{}",
+        text(&status)
+    );
+    web.another_thread();
+    until("there is another thread", || web.threads().len() == 3);
+    assert!(web.all_at(&own), "it was born there");
+    // While an agent acts it undoes itself; and there is one only.
+    let restore = operator.berth(&["restore", "--state", &operator.state()]);
+    assert_eq!(restore.status.code(), Some(2), "{restore:?}");
+    let second = Operator::new();
+    if is_root() {
+        let refused = second.agent("start", &["optimiser"]);
+        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        assert!(
+            text(&refused).contains("another process acts on this host"),
+            "{}",
+            text(&refused)
+        );
+    }
+    let stopped = operator.agent("stop", &[]);
+    assert!(
+        stopped.status.success() && text(&stopped).contains("what they were"),
+        "{stopped:?}"
+    );
+    assert!(web.all_at(&all), "{:?}", web.threads());
+    assert!(!Path::new(&operator.state()).join("changes.json").exists());
+}
+
+fn is_root() -> bool {
+    // SAFETY: a number of this process.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn leaves_to_others_what_they_set() {
+    let all = everywhere();
+    let (web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    operator.start();
+    until("web has CPUs of its own", || !web.all_at(&all));
+    until("all of it", || {
+        web.threads().windows(2).all(|w| w[0].2 == w[1].2)
+    });
+    let own: usize = web.threads()[0]
+        .2
+        .split(['-', ','])
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let other = usize::from(own == 0);
+    let (vcpu, ..) = web
+        .threads()
+        .into_iter()
+        .find(|t| t.1 == "CPU 0/TCG")
+        .unwrap();
+    // SAFETY: all zeroes are an empty set; it outlives the call.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(other, &mut set);
+        assert_eq!(
+            libc::sched_setaffinity(vcpu, size_of_val(&set), &raw const set),
+            0
+        );
+    }
+    until("it is said", || {
+        text(&operator.agent("status", &[])).contains("by somebody else")
+    });
+    operator.agent("stop", &[]);
+    let left = web.threads();
+    let vcpu = left.iter().find(|t| t.0 == vcpu).unwrap();
+    assert_eq!(vcpu.2, other.to_string(), "{left:?}");
+    assert!(
+        left.iter().filter(|t| t.0 != vcpu.0).all(|t| t.2 == all),
+        "{left:?}"
+    );
+}
+
+fn killed_it_is_undone() {
+    let all = everywhere();
+    let (mut web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    // By its guardian.
+    operator.start();
+    until("web has CPUs of its own", || !web.all_at(&all));
+    let (agent, guardian) = operator.processes();
+    assert_eq!((agent.len(), guardian.len()), (1, 1));
+    kill(&agent);
+    until("the guardian undoes it", || web.all_at(&all));
+    until("and ends", || operator.processes().1.is_empty());
+    // Without one it says so and ends by itself.
+    operator.start();
+    until("web has CPUs of its own", || !web.all_at(&all));
+    kill(&operator.processes().1);
+    until("the agent undoes it", || web.all_at(&all));
+    until("and ends", || operator.processes().0.is_empty());
+    // Both at once: by hand, with a thread that was born since.
+    operator.start();
+    until("web has CPUs of its own", || !web.all_at(&all));
+    until("all of it", || {
+        web.threads().windows(2).all(|w| w[0].2 == w[1].2)
+    });
+    let (agent, guardian) = operator.processes();
+    kill(&[guardian, agent].concat());
+    web.another_thread();
+    until("there is another thread", || web.threads().len() == 3);
+    until("they have ended", || operator.processes().0.is_empty());
+    if web.all_at(&all) {
+        // The agent saw its guardian go, and had time to undo it: nothing is left to do.
+        return;
+    }
+    let restored = operator.berth(&["restore", "--state", &operator.state()]);
+    assert!(restored.status.success(), "{restored:?}");
+    assert!(web.all_at(&all), "{:?}", web.threads());
+    let nothing = operator.berth(&["restore", "--state", &operator.state()]);
+    assert!(text(&nothing).contains("nothing to undo"), "{nothing:?}");
+}

@@ -24,6 +24,19 @@ pub enum Outcome {
     Gone,
     /// It is what it was, because of this.
     Refused(String),
+    /// The same, and others will fare alike: this process may not set it.
+    Denied(String),
+}
+
+impl Outcome {
+    /// Of an attempt that failed.
+    pub(crate) fn of(error: &Error) -> Outcome {
+        match error {
+            Error::Gone { .. } => Outcome::Gone,
+            Error::Denied { .. } => Outcome::Denied(error.to_string()),
+            error => Outcome::Refused(error.to_string()),
+        }
+    }
 }
 
 /// What has become of each value, in the order asked for.
@@ -42,7 +55,7 @@ impl Report {
                 "{knob} was set to {} by somebody else, and is left alone",
                 value.escape_debug()
             )),
-            Outcome::Refused(why) => Some(why.clone()),
+            Outcome::Refused(why) | Outcome::Denied(why) => Some(why.clone()),
         };
         self.outcomes.iter().filter_map(told).collect()
     }
@@ -99,6 +112,38 @@ impl<H: Host> Acting<H> {
         Ok(report)
     }
 
+    /// Remembers a value that is one of these now, the first, and that somebody else in this process sets back and
+    /// forth between them from now on.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; then it may not be set.
+    pub fn lend(&mut self, knob: &Knob, between: &[&str]) -> Result<Outcome, Error> {
+        let there = match self.host.read(knob) {
+            Ok(there) => there,
+            Err(e) => return Ok(Outcome::of(&e)),
+        };
+        if self.ledger.of(knob).is_some_and(|entry| entry.ours(&there)) {
+            return Ok(Outcome::Already);
+        }
+        if !between.first().is_some_and(|first| same(first, &there)) {
+            return Ok(Outcome::Foreign(there));
+        }
+        self.ledger.keep(|e| e.knob != *knob);
+        self.ledger.add(Entry {
+            knob: knob.clone(),
+            now: Some(there.clone()),
+            was: there,
+            next: None,
+            past: Vec::new(),
+            between: between.iter().map(ToString::to_string).collect(),
+        });
+        if let Err(e) = self.ledger.save() {
+            self.ledger.keep(|e| e.knob != *knob);
+            return Err(e);
+        }
+        Ok(Outcome::Set)
+    }
+
     /// Values with which something was born after they were set here: what they would be otherwise is what they were
     /// where they come from.
     ///
@@ -142,7 +187,7 @@ impl<H: Host> Acting<H> {
                 self.forget(knob);
                 return Some(Outcome::Gone);
             }
-            Err(e) => return Some(Outcome::Refused(e.to_string())),
+            Err(e) => return Some(Outcome::of(&e)),
         };
         match self.ledger.of(knob) {
             Some(entry) if !entry.ours(&there) => {
@@ -162,6 +207,7 @@ impl<H: Host> Acting<H> {
                     now: None,
                     next: Some(value.into()),
                     past: Vec::new(),
+                    between: Vec::new(),
                 });
                 None
             }
@@ -177,7 +223,7 @@ impl<H: Host> Acting<H> {
                 return Outcome::Gone;
             }
             // It may be anything: what is remembered stays.
-            (_, Err(e)) => return Outcome::Refused(e.to_string()),
+            (_, Err(e)) => return Outcome::of(&e),
             (_, Ok(there)) => there,
         };
         let Some(entry) = self.ledger.of(knob) else {
@@ -188,7 +234,7 @@ impl<H: Host> Acting<H> {
         if let Err(e) = written
             && unchanged
         {
-            return Outcome::Refused(e.to_string());
+            return Outcome::of(&e);
         }
         if unchanged {
             return Outcome::Refused(format!("{knob} stays {}", there.escape_debug()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Lists of CPUs as the kernel writes them: `0-3,8`.
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
 /// Largest CPU number that is believed.
 const LARGEST: u32 = 1 << 16;
@@ -17,6 +18,24 @@ pub fn read(list: &str) -> Option<BTreeSet<u32>> {
         cpus.extend(first..=last);
     }
     Some(cpus)
+}
+
+/// The list of these CPUs, as the kernel writes it.
+pub fn write(cpus: &BTreeSet<u32>) -> String {
+    let mut text = String::new();
+    let mut left = cpus.iter().copied().peekable();
+    while let Some(first) = left.next() {
+        let mut last = first;
+        while left.next_if_eq(&(last + 1)).is_some() {
+            last += 1;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = match first == last {
+            true => write!(text, "{comma}{first}"),
+            false => write!(text, "{comma}{first}-{last}"),
+        };
+    }
+    text
 }
 
 /// Whether two values mean the same: words by word, lists of CPUs by CPU.
@@ -36,25 +55,6 @@ pub fn same(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::fmt::Write;
-
-    /// The list of these CPUs, as the kernel writes it.
-    fn list(cpus: &BTreeSet<u32>) -> String {
-        let mut text = String::new();
-        let mut left = cpus.iter().copied().peekable();
-        while let Some(first) = left.next() {
-            let mut last = first;
-            while left.next_if_eq(&(last + 1)).is_some() {
-                last += 1;
-            }
-            let comma = if text.is_empty() { "" } else { "," };
-            let _ = match first == last {
-                true => write!(text, "{comma}{first}"),
-                false => write!(text, "{comma}{first}-{last}"),
-            };
-        }
-        text
-    }
 
     #[test]
     fn values_that_mean_the_same() {
@@ -74,7 +74,7 @@ mod tests {
     proptest! {
         #[test]
         fn lists_are_read_as_they_are_written(cpus in proptest::collection::btree_set(0u32..2000, 0..80)) {
-            prop_assert_eq!(read(&list(&cpus)), Some(cpus.clone()));
+            prop_assert_eq!(read(&write(&cpus)), Some(cpus.clone()));
         }
 
         #[test]

@@ -10,6 +10,9 @@ pub enum Error {
     /// The kernel refuses; the value is what it was.
     #[error("{what} cannot be set: {why}")]
     Refused { what: String, why: String },
+    /// This process may not, or nobody may: permission, a file system that is only read.
+    #[error("{what} may not be set: {why}")]
+    Denied { what: String, why: String },
     #[error("{}: {why}", path.display())]
     Ledger { path: PathBuf, why: String },
     /// Another process acts on this host.
@@ -21,6 +24,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Of what the kernel says to an attempt to set something.
+    pub(crate) fn kernel(what: impl ToString, error: &std::io::Error) -> Error {
+        let (what, why) = (what.to_string(), error.to_string());
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ESRCH) => Error::Gone { what },
+            Some(libc::EPERM | libc::EACCES | libc::EROFS) => Error::Denied { what, why },
+            _ => Error::Refused { what, why },
+        }
+    }
+
     pub(crate) fn ledger(path: impl Into<PathBuf>, why: impl ToString) -> Error {
         Error::Ledger {
             path: path.into(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What can be set, and by whom it is set.
 use crate::error::Error;
+use crate::unit::{self, Property};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -24,6 +25,19 @@ pub enum Knob {
         group: String,
         file: String,
     },
+    /// A property of a unit of systemd, which alone may set it ([`crate::unit`] has its values).
+    Unit { unit: String, property: Property },
+}
+
+impl Knob {
+    /// What may be there while `was` is being put back, and is ours to go on with.
+    pub(crate) fn half_way(&self, was: &str) -> Option<String> {
+        match self {
+            // Set, and still written down.
+            Knob::Unit { .. } if !unit::is_runtime(was) => Some(unit::at_runtime(was)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Knob {
@@ -37,6 +51,9 @@ impl fmt::Display for Knob {
                     file.escape_debug(),
                     group.escape_debug()
                 )
+            }
+            Knob::Unit { unit, property } => {
+                write!(f, "{} of {}", property.name(), unit.escape_debug())
             }
         }
     }

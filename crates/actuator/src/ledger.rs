@@ -37,6 +37,9 @@ pub struct Entry {
     /// What was written earlier, the last first: threads may have been born with it.
     #[serde(default)]
     pub past: Vec<String>,
+    /// Between which it goes back and forth.
+    #[serde(default)]
+    pub between: Vec<String>,
 }
 
 /// So many earlier values are remembered.
@@ -48,6 +51,7 @@ impl Entry {
         [&self.now, &self.next]
             .into_iter()
             .flatten()
+            .chain(&self.between)
             .any(|v| same(v, value))
     }
 

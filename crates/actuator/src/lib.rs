@@ -6,6 +6,8 @@
 //! ([`Acting::set`]), and undone exactly ([`restore`]), by this process or by the next one. What somebody else has
 //! changed meanwhile is his: it is left alone, and said.
 //!
+//! What is systemd's to set, it is asked to ([`systemd`]).
+//!
 //! [`Host`] is what can be set ([`live`] is this machine); what is to be set is decided elsewhere.
 mod acting;
 mod cpus;
@@ -15,6 +17,8 @@ mod knob;
 pub mod ledger;
 pub mod live;
 mod restore;
+pub mod systemd;
+pub mod unit;
 
 pub use acting::{Acting, Outcome, Report};
 pub use cpus::same;

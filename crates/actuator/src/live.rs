@@ -6,15 +6,18 @@
 use crate::cpus;
 use crate::error::Error;
 use crate::knob::{ALL, Host, Knob};
+use crate::systemd::Systemd;
+use crate::unit::Property;
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, open, openat2};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Files that are set: of version 2, and of version 1.
-const FILES: [&str; 7] = [
+const FILES: [&str; 9] = [
     "cpuset.cpus",
     "cpuset.mems",
     "cpu.weight",
@@ -22,6 +25,8 @@ const FILES: [&str; 7] = [
     "cpu.shares",
     "cpu.cfs_quota_us",
     "cpu.cfs_period_us",
+    "cgroup.freeze",
+    "freezer.state",
 ];
 /// Bytes of a value, at most.
 const MOST: u64 = 1 << 16;
@@ -29,6 +34,9 @@ const MOST: u64 = 1 << 16;
 const CGROUP: [i64; 2] = [0x0027_e0eb, 0x6367_7270];
 /// CPUs in an affinity mask, at most.
 const CPUS: usize = 1 << 13;
+/// How long the kernel may lack what systemd has taken: it sets a unit's cgroup after it has answered.
+const ARRIVES: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// This machine.
 #[derive(Debug)]
@@ -38,6 +46,7 @@ pub struct Live {
     proc: PathBuf,
     /// Files of other file systems may be written, too: those of a test.
     any_file_system: bool,
+    systemd: Systemd,
 }
 
 impl Live {
@@ -53,7 +62,13 @@ impl Live {
             cgroups: open(cgroups, flags, Mode::empty()).ok(),
             proc: "/proc".into(),
             any_file_system,
+            systemd: Systemd::new(),
         }
+    }
+
+    /// systemd of this machine, to be asked.
+    pub fn systemd(&self) -> &Systemd {
+        &self.systemd
     }
 
     fn file(&self, knob: &Knob, group: &str, file: &str, flags: OFlags) -> Result<File, Error> {
@@ -73,11 +88,8 @@ impl Live {
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = openat2(cgroups, &path, flags, Mode::empty(), resolve).map_err(|e| match e {
-            Errno::NOENT | Errno::NODEV => Error::Gone {
-                what: knob.to_string(),
-            },
             Errno::XDEV | Errno::LOOP => refused(&"its path leads out of the cgroups"),
-            e => refused(&e),
+            e => Error::kernel(knob, &e.into()),
         })?;
         let kind = fstatfs(&fd).map_err(|e| refused(&e))?.f_type;
         if !self.any_file_system && !CGROUP.contains(&kind) {
@@ -94,6 +106,55 @@ impl Live {
                 what: knob.to_string(),
             }),
         }
+    }
+
+    /// Lets systemd set it, and sees whether the kernel has it then; if not it is what it was.
+    fn write_unit(
+        &self,
+        knob: &Knob,
+        unit: &str,
+        property: Property,
+        value: &str,
+    ) -> Result<(), Error> {
+        let what = knob.to_string();
+        let before = self.systemd.read(&what, unit, property)?;
+        self.systemd.write(&what, unit, property, value)?;
+        let group = self.systemd.group(&what, unit)?;
+        let end = Instant::now() + ARRIVES;
+        loop {
+            let Some((file, there)) = self.in_kernel(&group, property, value) else {
+                return Ok(());
+            };
+            if Instant::now() >= end {
+                // What the kernel has of a value that nobody set is systemd's matter.
+                if crate::unit::plain(value) == crate::unit::UNSET {
+                    return Ok(());
+                }
+                self.systemd.write(&what, unit, property, &before)?;
+                let why = format!("systemd has taken it, and the kernel has {there:?} in {file}");
+                return Err(Error::Refused { what, why });
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// The file in which the kernel has not got it, and what is in there; none: it has.
+    fn in_kernel(&self, group: &str, property: Property, value: &str) -> Option<(String, String)> {
+        let [new, old] = property.files();
+        let files = [("", new), ("cpu/", old), ("cpu,cpuacct/", old)];
+        let mut missing = None;
+        for (version, (folder, file)) in [0, 1, 1].into_iter().zip(files) {
+            let knob = Knob::Group {
+                group: format!("{folder}{group}"),
+                file: file.into(),
+            };
+            match self.read(&knob) {
+                Ok(there) if property.has_arrived(value, version, &there) => return None,
+                Ok(there) => return Some((file.into(), there)),
+                Err(_) => missing = Some((file.into(), "nothing".into())),
+            }
+        }
+        missing.filter(|_| crate::unit::plain(value) != crate::unit::UNSET)
     }
 
     fn online(&self) -> Option<std::collections::BTreeSet<u32>> {
@@ -137,16 +198,15 @@ impl Host for Live {
             Knob::Group { group, file } => {
                 let opened = self.file(knob, group, file, OFlags::RDONLY)?;
                 let mut text = String::new();
-                opened.take(MOST).read_to_string(&mut text).map_err(|e| {
-                    match e.raw_os_error() {
-                        Some(libc::ENODEV) => Error::Gone {
-                            what: knob.to_string(),
-                        },
-                        _ => refused(e.to_string()),
-                    }
-                })?;
-                Ok(text.strip_suffix('\n').unwrap_or(&text).into())
+                let read = opened.take(MOST).read_to_string(&mut text);
+                read.map_err(|e| Error::kernel(knob, &e))?;
+                Ok(match text.strip_suffix('\n').unwrap_or(&text) {
+                    // On its way to where it was told to go.
+                    "FREEZING" => "FROZEN".into(),
+                    text => text.into(),
+                })
             }
+            Knob::Unit { unit, property } => self.systemd.read(&knob.to_string(), unit, *property),
         }
     }
 
@@ -166,13 +226,10 @@ impl Host for Live {
                 };
                 match (done, std::io::Error::last_os_error()) {
                     (0, _) => Ok(()),
-                    (_, e) if e.raw_os_error() == Some(libc::ESRCH) => Err(Error::Gone {
-                        what: knob.to_string(),
-                    }),
                     (_, e) if e.raw_os_error() == Some(libc::EINVAL) => Err(refused(format!(
                         "none of the CPUs {value} is online and allowed to it, or the thread may not be moved"
                     ))),
-                    (_, e) => Err(refused(e.to_string())),
+                    (_, e) => Err(Error::kernel(knob, &e)),
                 }
             }
             Knob::Group { group, file } => {
@@ -180,12 +237,7 @@ impl Host for Live {
                 // In one piece: half a value is never there.
                 let text = format!("{value}\n");
                 let written = opened.write_all(text.as_bytes());
-                written.map_err(|e| match e.raw_os_error() {
-                    Some(libc::ENODEV) => Error::Gone {
-                        what: knob.to_string(),
-                    },
-                    _ => refused(e.to_string()),
-                })?;
+                written.map_err(|e| Error::kernel(knob, &e))?;
                 match self.any_file_system {
                     true => opened
                         .set_len(text.len() as u64)
@@ -193,6 +245,7 @@ impl Host for Live {
                     false => Ok(()),
                 }
             }
+            Knob::Unit { unit, property } => self.write_unit(knob, unit, *property, value),
         }
     }
 

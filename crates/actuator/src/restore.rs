@@ -30,7 +30,7 @@ pub fn undo(
     for entry in ledger.entries().iter().rev().filter(|e| which(e)) {
         let outcome = put_back(host, entry);
         match outcome {
-            Outcome::Refused(_) => {
+            Outcome::Refused(_) | Outcome::Denied(_) => {
                 left.insert(entry.knob.clone());
             }
             Outcome::Foreign(_) | Outcome::Gone => {}
@@ -38,7 +38,8 @@ pub fn undo(
         }
         report.add(&entry.knob, outcome);
     }
-    if report.outcomes.is_empty() {
+    // What was about to be set when its VM ended is in the file alone.
+    if report.outcomes.is_empty() && !ledger.entries().is_empty() {
         return Ok(report);
     }
     heirs(host, ledger, &undone);
@@ -77,20 +78,20 @@ fn put_back(host: &impl Host, entry: &Entry) -> Outcome {
     let knob = &entry.knob;
     let there = match host.read(knob) {
         Ok(there) => there,
-        Err(Error::Gone { .. }) => return Outcome::Gone,
-        Err(e) => return Outcome::Refused(e.to_string()),
+        Err(e) => return Outcome::of(&e),
     };
     if there == entry.was {
         return Outcome::Already;
     }
-    if !entry.ours(&there) && !same(&there, &entry.was) {
+    let half_way = knob.half_way(&entry.was).is_some_and(|v| same(&v, &there));
+    if !entry.ours(&there) && !same(&there, &entry.was) && !half_way {
         return Outcome::Foreign(there);
     }
     let written = host.write(knob, &entry.was);
     match (written, host.read(knob)) {
         (_, Err(Error::Gone { .. })) | (Err(Error::Gone { .. }), _) => Outcome::Gone,
         (_, Ok(there)) if same(&there, &entry.was) => Outcome::Set,
-        (Err(e), _) | (Ok(()), Err(e)) => Outcome::Refused(e.to_string()),
+        (Err(e), _) | (Ok(()), Err(e)) => Outcome::of(&e),
         (Ok(()), Ok(there)) => Outcome::Refused(format!("{knob} stays {}", there.escape_debug())),
     }
 }

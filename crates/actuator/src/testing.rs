@@ -80,7 +80,7 @@ impl Host for Shared {
         self.fertile.set(false);
         let process = |k: &Knob| match k {
             Knob::Affinity { pid, .. } => Some(*pid),
-            Knob::Group { .. } => None,
+            Knob::Group { .. } | Knob::Unit { .. } => None,
         };
         let of = |k: &Knob| process(k).is_some() && process(k) == process(knob);
         self.values
@@ -226,6 +226,32 @@ fn what_the_kernel_refuses_is_said_and_not_remembered() {
     );
     acting.end().unwrap();
     assert_eq!(host.values.borrow()[&group("cpu.weight")], "100");
+}
+
+#[test]
+fn a_value_that_is_lent_goes_back_and_forth_and_ends_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let knob = group("cgroup.freeze");
+    host.values.borrow_mut().insert(knob.clone(), "0".into());
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    assert_eq!(acting.lend(&knob, &["0", "1"]).unwrap(), Outcome::Set);
+    assert!(folder.path().join("state/changes.json").exists());
+    for value in ["1", "0", "1"] {
+        host.values.borrow_mut().insert(knob.clone(), value.into());
+        assert!(acting.yielded().outcomes.is_empty(), "{value}");
+        acting.set(&wanted("0-1", "300")).unwrap();
+        assert_eq!(acting.lend(&knob, &["0", "1"]).unwrap(), Outcome::Already);
+    }
+    acting.end().unwrap();
+    assert_eq!(host.values.borrow()[&knob], "0");
+    // Whom somebody else has frozen already is his.
+    host.values.borrow_mut().insert(knob.clone(), "1".into());
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    let lent = acting.lend(&knob, &["0", "1"]).unwrap();
+    assert_eq!(lent, Outcome::Foreign("1".into()));
+    acting.end().unwrap();
+    assert_eq!(host.values.borrow()[&knob], "1");
 }
 
 #[test]

@@ -7,6 +7,9 @@ use berth_actuator::{ALL, Acting, Error, Host, Knob, restore};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+mod killed;
+use killed::{alone, killed_after};
+
 /// A process that does nothing.
 struct Idle(Child);
 
@@ -96,42 +99,9 @@ fn act(
     Ok(())
 }
 
-/// Lets a child do this up to its `calls`-th entry into or exit from a system call, and kills it there; true: it had
-/// come to the end.
-fn killed_after(calls: usize, work: impl FnOnce()) -> bool {
-    // SAFETY: the child goes on with this thread alone, and ends without returning.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: the child's own; nothing is shared.
-        unsafe {
-            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-            libc::raise(libc::SIGSTOP);
-        }
-        work();
-        // SAFETY: nothing of the parent's is run down.
-        unsafe { libc::_exit(0) }
-    }
-    assert!(pid > 0);
-    let mut status = 0;
-    // SAFETY: a child of this process, and a place for its status.
-    unsafe {
-        libc::waitpid(pid, &raw mut status, 0);
-        assert!(libc::WIFSTOPPED(status), "ptrace is not allowed here");
-        for _ in 0..calls {
-            libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0);
-            libc::waitpid(pid, &raw mut status, 0);
-            if libc::WIFEXITED(status) {
-                return true;
-            }
-        }
-        libc::kill(pid, libc::SIGKILL);
-        libc::waitpid(pid, &raw mut status, 0);
-    }
-    false
-}
-
 #[test]
 fn killed_at_every_system_call_the_host_is_as_it_was() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let idle = [Idle::start(), Idle::start()];
     let threads: Vec<Knob> = idle.iter().map(Idle::affinity).collect();
@@ -184,6 +154,105 @@ fn killed_at_every_system_call_the_host_is_as_it_was() {
         calls += 1;
     }
     assert!(calls > 100, "{calls}");
+}
+
+/// A cgroup that freezes a process, of version 1 or 2.
+struct Freezing {
+    path: PathBuf,
+    knob: Knob,
+    words: [&'static str; 2],
+    inside: Idle,
+}
+
+impl Freezing {
+    fn make() -> Option<Freezing> {
+        let tag = format!("berth-test-freeze-{}", std::process::id());
+        let places = [
+            ("freezer", "freezer.state", ["THAWED", "FROZEN"]),
+            ("unified", "cgroup.freeze", ["0", "1"]),
+            (".", "cgroup.freeze", ["0", "1"]),
+        ];
+        for (base, file, words) in places {
+            let name = format!("{base}/{tag}");
+            let path = Path::new("/sys/fs/cgroup").join(&name);
+            if std::fs::create_dir(&path).is_err() {
+                continue;
+            }
+            let inside = Idle::start();
+            let put = std::fs::write(path.join("cgroup.procs"), inside.0.id().to_string());
+            if put.is_ok() && path.join(file).exists() {
+                let group = name.trim_start_matches("./").to_string();
+                let file = file.into();
+                let knob = Knob::Group { group, file };
+                return Some(Freezing {
+                    path,
+                    knob,
+                    words,
+                    inside,
+                });
+            }
+            drop(inside);
+            let _ = std::fs::remove_dir(&path);
+        }
+        eprintln!("not tried: no cgroup that freezes can be made here");
+        None
+    }
+}
+
+impl Drop for Freezing {
+    fn drop(&mut self) {
+        let _ = Live::new().write(&self.knob, self.words[0]);
+        let _ = self.inside.0.kill();
+        let _ = self.inside.0.wait();
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+#[test]
+fn killed_at_every_system_call_nobody_stays_frozen() {
+    let _alone = alone();
+    let Some(freezing) = Freezing::make() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let [runs, frozen] = freezing.words;
+    let (mut calls, mut times) = (0, 0);
+    loop {
+        let through = killed_after(calls, || {
+            let done = this_boot().and_then(|boot| {
+                let ledger = Ledger::open(&state, &boot)?;
+                let (mut acting, _) = Acting::begin(Live::new(), ledger)?;
+                acting.lend(&freezing.knob, &freezing.words)?;
+                let other = Live::new();
+                for word in [frozen, runs, frozen] {
+                    other.write(&freezing.knob, word)?;
+                }
+                Ok(())
+            });
+            if done.is_err() {
+                // SAFETY: as at the end of the child.
+                unsafe { libc::_exit(1) }
+            }
+        });
+        times += usize::from(Live::new().read(&freezing.knob).unwrap() == frozen);
+        let mut ledger = Ledger::open(&state, &this_boot().unwrap()).unwrap();
+        restore(&Live::new(), &mut ledger).unwrap();
+        assert_eq!(
+            Live::new().read(&freezing.knob).unwrap(),
+            runs,
+            "killed at {calls}"
+        );
+        assert!(ledger.entries().is_empty());
+        if through {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(
+        calls > 30 && times > 2,
+        "{calls} calls, frozen after {times}"
+    );
 }
 
 #[test]

@@ -44,7 +44,12 @@ pub fn run(args: &Args) -> Done {
     } else {
         output::print(&text(&report));
     }
-    let stays = |o: &Outcome| matches!(o, Outcome::Refused(_) | Outcome::Foreign(_));
+    let stays = |o: &Outcome| {
+        matches!(
+            o,
+            Outcome::Refused(_) | Outcome::Denied(_) | Outcome::Foreign(_)
+        )
+    };
     match report.outcomes.iter().any(|(_, outcome)| stays(outcome)) {
         true => Err(Failure::Expect),
         false => Ok(()),

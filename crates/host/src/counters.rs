@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a `schedstat` file at most: three numbers of 64 bits.
 const SCHEDSTAT: usize = 64;
+/// One clock tick, as `/proc` counts.
+const TICK_NS: u64 = 10_000_000;
 
 /// What happened in a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -66,6 +68,8 @@ struct Followed {
     id: TaskId,
     /// Its file, held open.
     file: Option<Record>,
+    /// Its CPU time is known by clock ticks alone: the kernel counts nothing else.
+    by_ticks: bool,
     last: Option<Reading>,
     /// What happened between the last reading and the one before.
     rates: Option<Rates>,
@@ -183,8 +187,7 @@ impl Sampler {
             match thread.read(task, keeps) {
                 Some(counters) => {
                     self.kept += usize::from(keeps && thread.file.is_some());
-                    // A kernel without scheduler statistics says 0 0 0 for threads that have run.
-                    self.blind |= counters == Counters::default() && thread.id.tid == pid;
+                    self.blind |= thread.by_ticks;
                     thread.take(at, counters, None);
                     done.read += 1;
                 }
@@ -301,7 +304,8 @@ impl Sampler {
         sum
     }
 
-    /// True if a thread was seen whose counters are all zero: this kernel may keep none (`CONFIG_SCHED_INFO`).
+    /// True if a thread was seen that has run, by its clock ticks, and whose counters are all zero: this kernel keeps
+    /// none (`CONFIG_SCHED_INFO`). CPU time is then known to 10 ms, and waits are not.
     pub fn zeros_seen(&self) -> bool {
         self.blind
     }
@@ -312,6 +316,7 @@ impl Followed {
         Followed {
             id,
             file: None,
+            by_ticks: false,
             last: None,
             rates: None,
             wakeups: None,
@@ -327,13 +332,28 @@ impl Followed {
         if let Some(file) = &self.file {
             return procfile::schedstat(file.read(&mut buf).ok()?);
         }
-        let name = Short::of(format_args!("{}/schedstat", self.id.tid));
-        let file = task?.record(&name).ok()?;
-        let counters = procfile::schedstat(file.read(&mut buf).ok()?)?;
-        if keep && self.last.is_some() {
-            self.file = Some(file);
+        let task = task?;
+        if !self.by_ticks {
+            let name = Short::of(format_args!("{}/schedstat", self.id.tid));
+            let file = task.record(&name);
+            let counters = file
+                .as_ref()
+                .ok()
+                .and_then(|f| procfile::schedstat(f.read(&mut buf).ok()?));
+            if let Some(counters) = counters.filter(|c| *c != Counters::default()) {
+                self.file = file.ok().filter(|_| keep && self.last.is_some());
+                return Some(counters);
+            }
         }
-        Some(counters)
+        // A kernel without scheduler statistics has no such file, or says 0 0 0 for threads that have run, too.
+        let mut buf = [0; 4096];
+        let text = task.read_record(&Short::of(format_args!("{}/stat", self.id.tid)), &mut buf);
+        let ran = procfile::stat(text.ok()?)?.ran;
+        self.by_ticks |= ran > 0;
+        Some(Counters {
+            run_ns: ran.saturating_mul(TICK_NS),
+            ..Counters::default()
+        })
     }
 
     fn take(&mut self, at: Instant, counters: Counters, wakeups: Option<u64>) {
@@ -401,6 +421,51 @@ mod tests {
         assert_eq!(between(&second, &first), None);
         assert_eq!(between(&first, &first), None);
         assert_eq!(Rates::default().run_delay(), None);
+    }
+
+    #[test]
+    fn without_scheduler_statistics_clock_ticks_count() {
+        let (folder, snapshot, mut sampler) = host(1);
+        let vcpu = snapshot.vms[0]
+            .threads
+            .iter()
+            .find(|t| t.role.vcpu().is_some())
+            .unwrap();
+        let task = folder
+            .path()
+            .join(format!("proc/{}/task/{}", vcpu.id.pid, vcpu.id.tid));
+        let ticks = |ran: u64| {
+            let text = format!(
+                "1 (kvm-vcpu-0) R 1 1 1 0 -1 0 0 0 0 0 {ran} 7 0 0 20 0 1 0 {} 0 0",
+                vcpu.id.start
+            );
+            std::fs::write(task.join("stat"), text).unwrap();
+        };
+        for file in ["0 0 0\n", ""] {
+            match file {
+                "" => std::fs::remove_file(task.join("schedstat")).unwrap(),
+                text => std::fs::write(task.join("schedstat"), text).unwrap(),
+            }
+            ticks(100);
+            sampler.refresh(&snapshot, None).unwrap();
+            assert_eq!(
+                sampler.counters(&vcpu.id),
+                Some(counters(1_070_000_000, 0, 0))
+            );
+            ticks(150);
+            sampler.root.sleep(Duration::from_secs(1));
+            sampler.refresh(&snapshot, None).unwrap();
+            assert_eq!(
+                sampler.counters(&vcpu.id),
+                Some(counters(1_570_000_000, 0, 0))
+            );
+            assert!(sampler.thread(&vcpu.id).is_some_and(|r| r.cpus > 0.0));
+            assert!(sampler.zeros_seen());
+        }
+        // One that has not run yet says nothing of the kernel.
+        let (_f, snapshot, mut sampler) = host(1);
+        sampler.refresh(&snapshot, None).unwrap();
+        assert!(!sampler.zeros_seen());
     }
 
     fn host(vms: usize) -> (tempfile::TempDir, Snapshot, Sampler) {

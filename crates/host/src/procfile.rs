@@ -21,6 +21,8 @@ pub struct Stat<'a> {
     pub ppid: i32,
     /// `PF_*`.
     pub flags: u64,
+    /// Time on a CPU, in clock ticks; of the whole process in `/proc/PID/stat`.
+    pub ran: u64,
     /// Start, in clock ticks (1/100 s) since boot.
     pub start: u64,
     /// The CPU it runs on or ran on last.
@@ -42,7 +44,8 @@ pub fn stat(text: &[u8]) -> Option<Stat<'_>> {
         state: *field(0)?.first()?,
         ppid: signed(field(0)?)?,
         flags: number(field(4)?)?,
-        start: number(field(12)?)?,
+        ran: number(field(4)?)?.saturating_add(number(field(0)?)?),
+        start: number(field(6)?)?,
         processor: field(16)
             .and_then(number)
             .and_then(|n| u32::try_from(n).ok())

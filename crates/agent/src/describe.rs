@@ -95,12 +95,13 @@ impl Describer {
                 true => Err("it shares its cgroup with another VM".to_string()),
                 false => self.home(vm),
             };
+            let path = own.as_ref().ok().map(|own| own.path.clone());
             let share = own.and_then(|own| self.share(vm, &own));
             let remark = |why| Remark {
                 vm: vm.name.clone(),
                 why,
             };
-            let share = share.map_err(|why| (self.by_process(vm, shared, &why), why));
+            let share = share.map_err(|why| (self.by_process(vm, shared, path, &why), why));
             let share = match share {
                 Ok(share) => share,
                 Err((Ok(share), why)) => {
@@ -154,8 +155,14 @@ impl Describer {
     /// A VM that has no cgroup of its own, which is `why`: its process stands for it. What its cgroup is entitled to is
     /// the VM's, as far as it is the only one in there: whoever else is (a pod's helpers, the shell it was started
     /// from) does little beside it. A cap `shared` with other VMs is each one's, as a common slice's is; the weight is
-    /// not.
-    fn by_process(&self, vm: &Vm, shared: bool, why: &str) -> Result<Entitled, String> {
+    /// not. `own`: a cgroup of its own all the same, without what a policy would need of it.
+    fn by_process(
+        &self,
+        vm: &Vm,
+        shared: bool,
+        own: Option<String>,
+        why: &str,
+    ) -> Result<Entitled, String> {
         if self.root.is_live() && !in_first_namespace() {
             return Err(format!(
                 "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
@@ -173,7 +180,7 @@ impl Describer {
                 pid: vm.pid.unsigned_abs(),
                 start: vm.start,
             },
-            cgroup: None,
+            cgroup: own,
             weight: weight.unwrap_or(USUAL_WEIGHT),
             cap_milli: self.cap(vm, path, &share),
         })

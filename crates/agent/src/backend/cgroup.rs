@@ -5,9 +5,11 @@
 //! ```text
 //! observe     what the host shows of a second, for the optimiser
 //! home        where a VM's CPU set, weight and cap are set: its cgroup, or its threads
+//! freezer     VMs that run for a part of each period only
 //! manager     from a decision to what is set, and what has become of it
 //! parameters  the optimiser's settings, as an operator writes them
 //! ```
+pub mod freezer;
 pub mod home;
 pub mod manager;
 pub mod observe;
@@ -19,10 +21,11 @@ use crate::register::Sink;
 use berth_actuator::guardian::Guarded;
 use berth_actuator::ledger::{Ledger, alone, this_boot};
 use berth_actuator::live::Live;
-use berth_actuator::{Acting as Hands, Error};
+use berth_actuator::{Acting as Hands, Error, Host};
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_optimiser::Settings;
+use freezer::Write;
 use manager::Manager;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -116,6 +119,10 @@ impl Ready for Prepared {
         let ledger = Ledger::open(&self.place.state, &this_boot()?)?;
         let (hands, left) = Hands::begin(Live::new(), ledger)?;
         let mut manager = Manager::new(self.root, self.settings, self.partial, hands)?;
+        let host = Live::new();
+        manager.freeze_by(Write(Box::new(move |knob, value| {
+            !matches!(host.write(knob, value), Err(Error::Gone { .. }))
+        })));
         if !left.outcomes.is_empty() {
             let n = left.outcomes.len();
             manager.warn(format!(

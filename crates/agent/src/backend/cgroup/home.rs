@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where a VM's CPU set, weight and cap are set: files of its own cgroup, in both versions of cgroups, or the affinity
-//! of its threads.
+//! Where a VM's CPU set, weight and cap are set: files of its own cgroup, in both versions of cgroups, what systemd is
+//! asked for where the cgroup is its own, or the affinity of the VM's threads.
+use super::freezer::Freeze;
 use berth_actuator::Knob;
+use berth_actuator::systemd::Systemd;
+use berth_actuator::unit::{self, Property};
 use berth_host::cgroup::Version;
 use berth_host::root::Root;
 
@@ -9,21 +12,52 @@ use berth_host::root::Root;
 const PERIOD_US: u64 = 100_000;
 /// The least cap the kernel takes, µs of a period.
 const LEAST_US: u64 = 1_000;
+/// systemd keeps caps in whole hundredths of a CPU, µs of a second.
+const HUNDREDTH_US: u64 = 10_000;
 
 /// Of one VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The file with its CPU set; none: its threads are bound one by one.
+    /// Its CPU set; none: its threads are bound one by one.
     pub set: Option<Knob>,
-    /// Files of weight and cap; none, and why.
+    /// Weight and cap; none, and why.
     pub shares: Result<Shares, String>,
+    /// By which it is frozen; none: it cannot be.
+    pub freeze: Option<Freeze>,
+}
+
+impl Home {
+    /// Of a VM that has none.
+    fn nowhere(why: String) -> Home {
+        Home {
+            set: None,
+            shares: Err(why),
+            freeze: None,
+        }
+    }
+
+    /// What to write for these CPUs into its CPU set.
+    pub fn cpus(&self, list: &str) -> String {
+        match self.set {
+            Some(Knob::Unit { .. }) => unit::at_runtime(list),
+            _ => list.into(),
+        }
+    }
 }
 
 /// Weight and cap of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shares {
-    V2 { group: String },
-    V1 { group: String },
+    V2 {
+        group: String,
+    },
+    V1 {
+        group: String,
+    },
+    /// systemd's.
+    Unit {
+        unit: String,
+    },
 }
 
 impl Shares {
@@ -36,15 +70,21 @@ impl Shares {
                 let shares = (u64::from(weight) * 1024 / 100).clamp(2, 262_144);
                 (file(group, "cpu.shares"), shares.to_string())
             }
+            Shares::Unit { unit } => (
+                property(unit, Property::Weight),
+                unit::at_runtime(&weight.to_string()),
+            ),
         }
     }
 
     /// What a value of the weight's file is on `cpu.weight`'s scale.
     pub fn weight_of(&self, value: &str) -> Option<u32> {
-        let value: u64 = value.trim().parse().ok()?;
+        let number = |text: &str| text.trim().parse::<u64>().ok();
         let weight = match self {
-            Shares::V2 { .. } => value,
-            Shares::V1 { .. } => value.saturating_mul(100) / 1024,
+            Shares::V2 { .. } => number(value)?,
+            Shares::V1 { .. } => number(value)?.saturating_mul(100) / 1024,
+            Shares::Unit { .. } if unit::plain(value) == unit::UNSET => 100,
+            Shares::Unit { .. } => number(unit::plain(value))?,
         };
         u32::try_from(weight.clamp(1, 10_000)).ok()
     }
@@ -71,6 +111,15 @@ impl Shares {
                 let quota = own.map_or(quota, |own| quota.min(own.unsigned_abs()).max(LEAST_US));
                 (file(group, "cpu.cfs_quota_us"), quota.to_string())
             }
+            Shares::Unit { unit } => {
+                let own = own.and_then(|text| unit::plain(text).parse::<u64>().ok());
+                let quota = (cpus * 1e6) as u64 / HUNDREDTH_US * HUNDREDTH_US;
+                let quota = own.map_or(quota, |own| own.min(quota)).max(HUNDREDTH_US);
+                (
+                    property(unit, Property::Quota),
+                    unit::at_runtime(&quota.to_string()),
+                )
+            }
         }
     }
 }
@@ -82,13 +131,46 @@ fn file(group: &str, file: &str) -> Knob {
     }
 }
 
+fn property(unit: &str, property: Property) -> Knob {
+    Knob::Unit {
+        unit: unit.into(),
+        property,
+    }
+}
+
+/// Whose a cgroup is.
+#[derive(Debug, PartialEq, Eq)]
+enum Owner<'a> {
+    /// Of whoever made it: its files may be written.
+    Files,
+    /// This unit of systemd's.
+    Systemd(&'a str),
+    /// A unit of a systemd that is not process 1, but a user's.
+    User,
+}
+
+/// By the names of the cgroups on the way: what is below a unit systemd has left to whoever runs in it.
+fn owner(path: &str) -> Owner<'_> {
+    let mut parts = path.split('/').filter(|p| !p.is_empty());
+    if path
+        .split('/')
+        .any(|p| p.starts_with("user@") && p.ends_with(".service"))
+    {
+        return Owner::User;
+    }
+    match parts.next_back().and_then(unit::of_part) {
+        Some(unit) => Owner::Systemd(unit),
+        None => Owner::Files,
+    }
+}
+
 /// Where cgroups are, and who else manages them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Groups {
     root: Root,
     version: Version,
     /// systemd is process 1: what it made is only its to set.
-    systemd: bool,
+    systemd: Option<Systemd>,
 }
 
 impl Groups {
@@ -96,57 +178,133 @@ impl Groups {
         Groups {
             version: berth_host::cgroup::version(root),
             // As systemd's own sd_booted() asks.
-            systemd: root.is_live() && std::path::Path::new("/run/systemd/system").is_dir(),
+            systemd: (root.is_live() && std::path::Path::new("/run/systemd/system").is_dir())
+                .then(Systemd::new),
             root: root.clone(),
         }
     }
 
     /// The home of a VM whose own cgroup this is.
     pub fn home(&self, own: Option<&str>) -> Home {
-        let nowhere = |why: String| Home {
-            set: None,
-            shares: Err(why),
-        };
         let Some(path) = own else {
-            return nowhere("it has no cgroup of its own with the `cpu` controller".into());
+            return Home::nowhere("it has no cgroup of its own with the `cpu` controller".into());
         };
         let below = path.trim_matches('/');
-        let made = |part: &str| {
-            [".scope", ".slice", ".service"]
-                .iter()
-                .any(|kind| part.ends_with(kind))
+        let Some(systemd) = &self.systemd else {
+            return self.by_files(below);
         };
-        if self.systemd && below.split('/').any(made) {
-            return nowhere(format!(
-                "its cgroup {path} is systemd's, which is not told yet: only its threads are bound"
-            ));
+        match owner(below) {
+            Owner::Files => self.by_files(below),
+            Owner::User => Home::nowhere(format!(
+                "its cgroup {path} is of a user's systemd: only its threads are bound"
+            )),
+            Owner::Systemd(unit) => match systemd.answers() {
+                Ok(()) => self.by_unit(below, unit),
+                Err(why) => Home::nowhere(format!(
+                    "its cgroup {path} is systemd's: only its threads are bound, since {why}"
+                )),
+            },
         }
-        let exists = |name: String| self.root.sys_text(&name).is_some();
+    }
+
+    fn by_unit(&self, below: &str, unit: &str) -> Home {
+        Home {
+            set: match self.version {
+                Version::V2 => Some(property(unit, Property::Cpus)),
+                // systemd sets no CPU sets there: they are whoever's has made them.
+                _ => self.old_set(below),
+            },
+            shares: Ok(Shares::Unit { unit: unit.into() }),
+            // Not told, systemd would not know; libvirt's group in it is libvirt's, which freezes nobody.
+            freeze: match self.version {
+                Version::V2 => self.freezer(&format!("{below}/libvirt")),
+                _ => self.freezer(below),
+            },
+        }
+    }
+
+    fn freezer(&self, below: &str) -> Option<Freeze> {
+        let (group, name) = match self.version {
+            Version::V2 => (below.to_string(), "cgroup.freeze"),
+            _ => (format!("freezer/{below}"), "freezer.state"),
+        };
+        let knob = self
+            .exists(&format!("{group}/{name}"))
+            .then(|| file(&group, name))?;
+        Some(match self.version {
+            Version::V2 => Freeze::V2(knob),
+            _ => Freeze::V1(knob),
+        })
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.root.sys_text(&format!("fs/cgroup/{name}")).is_some()
+    }
+
+    /// The CPU set of version 1. One without memory takes no thread, and one that holds others cannot be smaller than
+    /// they are: there it is the threads that are bound.
+    fn old_set(&self, below: &str) -> Option<Knob> {
+        let group = format!("cpuset/{below}");
+        let text = |file: &str| self.root.sys_text(&format!("fs/cgroup/{group}/{file}"));
+        let has_memory = text("cpuset.mems").is_some_and(|mems| !mems.trim().is_empty());
+        let sys = self.root.sys().ok()?;
+        let folder = sys.dir(&format!("fs/cgroup/{group}")).ok()?;
+        let mut names = Vec::new();
+        let all = folder.list(|name, _| names.push(String::from_utf8_lossy(name).into_owned()));
+        let holds = |name: &String| self.exists(&format!("{group}/{name}/cpuset.cpus"));
+        let parent = all.is_err() || names.iter().any(holds);
+        (text("cpuset.cpus").is_some() && has_memory && !parent)
+            .then(|| file(&group, "cpuset.cpus"))
+    }
+
+    /// Where on the way to a cgroup of version 2 the `cpu` controller is not passed on.
+    fn lacks(&self, below: &str) -> String {
+        let mut above = String::new();
+        for part in below.split('/') {
+            let text = self
+                .root
+                .sys_text(&format!("fs/cgroup{above}/cgroup.subtree_control"));
+            if !text.is_some_and(|t| t.split_whitespace().any(|c| c == "cpu")) {
+                return format!(
+                    "its cgroup /{below} has no cpu.weight: `cpu` is not enabled in \
+                     /sys/fs/cgroup{above}/cgroup.subtree_control"
+                );
+            }
+            above = format!("{above}/{part}");
+        }
+        format!("its cgroup /{below} has no cpu.weight")
+    }
+
+    fn by_files(&self, below: &str) -> Home {
         match self.version {
-            Version::V2 => {
-                let set = file(below, "cpuset.cpus");
-                Home {
-                    set: exists(format!("fs/cgroup/{below}/cpuset.cpus")).then_some(set),
-                    shares: Ok(Shares::V2 {
+            Version::V2 => Home {
+                set: self
+                    .exists(&format!("{below}/cpuset.cpus"))
+                    .then(|| file(below, "cpuset.cpus")),
+                shares: match self.exists(&format!("{below}/cpu.weight")) {
+                    true => Ok(Shares::V2 {
                         group: below.into(),
                     }),
-                }
-            }
+                    false => Err(self.lacks(below)),
+                },
+                freeze: self.freezer(below),
+            },
             Version::V1 | Version::Hybrid => {
                 // The same group of each controller.
-                let find = |names: &[&str], wanted: &str| {
-                    let there = |n: &&&str| exists(format!("fs/cgroup/{n}/{below}/{wanted}"));
-                    names.iter().find(there).map(|n| format!("{n}/{below}"))
-                };
-                let shares = find(&["cpu,cpuacct", "cpu"], "cpu.shares");
+                let there = |n: &&&str| self.exists(&format!("{n}/{below}/cpu.shares"));
+                let shares = ["cpu,cpuacct", "cpu"]
+                    .iter()
+                    .find(there)
+                    .map(|n| format!("{n}/{below}"));
                 Home {
-                    set: find(&["cpuset"], "cpuset.cpus").map(|group| file(&group, "cpuset.cpus")),
+                    set: self.old_set(below),
                     shares: shares
                         .map(|group| Shares::V1 { group })
-                        .ok_or(format!("its cgroup {path} has no cpu.shares")),
+                        .ok_or(format!("its cgroup /{below} has no cpu.shares")),
+                    freeze: self.freezer(below),
                 }
             }
-            Version::None => nowhere("no cgroups are mounted at /sys/fs/cgroup".into()),
+            Version::None => Home::nowhere("no cgroups are mounted at /sys/fs/cgroup".into()),
         }
     }
 }
@@ -167,7 +325,8 @@ mod tests {
                       file sys/fs/cgroup/a/vm/cpu.weight 100\nfile sys/fs/cgroup/a/vm/cpuset.cpus \"\"\n\
                       file sys/fs/cgroup/a/other/cpu.weight 100\n";
     const V1: &str = "process 1 i\nfile proc/1/mountinfo \"30 24 0:26 / /x rw - cgroup n rw,cpu\\n\"\n\
-                      file sys/fs/cgroup/cpu/a/vm/cpu.shares 1024\nfile sys/fs/cgroup/cpuset/a/vm/cpuset.cpus 0-3\n";
+                      file sys/fs/cgroup/cpu/a/vm/cpu.shares 1024\nfile sys/fs/cgroup/cpuset/a/vm/cpuset.cpus 0-3\n\
+                      file sys/fs/cgroup/cpuset/a/vm/cpuset.mems 0\n";
 
     #[test]
     fn files_of_both_versions() {
@@ -202,5 +361,106 @@ mod tests {
                 .unwrap_err()
                 .contains("cpu.shares")
         );
+    }
+
+    #[test]
+    fn what_freezes_a_vm() {
+        let (_f, new) = groups(&format!("{V2}file sys/fs/cgroup/a/vm/cgroup.freeze 0\n"));
+        let home = new.home(Some("/a/vm"));
+        assert_eq!(home.freeze, Some(Freeze::V2(file("a/vm", "cgroup.freeze"))));
+        assert_eq!(new.home(Some("/a/other")).freeze, None);
+        let (_f, old) = groups(&format!(
+            "{V1}file sys/fs/cgroup/freezer/a/vm/freezer.state THAWED\n"
+        ));
+        let home = old.home(Some("/a/vm"));
+        assert_eq!(
+            home.freeze,
+            Some(Freeze::V1(file("freezer/a/vm", "freezer.state")))
+        );
+    }
+
+    #[test]
+    fn a_set_of_version_1_without_memory_or_with_others_below_is_left_alone() {
+        let (_f, old) = groups(&V1.replace("cpuset.mems 0", "cpuset.mems \"\""));
+        let home = old.home(Some("/a/vm"));
+        assert!(home.set.is_none() && home.shares.is_ok());
+        let below = "file sys/fs/cgroup/cpuset/a/vm/vcpu0/cpuset.cpus 0-3\n";
+        let (_f, old) = groups(&format!("{V1}{below}"));
+        assert!(old.home(Some("/a/vm")).set.is_none());
+    }
+
+    #[test]
+    fn a_controller_that_is_not_passed_on_is_said_with_the_place() {
+        let at = |file: &str, text: &str| {
+            format!("file sys/fs/cgroup/{file}cgroup.subtree_control \"{text}\"\n")
+        };
+        let base = "process 1 i\nfile proc/1/mountinfo \"30 24 0:26 / /x rw - cgroup2 n rw\\n\"\n\
+                    file sys/fs/cgroup/a/vm/cgroup.procs \"\"\n";
+        let why = |more: &str| {
+            let (_f, groups) = groups(&format!("{base}{more}"));
+            let home = groups.home(Some("/a/vm"));
+            assert_eq!(home.set, None);
+            home.shares.unwrap_err()
+        };
+        let root = why(&at("", "cpuset memory"));
+        assert!(
+            root.ends_with("in /sys/fs/cgroup/cgroup.subtree_control"),
+            "{root}"
+        );
+        let parent = why(&(at("", "cpuset cpu") + &at("a/", "cpuset")));
+        assert!(
+            parent.ends_with("in /sys/fs/cgroup/a/cgroup.subtree_control"),
+            "{parent}"
+        );
+    }
+
+    #[test]
+    fn whose_a_cgroup_is() {
+        for (path, whose) in [
+            ("machine/vm1", Owner::Files),
+            ("kubepods/pod1/ctr", Owner::Files),
+            ("qemu.slice/100.scope", Owner::Systemd("100.scope")),
+            (
+                "machine.slice/machine-qemu\\x2d1\\x2dweb.scope",
+                Owner::Systemd("machine-qemu\\x2d1\\x2dweb.scope"),
+            ),
+            ("system.slice/vm@1.service", Owner::Systemd("vm@1.service")),
+            // Left to whoever runs in the unit.
+            ("system.slice/vmm.service/vm1", Owner::Files),
+            (
+                "user.slice/user-1.slice/user@1.service/app.slice/vm.scope",
+                Owner::User,
+            ),
+            (
+                "user.slice/user-1.slice/session-2.scope",
+                Owner::Systemd("session-2.scope"),
+            ),
+        ] {
+            assert_eq!(owner(path), whose, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_systemd_is_asked_for() {
+        let shares = Shares::Unit {
+            unit: "vm.scope".into(),
+        };
+        assert_eq!(
+            shares.weight(250),
+            (property("vm.scope", Property::Weight), "250 runtime".into())
+        );
+        assert_eq!(shares.weight_of("unset"), Some(100));
+        assert_eq!(shares.weight_of("250 runtime"), Some(250));
+        assert_eq!(shares.weight_of("x"), None);
+        // In whole hundredths of a CPU; what was capped stays capped.
+        assert_eq!(shares.cap(1.509, Some("unset")).1, "1500000 runtime");
+        assert_eq!(shares.cap(1.5, Some("330000 runtime")).1, "330000 runtime");
+        assert_eq!(shares.cap(0.0, None).1, "10000 runtime");
+        let home = Home {
+            set: Some(property("vm.scope", Property::Cpus)),
+            shares: Ok(shares),
+            freeze: None,
+        };
+        assert_eq!(home.cpus("0-1"), "0-1 runtime");
     }
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From the optimiser's decisions to what is set of each VM, and what has become of it.
+use super::freezer::{Freezer, Write};
 use super::home::{Groups, Home};
 use super::observe::{Known, Watch, key};
 use crate::backend::Decided;
 use crate::keeper::Keeper;
 use crate::register::{Entry, VmKey};
-use berth_actuator::{ALL, Acting as Hands, Host, Knob, Outcome, Report};
+use berth_actuator::{ALL, Acting as Hands, Host, Knob, Outcome, Report, unit};
 use berth_host::model::{TaskId, Vm};
 use berth_host::root::Root;
 use berth_optimiser::{Change, CpuSet, Decision, Observation, Optimiser, Setting, Settings};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::mem::Discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,9 @@ pub struct Manager<H: Host> {
     partial: bool,
     /// None: it only says what it would do.
     hands: Option<Hands<H>>,
+    /// What freezes VMs, once one is to be, and how it does.
+    freezer: Option<Freezer>,
+    freezes: Option<Write>,
     /// By which that looks where VMs are pinned; none: that is not known.
     eyes: Option<H>,
     /// What was seen last.
@@ -48,6 +53,8 @@ pub struct Manager<H: Host> {
     decision: Option<Decision>,
     warnings: Vec<String>,
     over: Option<String>,
+    /// Kinds of values that could be set.
+    worked: HashSet<Discriminant<Knob>>,
     looked_for_others: Option<Instant>,
     decisions: u64,
     changes: u64,
@@ -92,14 +99,22 @@ impl<H: Host> Manager<H> {
             optimiser: Optimiser::new(settings)?,
             partial,
             hands,
+            freezer: None,
+            freezes: None,
             vms: BTreeMap::new(),
             decision: None,
             warnings: Vec::new(),
             over: None,
+            worked: HashSet::new(),
             looked_for_others: None,
             decisions: 0,
             changes: 0,
         })
+    }
+
+    /// How groups are frozen and thawed; without, nobody is.
+    pub fn freeze_by(&mut self, write: Write) {
+        self.freezes = Some(write);
     }
 
     /// Something that an operator should know; said once.
@@ -167,7 +182,9 @@ impl<H: Host> Manager<H> {
             .is_some_and(crate::automatic::Automatic::is_blind)
         {
             self.warn(
-                "this kernel counts no time in run queues: what VMs wait for is not seen".into(),
+                "this kernel keeps no scheduler statistics: CPU time is known to 10 ms (/proc/TID/stat), and what VMs \
+                 wait for is not seen"
+                    .into(),
             );
         }
         let Some(seen) = seen else { return };
@@ -302,7 +319,7 @@ impl<H: Host> Manager<H> {
             };
             if let Some(kept) = self.vms.values_mut().find(holds) {
                 // Pinned, unless it may run everywhere again.
-                (kept.pinned, kept.bound) = (cpus.parse().ok(), None);
+                (kept.pinned, kept.bound) = (unit::plain(cpus).parse().ok(), None);
             }
         }
         report.complaints().into_iter().for_each(|c| self.warn(c));
@@ -327,6 +344,20 @@ impl<H: Host> Manager<H> {
                     change.vm
                 ));
             }
+            let frozen = match change.from.run_fraction == change.to.run_fraction {
+                true => Ok(()),
+                false => freeze(
+                    change,
+                    &kept.home,
+                    hands,
+                    &mut self.freezer,
+                    &mut self.freezes,
+                    &mut undone,
+                ),
+            };
+            if let Err(why) = frozen {
+                remarks.push(format!("VM {}: it is not frozen: {why}", change.vm));
+            }
         }
         let done = match undone.is_empty() {
             true => Ok(Report::default()),
@@ -339,9 +370,7 @@ impl<H: Host> Manager<H> {
         match done {
             Ok(report) => {
                 remarks.extend(report.complaints());
-                let refused = |(_, o): &(Knob, Outcome)| matches!(o, Outcome::Refused(_));
-                let all = !report.outcomes.is_empty() && report.outcomes.iter().all(refused);
-                if let Some((_, Outcome::Refused(why))) = report.outcomes.first().filter(|_| all) {
+                if let Some(why) = self.lost(&report) {
                     self.give_up(format!("nothing can be set any more: {why}"));
                 }
             }
@@ -350,19 +379,58 @@ impl<H: Host> Manager<H> {
         remarks.into_iter().for_each(|r| self.warn(r));
     }
 
+    /// Why what could be set until now cannot be any more, or why nothing can be. What the kernel refuses is that VM's
+    /// matter; what this process may not do it may not do to others either, and what it never could (cgroups that are
+    /// only read here, say) is left out.
+    fn lost(&mut self, report: &Report) -> Option<String> {
+        let kind = |knob: &Knob| std::mem::discriminant(knob);
+        let set = report
+            .outcomes
+            .iter()
+            .filter(|(_, o)| matches!(o, Outcome::Set | Outcome::Instead(_)));
+        self.worked.extend(set.map(|(knob, _)| kind(knob)));
+        let all = report
+            .outcomes
+            .iter()
+            .all(|(_, o)| matches!(o, Outcome::Denied(_) | Outcome::Gone));
+        report
+            .outcomes
+            .iter()
+            .find_map(|(knob, outcome)| match outcome {
+                Outcome::Denied(why) if all || self.worked.contains(&kind(knob)) => {
+                    Some(why.clone())
+                }
+                _ => None,
+            })
+    }
+
     /// Undoes everything, and only watches from now on.
     fn give_up(&mut self, why: String) {
-        self.over = Some(match self.hands.take().map(Hands::end) {
-            Some(Err(e)) => format!(
-                "{why}; and not everything could be undone ({e}): berth restore tries again"
-            ),
-            _ => why,
+        // Thaws all.
+        self.freezer = None;
+        let left = match self.hands.take().map(Hands::end) {
+            Some(Err(e)) => Some(e.to_string()),
+            Some(Ok(report)) => {
+                let stays = |o: &Outcome| matches!(o, Outcome::Denied(_) | Outcome::Refused(_));
+                let n = report.outcomes.iter().filter(|(_, o)| stays(o)).count();
+                (n > 0).then(|| format!("{n} changes"))
+            }
+            None => None,
+        };
+        self.over = Some(match left {
+            Some(left) => {
+                format!(
+                    "{why}; and not everything could be undone ({left}): berth restore tries again"
+                )
+            }
+            None => why,
         });
     }
 }
 
 impl<H: Host> Drop for Manager<H> {
     fn drop(&mut self) {
+        self.freezer = None;
         if let Some(hands) = self.hands.take() {
             // What cannot be undone stays in the ledger, for the guardian and `berth restore`.
             let _ = hands.end();
@@ -424,7 +492,7 @@ fn place<H: Host>(
     let list = change.to.cpus.as_ref().map(ToString::to_string);
     if let Some(set) = &kept.home.set {
         match list {
-            Some(list) => wanted.push((set.clone(), list)),
+            Some(list) => wanted.push((set.clone(), kept.home.cpus(&list))),
             None => drop(undone.insert(set.clone())),
         }
         return;
@@ -479,6 +547,42 @@ fn share<H: Host>(
             None => drop(undone.insert(knob)),
         }
     }
+    Ok(())
+}
+
+/// The part of each period in which a VM runs.
+fn freeze<H: Host>(
+    change: &Change,
+    home: &Home,
+    hands: &mut Hands<H>,
+    freezer: &mut Option<Freezer>,
+    write: &mut Option<Write>,
+    undone: &mut BTreeSet<Knob>,
+) -> Result<(), String> {
+    let group = home.freeze.clone();
+    let Some(part) = change.to.run_fraction else {
+        if let (Some(group), Some(freezer)) = (group, freezer) {
+            freezer.thaw(group.knob());
+            undone.insert(group.knob().clone());
+        }
+        return Ok(());
+    };
+    let group = group.ok_or("it has no cgroup of its own that can be, or it is systemd's")?;
+    match hands.lend(group.knob(), &group.words()) {
+        Ok(Outcome::Set | Outcome::Already) => {}
+        Ok(Outcome::Foreign(_)) => return Err("somebody else has frozen it".into()),
+        Ok(Outcome::Refused(why) | Outcome::Denied(why)) => return Err(why),
+        Ok(_) => return Ok(()),
+        Err(e) => return Err(e.to_string()),
+    }
+    let running = match freezer.take() {
+        Some(running) => running,
+        None => {
+            let write = write.take().ok_or("nothing freezes here")?;
+            Freezer::start(write).map_err(|e| format!("no thread for it: {e}"))?
+        }
+    };
+    freezer.insert(running).run(group, part);
     Ok(())
 }
 

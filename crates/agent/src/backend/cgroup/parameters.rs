@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 pub const NAMES: [(&str, &str); 10] = [
     (
         "by",
-        "by what it may act: sets, weights, caps, separated by commas [default: all]",
+        "by what it may act: sets, weights, caps, freezing, separated by commas; it freezes only without caps \
+         [default: sets,weights,caps]",
     ),
     (
         "reserve",
@@ -98,12 +99,10 @@ fn means(text: &str) -> Result<Means, String> {
             "sets" => means.sets = true,
             "weights" => means.weights = true,
             "caps" => means.caps = true,
-            "freezing" => {
-                return Err("by=freezing: VMs are not frozen on hosts: sets, weights, caps".into());
-            }
+            "freezing" => means.freezing = true,
             _ => {
                 return Err(format!(
-                    "by={text}: sets, weights, caps, separated by commas"
+                    "by={text}: sets, weights, caps, freezing, separated by commas"
                 ));
             }
         }
@@ -152,11 +151,8 @@ mod tests {
         assert!(of(&[("reserv", "1")]).unwrap_err().contains("reserve"));
         assert!(of(&[("reserve", "2")]).unwrap_err().contains("reserve"));
         assert!(of(&[("reserve", "NaN")]).is_err());
-        assert!(
-            of(&[("by", "sets,freezing")])
-                .unwrap_err()
-                .contains("not frozen")
-        );
+        assert!(of(&[("by", "sets,freezing")]).unwrap().means.freezing);
+        assert!(!of(&[]).unwrap().means.freezing, "only if it is asked for");
         assert!(of(&[("by", "")]).is_err());
     }
 }

@@ -86,6 +86,8 @@ struct Running {
     /// Where the kernel's own scheduler schedules, nobody is starved by a policy.
     wire: Option<Tripwire>,
     since: Instant,
+    /// It has ended by itself, and nothing has been done about that yet.
+    end: Option<End>,
 }
 
 /// The policy in whose place the optimiser acts, and why.
@@ -303,6 +305,7 @@ impl Agent {
             wire: self.wire(way),
             policy,
             since: self.root.now(),
+            end: None,
         });
         self.trouble = None;
         self.tell_of_host();
@@ -391,6 +394,20 @@ impl Agent {
         self.trouble = Some(why);
     }
 
+    /// Whether what acts has ended by itself, which costs next to nothing to ask: the next [`Agent::tick`] acts on it.
+    ///
+    /// # Errors
+    /// That cannot be found out.
+    pub fn notices_end(&mut self) -> Result<bool, AgentError> {
+        let Some(running) = &mut self.running else {
+            return Ok(false);
+        };
+        if running.end.is_none() {
+            running.end = running.acting.poll().map_err(AgentError::Poll)?;
+        }
+        Ok(running.end.is_some())
+    }
+
     /// Looks after everything once: VMs and threads that came and went, what the kernel says of the policy, stalls.
     ///
     /// # Errors
@@ -425,7 +442,11 @@ impl Agent {
             return Ok(None);
         };
         let name = running.policy.name.clone();
-        if let Some(end) = running.acting.poll().map_err(AgentError::Poll)? {
+        let noticed = running.end.take();
+        if let Some(end) = noticed
+            .map_or_else(|| running.acting.poll(), |end| Ok(Some(end)))
+            .map_err(AgentError::Poll)?
+        {
             return Ok(Some(self.ended(end)));
         }
         if let Some(sink) = running.acting.sink()

@@ -19,12 +19,19 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the host: whatever came is known a quarter of a second later.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often it is asked whether what acts has ended: something else is to be in its place within 200 ms.
+const ENDED: Duration = Duration::from_millis(50);
 /// Between two looks while something happens.
 const SOON: Duration = Duration::from_millis(20);
 /// After it was told that something happened, the agent listens again so much later: who makes a VM makes many threads.
 const QUIET: Duration = Duration::from_millis(5);
 /// A look takes at most this part of one CPU; on hosts with very many VMs looks come less often.
 const COST: f64 = 0.05;
+
+/// From the beginning of a look that took so long to the next one, if nothing happens.
+pub fn pause(took: Duration) -> Duration {
+    LOOK.max(took.div_f64(COST))
+}
 
 /// How to run.
 pub struct Options<'a> {
@@ -130,19 +137,23 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             (options.say)(&format!("{socket} stays as it is: {e}"));
         }
         let now = Instant::now();
-        if now >= next {
+        if now >= next || daemon.agent.notices_end()? {
             let changed = daemon.look()?;
             arrivals.follow(daemon.agent.vms());
-            let pause = now.elapsed().div_f64(COST);
-            soonest = now + SOON.max(pause);
+            let took = now.elapsed();
+            soonest = now + SOON.max(took.div_f64(COST));
             // What has just come goes on changing.
             next = match changed {
                 true => soonest,
-                false => now + LOOK.max(pause),
+                false => now + pause(took),
             };
         }
         let listens = now >= listen;
         let until = if listens { next } else { next.min(listen) };
+        let until = match daemon.agent.running() {
+            true => until.min(now + ENDED),
+            false => until,
+        };
         let wait = until.saturating_duration_since(Instant::now());
         let news = door
             .serve(wait, listens.then(|| arrivals.as_fd()), &mut |request| {

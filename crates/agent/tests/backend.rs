@@ -608,8 +608,11 @@ fn a_policy_that_is_ended_is_tried_again_and_after_three_ends_no_more() {
             why: why.into(),
             again: false,
         });
+        // Asked often, acted on once.
+        assert!(p.agent.notices_end().unwrap() && p.agent.notices_end().unwrap());
         p.agent.tick().unwrap()
     };
+    assert!(!p.agent.notices_end().unwrap());
     for (turn, pause) in [(0, 30), (1, 60)] {
         let events = end(&mut p, "it stalled");
         assert!(

@@ -15,6 +15,7 @@ use berth_scx::Loaded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 const VMS: &str = r#"
 [vm.web]
@@ -202,8 +203,12 @@ fn beside_vms() -> Result<String, String> {
     )?;
     // Root ends any scheduler by the kernel's own key.
     std::fs::write("/proc/sysrq-trigger", "S").map_err(|e| format!("sysrq: {e}"))?;
-    let mut fell = None;
+    let (mut fell, ended) = (None, Instant::now());
     until("the optimiser acts in its place", &mut || {
+        // As the daemon: it asks that every 50 ms, and looks at the host less often.
+        if !agent.notices_end().map_err(|e| e.to_string())? {
+            return Ok(false);
+        }
         for event in tick(&mut agent)? {
             if let Event::FellBack(why) = event {
                 fell = Some(why);
@@ -211,10 +216,12 @@ fn beside_vms() -> Result<String, String> {
         }
         Ok(fell.is_some())
     })?;
+    let after = ended.elapsed().as_millis();
     agent.stop().map_err(|e| e.to_string())?;
     put_back(&before, &state(&agent)?)?;
     Ok(format!(
-        "web was alone, capped had {LIMITED} CPUs, all was put back; handed over: {}; {} remarks {warnings:?}",
+        "web was alone, capped had {LIMITED} CPUs, all was put back; handed over after {after} ms: {}; \
+         {} remarks {warnings:?}",
         fell.unwrap_or_default(),
         warnings.len()
     ))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why something could not be set or remembered.
+use crate::knob::Knob;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,19 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn gone(knob: &Knob) -> Error {
+        Error::Gone {
+            what: knob.to_string(),
+        }
+    }
+
+    pub(crate) fn refused(knob: &Knob, why: impl ToString) -> Error {
+        Error::Refused {
+            what: knob.to_string(),
+            why: why.to_string(),
+        }
+    }
+
     pub(crate) fn ledger(path: impl Into<PathBuf>, why: impl ToString) -> Error {
         Error::Ledger {
             path: path.into(),

@@ -253,6 +253,24 @@ impl<H: Host> Acting<H> {
         }
     }
 
+    /// The kernel itself has changed these, for want of CPUs: what is there now counts as set here.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn acknowledge(&mut self, knobs: &BTreeSet<Knob>) -> Result<(), Error> {
+        let mut any = false;
+        for knob in knobs {
+            if let Some(entry) = self.ledger.of(knob)
+                && let Ok(there) = self.host.read(knob)
+                && !entry.ours(&there)
+            {
+                entry.written(there);
+                any = true;
+            }
+        }
+        if any { self.ledger.save() } else { Ok(()) }
+    }
+
     /// What somebody else has changed of what was set here; from now on it is his.
     pub fn yielded(&mut self) -> Report {
         let mut report = Report::default();

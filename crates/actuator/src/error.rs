@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Why something could not be set or remembered.
+use crate::knob::Knob;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,19 @@ impl Error {
             Some(libc::ENOENT | libc::ENODEV | libc::ESRCH) => Error::Gone { what },
             Some(libc::EPERM | libc::EACCES | libc::EROFS) => Error::Denied { what, why },
             _ => Error::Refused { what, why },
+        }
+    }
+
+    pub(crate) fn gone(knob: &Knob) -> Error {
+        Error::Gone {
+            what: knob.to_string(),
+        }
+    }
+
+    pub(crate) fn refused(knob: &Knob, why: impl ToString) -> Error {
+        Error::Refused {
+            what: knob.to_string(),
+            why: why.to_string(),
         }
     }
 

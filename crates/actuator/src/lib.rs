@@ -21,9 +21,9 @@ pub mod systemd;
 pub mod unit;
 
 pub use acting::{Acting, Outcome, Report};
-pub use cpus::same;
+pub use cpus::{list, of_mask, read as cpus, same};
 pub use error::Error;
-pub use knob::{ALL, Host, Knob};
+pub use knob::{ALL, HERE, Host, Knob, MADE, NOWHERE};
 pub use restore::restore;
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! This machine's threads and cgroups.
+//! This machine's threads, cgroups, interrupts and network queues.
 //!
 //! A path comes from a process's own cgroup or from the ledger: whatever it says, nothing outside of the cgroup file
 //! systems is opened, no symbolic link is followed, and only files that are meant to be set here are written.
+mod balance;
+mod group;
+pub mod irq;
+mod queue;
+
 use crate::cpus;
 use crate::error::Error;
 use crate::knob::{ALL, Host, Knob};
@@ -44,6 +49,11 @@ pub struct Live {
     /// Where cgroups are mounted; none: there are none, threads can be set all the same.
     cgroups: Option<OwnedFd>,
     proc: PathBuf,
+    sys: PathBuf,
+    /// Where `irq` is.
+    irqs: PathBuf,
+    /// Where irqbalance has its socket.
+    balance: PathBuf,
     /// Files of other file systems may be written, too: those of a test.
     any_file_system: bool,
     systemd: Systemd,
@@ -61,6 +71,9 @@ impl Live {
         Live {
             cgroups: open(cgroups, flags, Mode::empty()).ok(),
             proc: "/proc".into(),
+            sys: "/sys".into(),
+            irqs: "/proc".into(),
+            balance: "/run/irqbalance".into(),
             any_file_system,
             systemd: Systemd::new(),
         }
@@ -69,6 +82,54 @@ impl Live {
     /// systemd of this machine, to be asked.
     pub fn systemd(&self) -> &Systemd {
         &self.systemd
+    }
+
+    /// The same, with interrupts (`proc/irq`), network queues (`sys/class/net`) and irqbalance's socket (`run`) in a
+    /// folder, for tests. Threads are this machine's.
+    pub fn with_devices_at(self, folder: &Path) -> Live {
+        Live {
+            sys: folder.join("sys"),
+            balance: folder.join("run"),
+            irqs: folder.join("proc"),
+            ..self
+        }
+    }
+
+    fn groups(&self, knob: &Knob) -> Result<&OwnedFd, Error> {
+        let none = || Error::refused(knob, "there are no cgroups here");
+        self.cgroups.as_ref().ok_or_else(none)
+    }
+
+    /// The CPUs that a thread's cgroup lets it use.
+    fn cpuset(&self, pid: i32, tid: i32) -> Option<std::collections::BTreeSet<u32>> {
+        let cgroups = self.cgroups.as_ref()?;
+        let text =
+            std::fs::read_to_string(self.proc.join(format!("{pid}/task/{tid}/cgroup"))).ok()?;
+        let (mut old, mut new) = (None, None);
+        for line in text.lines() {
+            let mut words = line.splitn(3, ':').skip(1);
+            match (words.next()?, words.next()?.trim_matches('/')) {
+                ("", path) => new = Some(format!("{path}/cpuset.cpus.effective")),
+                (c, path) if c.split(',').any(|c| c == "cpuset") => {
+                    old = Some(format!("cpuset/{path}/cpuset.effective_cpus"));
+                }
+                _ => {}
+            }
+        }
+        let path = old.or(new)?;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat2(
+            cgroups,
+            path.trim_matches('/'),
+            flags,
+            Mode::empty(),
+            resolve,
+        )
+        .ok()?;
+        let mut text = String::new();
+        File::from(file).take(MOST).read_to_string(&mut text).ok()?;
+        cpus::read(text.trim())
     }
 
     fn file(&self, knob: &Knob, group: &str, file: &str, flags: OFlags) -> Result<File, Error> {
@@ -157,6 +218,32 @@ impl Live {
         missing.filter(|_| crate::unit::plain(value) != crate::unit::UNSET)
     }
 
+    /// Who has this number now was bound by mistake: it gets what it was born with, the affinity of its process, or of
+    /// its parent.
+    fn give_back(&self, tid: i32) {
+        let status = std::fs::read_to_string(self.proc.join(format!("{tid}/status")));
+        let Ok(status) = status else { return };
+        let number = |key: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(key))?;
+            line.trim().parse::<i32>().ok()
+        };
+        let from = match number("Tgid:") {
+            Some(leader) if leader != tid => Some(leader),
+            _ => number("PPid:"),
+        };
+        let Some(from) = from.filter(|pid| *pid > 0) else {
+            return;
+        };
+        let mut mask = vec![0u64; CPUS / 64];
+        let size = size_of_val(&mask[..]);
+        // SAFETY: a mask of that many bytes that outlives the calls.
+        unsafe {
+            if libc::sched_getaffinity(from, size, mask.as_mut_ptr().cast()) == 0 {
+                libc::sched_setaffinity(tid, size, mask.as_ptr().cast());
+            }
+        }
+    }
+
     fn online(&self) -> Option<std::collections::BTreeSet<u32>> {
         cpus::read(&std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
     }
@@ -207,6 +294,25 @@ impl Host for Live {
                 })
             }
             Knob::Unit { unit, property } => self.systemd.read(&knob.to_string(), unit, *property),
+            Knob::Made { group } => group::read(self.groups(knob)?, knob, group),
+            Knob::Member {
+                pid,
+                start,
+                hierarchy,
+            } => {
+                self.is_there(knob, *pid, *pid, *start)?;
+                group::member(&self.proc, knob, *pid, hierarchy)
+            }
+            Knob::Irq { irq, name } => irq::read(&self.irqs, &self.sys, knob, *irq, name),
+            Knob::Queue {
+                device,
+                index,
+                queue,
+            } => queue::read(&self.sys, knob, (device, *index, queue)),
+            Knob::Unbalanced { pid, start } => {
+                self.is_there(knob, *pid, *pid, *start)?;
+                balance::read(&self.balance, knob, *pid)
+            }
         }
     }
 
@@ -225,7 +331,10 @@ impl Host for Live {
                     libc::sched_setaffinity(*tid, size_of_val(&mask[..]), mask.as_ptr().cast())
                 };
                 match (done, std::io::Error::last_os_error()) {
-                    (0, _) => Ok(()),
+                    (0, _) => self.is_there(knob, *pid, *tid, *start).inspect_err(|_| {
+                        // The number changed hands between the look and the call.
+                        self.give_back(*tid);
+                    }),
                     (_, e) if e.raw_os_error() == Some(libc::EINVAL) => Err(refused(format!(
                         "none of the CPUs {value} is online and allowed to it, or the thread may not be moved"
                     ))),
@@ -246,7 +355,38 @@ impl Host for Live {
                 }
             }
             Knob::Unit { unit, property } => self.write_unit(knob, unit, *property, value),
+            Knob::Made { group } => group::write(self.groups(knob)?, knob, group, value),
+            Knob::Member {
+                pid,
+                start,
+                hierarchy,
+            } => {
+                self.is_there(knob, *pid, *pid, *start)?;
+                group::enter(self.groups(knob)?, knob, (*pid, hierarchy), value)
+            }
+            Knob::Irq { irq, name } => irq::write(&self.irqs, &self.sys, knob, (*irq, name), value),
+            Knob::Queue {
+                device,
+                index,
+                queue,
+            } => queue::write(&self.sys, knob, (device, *index, queue), value),
+            Knob::Unbalanced { pid, start } => {
+                self.is_there(knob, *pid, *pid, *start)?;
+                balance::write(&self.balance, knob, *pid, value)
+            }
         }
+    }
+
+    /// A thread that was where its CPU set let it be had no wish of its own: since Linux 6.2 one that is written would
+    /// outlast the set.
+    fn put_back(&self, knob: &Knob, was: &str) -> Result<(), Error> {
+        if let Knob::Affinity { pid, tid, .. } = knob
+            && let Some(set) = self.cpuset(*pid, *tid)
+            && cpus::read(was).is_some_and(|was| was == set)
+        {
+            return self.write(knob, ALL);
+        }
+        self.write(knob, was)
     }
 
     fn kin(&self, knob: &Knob) -> Vec<Knob> {

@@ -5,7 +5,7 @@ use crate::cpus::same;
 use crate::error::Error;
 use crate::knob::{Host, Knob};
 use crate::ledger::{Entry, Ledger};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A process that makes threads faster than they can be put back is given up after so many rounds.
 const ROUNDS: usize = 20;
@@ -19,6 +19,19 @@ pub fn restore(host: &impl Host, ledger: &mut Ledger) -> Result<Report, Error> {
     undo(host, ledger, &|_| true)
 }
 
+/// In which order kinds of values are undone: a thread gets its affinity back when its CPU set is what it was, since
+/// that bounds it (and, before Linux 6.2, overwrites it); interrupts are balanced again when they are where they were.
+fn rank(knob: &Knob) -> u32 {
+    match knob {
+        Knob::Member { .. } => 0,
+        Knob::Group { .. } | Knob::Unit { .. } => 1,
+        Knob::Made { .. } => 2,
+        Knob::Affinity { .. } => 3,
+        Knob::Irq { .. } | Knob::Queue { .. } => 4,
+        Knob::Unbalanced { .. } => 5,
+    }
+}
+
 /// The same for some of it.
 pub fn undo(
     host: &impl Host,
@@ -27,8 +40,17 @@ pub fn undo(
 ) -> Result<Report, Error> {
     let mut report = Report::default();
     let (mut left, mut undone) = (BTreeSet::new(), Vec::new());
-    for entry in ledger.entries().iter().rev().filter(|e| which(e)) {
-        let outcome = put_back(host, entry);
+    // Whose a value is must be known before anything is put back that changes it.
+    let mut entries: Vec<(&Entry, Result<String, Error>)> = ledger
+        .entries()
+        .iter()
+        .rev()
+        .filter(|e| which(e))
+        .map(|e| (e, host.read(&e.knob)))
+        .collect();
+    entries.sort_by_key(|(e, _)| rank(&e.knob));
+    for (entry, before) in entries {
+        let outcome = put_back(host, entry, before);
         match outcome {
             Outcome::Refused(_) | Outcome::Denied(_) => {
                 left.insert(entry.knob.clone());
@@ -48,46 +70,58 @@ pub fn undo(
     Ok(report)
 }
 
-/// What was born with a value that was set, after the ledger was written last.
+/// What was born with a value that was set, after the ledger was written last: it gets what its process's first thread
+/// had, or, if that was never set, the thread with whose value it was born.
 fn heirs(host: &impl Host, ledger: &Ledger, undone: &[&Entry]) {
-    let mut families: BTreeSet<i32> = BTreeSet::new();
+    let mut families: BTreeMap<i32, Vec<&Entry>> = BTreeMap::new();
     for entry in undone {
-        let Knob::Affinity { pid, .. } = &entry.knob else {
-            continue;
-        };
-        if !families.insert(*pid) {
-            continue;
+        if let Knob::Affinity { pid, .. } = &entry.knob {
+            families.entry(*pid).or_default().push(entry);
         }
+    }
+    for entries in families.values() {
+        let leader = |e: &&&Entry| matches!(e.knob, Knob::Affinity { pid, tid, .. } if pid == tid);
+        let leader = entries.iter().find(leader);
         for _ in 0..ROUNDS {
-            let value = |kin: &Knob| host.read(kin).unwrap_or_default();
-            let heir =
-                |kin: &Knob| ledger.get(kin).is_none() && entry.may_be_inherited(&value(kin));
-            let heirs: Vec<Knob> = host.kin(&entry.knob).into_iter().filter(heir).collect();
-            for kin in &heirs {
-                // One that has ended meanwhile needs nothing; one that cannot be set is tried again in the next round.
-                let _ = host.write(kin, &entry.was);
+            let parent = |kin: &Knob| {
+                let value = host.read(kin).ok()?;
+                let inherited = |e: &&&Entry| e.may_be_inherited(&value);
+                entries.iter().find(inherited)
+            };
+            let mut any = false;
+            for kin in host.kin(&entries[0].knob) {
+                if ledger.get(&kin).is_some() {
+                    continue;
+                }
+                if let Some(parent) = parent(&kin) {
+                    any = true;
+                    // One that has ended meanwhile needs nothing; one that cannot be set is tried again in the next
+                    // round.
+                    let _ = host.put_back(&kin, &leader.unwrap_or(parent).was);
+                }
             }
-            if heirs.is_empty() {
+            if !any {
                 break;
             }
         }
     }
 }
 
-fn put_back(host: &impl Host, entry: &Entry) -> Outcome {
+fn put_back(host: &impl Host, entry: &Entry, before: Result<String, Error>) -> Outcome {
     let knob = &entry.knob;
-    let there = match host.read(knob) {
-        Ok(there) => there,
+    let before = match before {
+        Ok(before) => before,
         Err(e) => return Outcome::of(&e),
     };
-    if there == entry.was {
+    let half_way = knob.half_way(&entry.was).is_some_and(|v| same(&v, &before));
+    if !entry.ours(&before) && !same(&before, &entry.was) && !half_way {
+        return Outcome::Foreign(before);
+    }
+    // It may have become so with another one that was put back.
+    if before == entry.was && host.read(knob).is_ok_and(|now| now == entry.was) {
         return Outcome::Already;
     }
-    let half_way = knob.half_way(&entry.was).is_some_and(|v| same(&v, &there));
-    if !entry.ours(&there) && !same(&there, &entry.was) && !half_way {
-        return Outcome::Foreign(there);
-    }
-    let written = host.write(knob, &entry.was);
+    let written = host.put_back(knob, &entry.was);
     match (written, host.read(knob)) {
         (_, Err(Error::Gone { .. })) | (Err(Error::Gone { .. }), _) => Outcome::Gone,
         (_, Ok(there)) if same(&there, &entry.was) => Outcome::Set,

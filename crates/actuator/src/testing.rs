@@ -80,7 +80,7 @@ impl Host for Shared {
         self.fertile.set(false);
         let process = |k: &Knob| match k {
             Knob::Affinity { pid, .. } => Some(*pid),
-            Knob::Group { .. } | Knob::Unit { .. } => None,
+            _ => None,
         };
         let of = |k: &Knob| process(k).is_some() && process(k) == process(knob);
         self.values

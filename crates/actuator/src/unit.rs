@@ -77,7 +77,7 @@ impl Property {
                         .filter(move |bit| bits >> bit & 1 == 1)
                         .map(move |bit| byte * 8 + bit)
                 });
-                Some(match cpus::write(&bits.collect()) {
+                Some(match cpus::list(&bits.collect()) {
                     list if list.is_empty() => UNSET.into(),
                     list => list,
                 })

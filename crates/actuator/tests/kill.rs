@@ -3,7 +3,7 @@
 //! at each of its system calls.
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::{Live, start_of};
-use berth_actuator::{ALL, Acting, Error, Host, Knob, restore};
+use berth_actuator::{ALL, Acting, Error, HERE, Host, Knob, NOWHERE, restore};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -78,31 +78,100 @@ fn online() -> String {
         .into()
 }
 
-/// What is set: in two steps, as a decision and the next one are.
-fn act(
-    live: Live,
-    state: &Path,
-    threads: &[Knob],
-    files: &[(Knob, &str, &str)],
-) -> Result<(), Error> {
+/// A folder that costs no disk: what is killed here is a process, not the machine.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
+/// Values that are set together.
+type Step = Vec<(Knob, String)>;
+
+/// All steps, and the way back.
+fn act(live: Live, state: &Path, steps: &[Step]) -> Result<(), Error> {
     let (mut acting, _) = Acting::begin(live, Ledger::open(state, &this_boot()?)?)?;
-    let first: Vec<_> = threads
-        .iter()
-        .map(|t| (t.clone(), "0".to_string()))
-        .collect();
-    acting.set(&first)?;
-    let all = threads.iter().map(|t| (t.clone(), ALL.to_string()));
-    let files = files
-        .iter()
-        .map(|(knob, _, to)| (knob.clone(), to.to_string()));
-    acting.set(&all.chain(files).collect::<Vec<_>>())?;
+    for step in steps {
+        acting.set(step)?;
+    }
+    acting.end()?;
     Ok(())
+}
+
+/// An interrupt and a queue of a device, in plain files.
+fn devices(folder: &Path) -> Vec<(Knob, PathBuf)> {
+    let file = |path: &str, text: &str| {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    file("sys/kernel/irq/41/actions", "eth0-rx-0\n");
+    file("sys/class/net/eth0/ifindex", "2\n");
+    let irq = Knob::Irq {
+        irq: 41,
+        name: "eth0-rx-0".into(),
+    };
+    let queue = Knob::Queue {
+        device: "eth0".into(),
+        index: 2,
+        queue: "rx-0".into(),
+    };
+    vec![
+        (irq, file("proc/irq/41/smp_affinity_list", "0-1\n")),
+        (
+            queue,
+            file("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000\n"),
+        ),
+    ]
+}
+
+/// A group for CPU sets of version 1 that is made for a process, step by step; none where there are none.
+fn entering(pid: &Knob) -> Option<Vec<Step>> {
+    let Knob::Affinity { pid, start, .. } = pid else {
+        return None;
+    };
+    let above = Path::new("/sys/fs/cgroup/cpuset");
+    let mems = std::fs::read_to_string(above.join("cpuset.mems")).ok()?;
+    let (path, group) = (
+        format!("/berth-{pid}-{start}"),
+        format!("cpuset/berth-{pid}-{start}"),
+    );
+    let file = |file: &str| Knob::Group {
+        group: group.clone(),
+        file: file.into(),
+    };
+    let member = Knob::Member {
+        pid: *pid,
+        start: *start,
+        hierarchy: "cpuset".into(),
+    };
+    // Nobody may, or the process is elsewhere than this test believes.
+    if std::fs::create_dir(above.join(&path[1..])).is_err()
+        || Live::new().read(&member).ok()? != "/"
+    {
+        return None;
+    }
+    std::fs::remove_dir(above.join(&path[1..])).unwrap();
+    Some(vec![
+        vec![(
+            Knob::Made {
+                group: group.clone(),
+            },
+            HERE.into(),
+        )],
+        vec![
+            (file("cpuset.mems"), mems.trim().into()),
+            (file("cpuset.cpus"), "0".into()),
+        ],
+        vec![(member, path)],
+    ])
 }
 
 #[test]
 fn killed_at_every_system_call_the_host_is_as_it_was() {
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = in_memory();
     let idle = [Idle::start(), Idle::start()];
     let threads: Vec<Knob> = idle.iter().map(Idle::affinity).collect();
     let plain = folder.path().join("groups/vm");
@@ -126,20 +195,47 @@ fn killed_at_every_system_call_the_host_is_as_it_was() {
     let was = live().read(&knob).unwrap();
     // All CPUs, unless this test may not run everywhere itself.
     let everywhere = live().read(&threads[0]).unwrap();
-    let files = [(knob.clone(), was.as_str(), to)];
+    let tree = folder.path().join("devices");
+    let devices = devices(&tree);
+    let contents = || -> Vec<String> {
+        let read = |(_, path): &(Knob, PathBuf)| std::fs::read_to_string(path).unwrap();
+        devices.iter().map(read).collect()
+    };
+    let before = contents();
+    let to_cpu =
+        |knobs: &[Knob]| -> Step { knobs.iter().map(|k| (k.clone(), "0".into())).collect() };
+    let mut second: Step = threads
+        .iter()
+        .map(|t| (t.clone(), ALL.to_string()))
+        .collect();
+    second.push((knob.clone(), to.to_string()));
+    let of_devices: Vec<Knob> = devices.iter().map(|(knob, _)| knob.clone()).collect();
+    // Of the same length as what is there: plain files are not replaced as the kernel does it.
+    let third = of_devices.into_iter().map(|k| (k, "1-1".into())).collect();
+    let mut steps = vec![to_cpu(&threads), second, third];
+    let entering = match group.is_some() {
+        true => entering(&threads[1]),
+        false => None,
+    };
+    let inside = entering.is_some();
+    steps.extend(entering.into_iter().flatten());
     let state = folder.path().join("state");
     let mut calls = 0;
     loop {
         let through = killed_after(calls, || {
-            if act(live(), &state, &threads, &files).is_err() {
+            if act(live().with_devices_at(&tree), &state, &steps).is_err() {
                 // SAFETY: as at the end of the child.
                 unsafe { libc::_exit(1) }
             }
         });
         // No set was ever empty, and whoever was killed left what he had done and its undoing.
         let mut ledger = Ledger::open(&state, &this_boot().unwrap()).unwrap();
-        restore(&live(), &mut ledger).unwrap();
-        assert!(ledger.entries().is_empty());
+        restore(&live().with_devices_at(&tree), &mut ledger).unwrap();
+        assert!(
+            ledger.entries().is_empty(),
+            "killed at {calls}: {:?}",
+            ledger.entries()
+        );
         for thread in &threads {
             assert_eq!(
                 live().read(thread).unwrap(),
@@ -148,12 +244,150 @@ fn killed_at_every_system_call_the_host_is_as_it_was() {
             );
         }
         assert_eq!(live().read(&knob).unwrap(), was, "killed at {calls}");
+        assert_eq!(contents(), before, "killed at {calls}");
+        for (knob, _) in steps.iter().flatten() {
+            let there = match knob {
+                Knob::Made { .. } => live().read(knob).unwrap() == NOWHERE,
+                Knob::Member { .. } => live().read(knob).unwrap() == "/",
+                _ => true,
+            };
+            assert!(there, "{knob}, killed at {calls}");
+        }
         if through {
             break;
         }
         calls += 1;
     }
-    assert!(calls > 100, "{calls}");
+    assert!(calls > if inside { 300 } else { 150 }, "{calls}");
+}
+
+#[test]
+fn interrupts_and_queues_of_others_are_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let devices = devices(folder.path());
+    let live = Live::new().with_devices_at(folder.path());
+    let (irq, queue) = (&devices[0].0, &devices[1].0);
+    live.write(irq, "1-1").unwrap();
+    live.write(queue, "0-1,33").unwrap();
+    let text = |i: usize| std::fs::read_to_string(&devices[i].1).unwrap();
+    assert_eq!(
+        (text(0).trim(), text(1).trim()),
+        ("1-1", "00000002,00000003")
+    );
+    assert_eq!(
+        (
+            live.read(irq).unwrap().as_str(),
+            live.read(queue).unwrap().as_str()
+        ),
+        ("1-1", "0-1,33")
+    );
+    // Another device has the number, the name.
+    let gone = |knob: &Knob| {
+        let (read, write) = (live.read(knob), live.write(knob, "0"));
+        assert!(
+            matches!(
+                (read, write),
+                (Err(Error::Gone { .. }), Err(Error::Gone { .. }))
+            ),
+            "{knob}"
+        );
+    };
+    gone(&Knob::Irq {
+        irq: 41,
+        name: "eth1-rx-0".into(),
+    });
+    let of = |device: &str, index, queue: &str| Knob::Queue {
+        device: device.into(),
+        index,
+        queue: queue.into(),
+    };
+    gone(&of("eth0", 3, "rx-0"));
+    gone(&of("eth1", 2, "rx-0"));
+    gone(&of("eth0", 2, "rx-1"));
+    for (device, queue) in [
+        ("../eth0", "rx-0"),
+        ("eth0", "../rx-0"),
+        ("eth0", "rx-0/../rx-0"),
+        ("", "rx-0"),
+        ("eth0", "zz-0"),
+    ] {
+        let knob = of(device, 2, queue);
+        assert!(
+            matches!(live.write(&knob, "0"), Err(Error::Refused { .. })),
+            "{knob}"
+        );
+    }
+    assert!(live.write(queue, "x").is_err());
+    // Groups are made by one name only, below their mount.
+    for group in ["vm", "../berth-x", "a/../../berth-x", "berth-x/.."] {
+        let knob = Knob::Made {
+            group: group.into(),
+        };
+        assert!(live.write(&knob, HERE).is_err(), "{group}");
+    }
+}
+
+/// irqbalance's protocol, from its side.
+#[test]
+fn irqbalance_is_told_what_to_leave_alone() {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("run")).unwrap();
+    let idle = Idle::start();
+    let Knob::Affinity { pid, start, .. } = idle.affinity() else {
+        unreachable!()
+    };
+    let socket = folder.path().join(format!("run/irqbalance{pid}.sock"));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let daemon = std::thread::spawn(move || {
+        let mut banned = "9".to_string();
+        let mut told = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut buffer = [0; 500];
+            let n = stream.read(&mut buffer).unwrap();
+            let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+            match text.strip_prefix("settings ban irqs ") {
+                Some("NONE") => banned.clear(),
+                Some(list) => banned = list.into(),
+                None if text == "setup" => {
+                    let irq = |n: &str| format!("IRQ {n} LOAD 0 DIFF 0 CLASS 0 ");
+                    let irqs: String = banned.split_whitespace().map(irq).collect();
+                    write!(stream, "SLEEP 10 {irqs}BANNED 00000000").unwrap();
+                }
+                None => break,
+            }
+            told.push(text);
+        }
+        told
+    });
+    let live = || Live::new().with_devices_at(folder.path());
+    let knob = Knob::Unbalanced { pid, start };
+    let ledger = Ledger::open(&folder.path().join("state"), &this_boot().unwrap()).unwrap();
+    let (mut acting, _) = Acting::begin(live(), ledger).unwrap();
+    let report = acting.set(&[(knob.clone(), "9 41 42".into())]).unwrap();
+    assert!(report.complaints().is_empty(), "{report:?}");
+    assert_eq!(live().read(&knob).unwrap(), "9 41 42");
+    acting.end().unwrap();
+    assert_eq!(live().read(&knob).unwrap(), "9");
+    let many: Vec<String> = (1000..1100).map(|n| n.to_string()).collect();
+    assert!(
+        live()
+            .write(&knob, &many.join(" "))
+            .unwrap_err()
+            .to_string()
+            .contains("240 bytes")
+    );
+    drop(std::os::unix::net::UnixStream::connect(&socket));
+    let told = daemon.join().unwrap();
+    let settings: Vec<&String> = told.iter().filter(|t| t.starts_with("settings")).collect();
+    assert_eq!(
+        settings,
+        ["settings ban irqs 9 41 42", "settings ban irqs 9"]
+    );
+    // Nobody answers.
+    let error = live().read(&knob).unwrap_err().to_string();
+    assert!(error.contains("irqbalance"), "{error}");
 }
 
 /// A cgroup that freezes a process, of version 1 or 2.

@@ -5,7 +5,9 @@ use crate::backend::{Acting, Backend, Decided, End, Policy, Trouble, Way, Ways};
 use crate::breaker::Breaker;
 use crate::describe::Remark;
 use crate::keeper::Keeper;
-use crate::register::Entry;
+use crate::pinning::Held;
+use crate::pins::{PinError, Pinned, Pinning};
+use crate::register::{Entry, VmKey};
 use crate::rules::Rules;
 use crate::tripwire::{Stall, Tripwire};
 use berth_host::machine::Machine;
@@ -33,6 +35,8 @@ pub enum AgentError {
     Idle,
     #[error("/proc cannot be read: {0}")]
     Look(#[from] io::Error),
+    #[error(transparent)]
+    Pin(#[from] PinError),
 }
 
 /// Enough of a hash to tell objects apart.
@@ -68,6 +72,8 @@ pub enum Event {
     ByProcess(Remark),
     /// A VM cannot be told to the policy.
     LeftOut(Remark),
+    /// Something about pinned VMs.
+    Pins(String),
 }
 
 /// A remark on a VM becomes an event when it has been so for that long. Who tries what KVM can do, or makes VMs for
@@ -176,6 +182,9 @@ pub struct Status {
     pub only: Vec<String>,
     /// Why the last policy ended, if it did not end by request.
     pub trouble: Option<String>,
+    /// VMs that the operator has pinned.
+    #[serde(default)]
+    pub pins: Vec<Pinned>,
 }
 
 /// Looks after one host.
@@ -192,13 +201,19 @@ pub struct Agent {
     /// What is to be said of VMs.
     remarks: BTreeMap<Event, Remarked>,
     cpus: usize,
+    /// None: this host is on paper.
+    pins: Option<Held>,
 }
 
 impl Agent {
     /// `place`: where the optimiser remembers what it changed; `stall_limit`: how long a thread may be starved; none:
     /// for ever (the kernel's own watchdog remains).
     pub fn new(root: Root, place: Place, rules: Rules, stall_limit: Option<Duration>) -> Agent {
-        Agent::by(Ways::here(&root, place), root, rules, stall_limit)
+        let pins = Some(Held::new(root.clone(), &place));
+        Agent {
+            pins,
+            ..Agent::by(Ways::here(&root, place), root, rules, stall_limit)
+        }
     }
 
     /// The same, acting by other ways than those of this host.
@@ -216,6 +231,7 @@ impl Agent {
             stall_limit,
             trouble: None,
             remarks: BTreeMap::new(),
+            pins: None,
         }
     }
 
@@ -374,6 +390,63 @@ impl Agent {
         Ok(running.policy.name)
     }
 
+    fn pins(&mut self) -> Result<&mut Held, AgentError> {
+        let why = "this host is on paper: nothing is pinned";
+        self.pins
+            .as_mut()
+            .ok_or_else(|| AgentError::Refused(why.into()))
+    }
+
+    /// Binds the network path of a VM, or binds it otherwise.
+    ///
+    /// # Errors
+    /// It has ended, or cannot be placed as asked: all is as it was then.
+    pub fn pin(&mut self, vm: VmKey, pinning: Pinning) -> Result<Pinned, AgentError> {
+        self.keeper.look()?;
+        // Whoever acts lets go of it first, so that what is remembered is what was there before either.
+        let mut held = self.pins()?.held();
+        held.entry(vm).or_default();
+        self.keeper.set_pinned(held);
+        self.tell_of_host();
+        let pins = self.pins.as_mut();
+        let done = pins.map(|pins| pins.pin(&self.keeper, vm, pinning));
+        let held = self.pins()?.held();
+        self.keeper.set_pinned(held);
+        match done {
+            Some(done) => Ok(done?),
+            None => Err(AgentError::Idle),
+        }
+    }
+
+    /// Undoes the pin of a VM, or all of them; how many, and what of them could not be undone.
+    ///
+    /// # Errors
+    /// What was set cannot be forgotten; what could be undone is.
+    pub fn unpin(&mut self, vm: Option<VmKey>) -> Result<(usize, Vec<String>), AgentError> {
+        let Some(pins) = &mut self.pins else {
+            return Ok((0, Vec::new()));
+        };
+        let done = pins.unpin(&self.keeper, vm)?;
+        let held = pins.held();
+        self.keeper.set_pinned(held);
+        Ok(done)
+    }
+
+    fn follow_pins(&mut self) -> Result<Vec<Event>, AgentError> {
+        let Some(pins) = &mut self.pins else {
+            return Ok(Vec::new());
+        };
+        let said = pins.look(&self.keeper)?;
+        let held = pins.held();
+        self.keeper.set_pinned(held);
+        Ok(said.into_iter().map(Event::Pins).collect())
+    }
+
+    /// Whether VMs are pinned.
+    pub fn has_pins(&self) -> bool {
+        self.pins.as_ref().is_some_and(|p| !p.is_empty())
+    }
+
     /// Other rules from now on.
     pub fn set_rules(&mut self, rules: Rules) {
         self.keeper.set_rules(rules);
@@ -430,6 +503,7 @@ impl Agent {
             }
             self.remarks.insert(event, remark);
         }
+        events.extend(self.follow_pins()?);
         if let Some(event) = self.judge()? {
             events.push(event);
         }
@@ -641,6 +715,7 @@ impl Agent {
             left_out: pairs(&found.left_out),
             only: rules.only.clone(),
             trouble: self.trouble.clone(),
+            pins: self.pins.as_ref().map_or(Vec::new(), Held::status),
         }
     }
 }

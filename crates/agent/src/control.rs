@@ -4,6 +4,8 @@
 //! may change it. The agent's side of it is `door`.
 use crate::agent::{Started, Status};
 use crate::backend::Policy;
+use crate::pins::{Pinned, Pinning};
+use crate::register::VmKey;
 use crate::rules::Rules;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -55,6 +57,15 @@ pub enum Request {
         /// None: as they are.
         rules: Option<Rules>,
     },
+    /// Binds the network path of a VM.
+    Pin {
+        vm: VmKey,
+        pinning: Pinning,
+    },
+    /// Undoes that; none: of all VMs.
+    Unpin {
+        vm: Option<VmKey>,
+    },
 }
 
 /// Why a request was not done; the words are in `error`.
@@ -74,6 +85,12 @@ pub struct Answer {
     /// The policy that was unloaded.
     pub stopped: Option<String>,
     pub status: Option<Status>,
+    /// What has become of a pin.
+    #[serde(default)]
+    pub pinned: Option<Pinned>,
+    /// Pins that were undone: how many, and what of them could not be, a sentence each.
+    #[serde(default)]
+    pub unpinned: Option<(usize, Vec<String>)>,
 }
 
 impl Answer {

@@ -7,6 +7,7 @@ use crate::backend::cgroup::Place;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
 use crate::door::Door;
+use crate::pins::{PinError, Pinned};
 use crate::signals::Asked;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
@@ -85,6 +86,14 @@ fn advice(source: &io::Error) -> &'static str {
 fn outline(vms: &Snapshot) -> Vec<(i32, u64, u32, u32)> {
     let one = |vm: &Arc<Vm>| (vm.pid, vm.start, vm.vcpus, vm.known_vcpus());
     vms.vms.iter().map(one).collect()
+}
+
+/// Whose it is to solve.
+fn kind(error: &AgentError) -> Kind {
+    match error {
+        AgentError::Refused(_) | AgentError::Pin(PinError::Refused(_)) => Kind::Refused,
+        _ => Kind::Failed,
+    }
 }
 
 struct Daemon<'a> {
@@ -172,6 +181,11 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     if let Ok(name) = daemon.agent.stop() {
         (options.say)(&format!("policy {name} unloaded"));
     }
+    let (pins, complaints) = daemon.agent.unpin(None)?;
+    if pins > 0 {
+        (options.say)(&format!("{pins} pins undone"));
+    }
+    complaints.iter().for_each(|c| (options.say)(c));
     Ok(())
 }
 
@@ -182,7 +196,7 @@ impl Daemon<'_> {
 
     /// True if VMs or vCPUs came or went.
     fn look(&mut self) -> Result<bool, AgentError> {
-        let was_running = self.agent.running();
+        let was_running = self.is_needed();
         let before = outline(self.agent.vms());
         for event in self.agent.tick()? {
             let text = match event {
@@ -194,11 +208,17 @@ impl Daemon<'_> {
                     format!("VM {} is known by its process: {}", vm.vm, vm.why)
                 }
                 Event::LeftOut(out) => format!("VM {} is left alone: {}", out.vm, out.why),
+                Event::Pins(what) => what,
             };
             self.say(&text);
         }
-        self.over |= self.options.ends_with_policy && was_running && !self.agent.running();
+        self.over |= self.options.ends_with_policy && was_running && !self.is_needed();
         Ok(before != outline(self.agent.vms()))
+    }
+
+    /// A policy acts, or VMs are pinned.
+    fn is_needed(&self) -> bool {
+        self.agent.running() || self.agent.has_pins()
     }
 
     fn answer(&mut self, request: Request) -> Answer {
@@ -209,12 +229,46 @@ impl Daemon<'_> {
                 if let Some(name) = &stopped {
                     self.say(&format!("policy {name} unloaded, as asked"));
                 }
+                let unpinned = match self.agent.unpin(None) {
+                    Ok(unpinned) => unpinned,
+                    Err(e) => return Answer::failed(Kind::Failed, e.to_string()),
+                };
+                if unpinned.0 > 0 {
+                    self.say(&format!("{} pins undone, as asked", unpinned.0));
+                }
                 self.over |= self.options.ends_with_policy;
                 return Answer {
                     stopped,
+                    unpinned: Some(unpinned),
                     status: Some(self.agent.status()),
                     ..Answer::default()
                 };
+            }
+            Request::Pin { vm, pinning } => {
+                let answer = match self.agent.pin(vm, pinning) {
+                    Ok(pinned) => {
+                        let Pinned { vm, acts, set, .. } = &pinned;
+                        self.say(&format!("VM {vm} pinned ({acts}): {set} values set"));
+                        Answer {
+                            pinned: Some(pinned),
+                            ..Answer::default()
+                        }
+                    }
+                    Err(e) => Answer::failed(kind(&e), e.to_string()),
+                };
+                self.over |= self.options.ends_with_policy && !self.is_needed();
+                return answer;
+            }
+            Request::Unpin { vm } => {
+                let answer = match self.agent.unpin(vm) {
+                    Ok(unpinned) => Answer {
+                        unpinned: Some(unpinned),
+                        ..Answer::default()
+                    },
+                    Err(e) => Answer::failed(kind(&e), e.to_string()),
+                };
+                self.over |= self.options.ends_with_policy && !self.is_needed();
+                return answer;
             }
             Request::Start { policy, rules, .. } => {
                 if let Some(rules) = rules {
@@ -231,12 +285,8 @@ impl Daemon<'_> {
                         };
                     }
                     Err(e) => {
-                        let kind = match e {
-                            AgentError::Refused(_) => Kind::Refused,
-                            _ => Kind::Failed,
-                        };
-                        self.over |= self.options.ends_with_policy && !self.agent.running();
-                        return Answer::failed(kind, e.to_string());
+                        self.over |= self.options.ends_with_policy && !self.is_needed();
+                        return Answer::failed(kind(&e), e.to_string());
                     }
                 }
             }

@@ -8,6 +8,7 @@ use crate::rules::Rules;
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_optimiser::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct Keeper {
     /// VMs all of whose vCPUs the policy knows, and how long after their start; none for those that were there first.
     known: BTreeMap<VmKey, Option<Duration>>,
     told: bool,
+    /// VMs that the operator has pinned, and where.
+    pinned: BTreeMap<VmKey, Option<CpuSet>>,
 }
 
 impl Keeper {
@@ -51,6 +54,7 @@ impl Keeper {
             no_guesses: BTreeMap::new(),
             known: BTreeMap::new(),
             told: false,
+            pinned: BTreeMap::new(),
         }
     }
 
@@ -150,6 +154,15 @@ impl Keeper {
         self.register = Register::default();
         self.known.clear();
         self.told = false;
+    }
+
+    /// VMs that the operator has pinned: whoever acts leaves their CPUs alone.
+    pub fn set_pinned(&mut self, pinned: BTreeMap<VmKey, Option<CpuSet>>) {
+        self.pinned = pinned;
+    }
+
+    pub fn pinned(&self) -> &BTreeMap<VmKey, Option<CpuSet>> {
+        &self.pinned
     }
 
     pub fn set_rules(&mut self, rules: Rules) {

@@ -18,6 +18,8 @@ pub mod daemon;
 pub mod describe;
 pub mod door;
 pub mod keeper;
+pub mod pinning;
+pub mod pins;
 pub mod register;
 pub mod rules;
 pub mod signals;

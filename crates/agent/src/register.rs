@@ -6,10 +6,11 @@
 use crate::backend::Trouble;
 use berth_identity::record::{MAX_THREADS, MAX_VMS};
 use berth_identity::{Class, ThreadRecord, VmId, VmRecord};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tells a VM from all others, before and after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VmKey {
     /// The VMM's process; in the lab's threads the VM's number.
     pub pid: i32,

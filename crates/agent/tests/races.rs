@@ -6,10 +6,13 @@
 //!
 //! Each process writes down who it is in shared memory before it looks like anything, and its parent writes down whose
 //! end it has seen. What a scan says is compared with that: a name goes with its process and its threads, and who had
-//! ended before the scan began is not in it. The action is that of partial mode, by another scheduling class, which
-//! each process asks for at its end.
+//! ended before the scan began is not in it. The actions are that of partial mode, by another scheduling class, and
+//! that of pins, by the CPU affinity; each process asks for both at its end.
 //!
 //! No harness: this program is also the processes.
+use berth_actuator::ledger::{Ledger, this_boot};
+use berth_actuator::live::Live;
+use berth_actuator::{Acting, Knob};
 use berth_agent::arrivals::Arrivals;
 use berth_agent::backend::Trouble;
 use berth_agent::backend::scx::partial::Partial;
@@ -61,7 +64,12 @@ struct Truth {
     ended: AtomicI32,
     /// How it was found in the class of VMs: [`TOUCHED`], or for longer than [`MEND`].
     touched: AtomicI32,
+    /// The same for the CPUs of VMs.
+    bound: AtomicI32,
 }
+
+/// The CPU that VMs are bound to.
+const BOUND: &str = "0";
 
 const TOUCHED: i32 = 1;
 const STAYED: i32 = 2;
@@ -268,7 +276,7 @@ fn watch(private: bool) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let mut seen = Seen::new().map_err(said)?;
+    let mut seen = Seen::new(folder.path()).map_err(said)?;
     let mut result = Ok(());
     while over.ended.load(Ordering::SeqCst) == 0 && result.is_ok() {
         result = seen.look(truths, private);
@@ -287,6 +295,7 @@ fn watch(private: bool) -> Result<(), String> {
         mut maps,
         mut partial,
         mut arrivals,
+        acting,
         scans,
         told,
         numbers,
@@ -300,20 +309,30 @@ fn watch(private: bool) -> Result<(), String> {
     {
         return Err("something is left of those that ended".into());
     }
+    let report = acting.end().map_err(|e| e.to_string())?;
+    let state = folder.path().join("state/changes.json");
+    if private && report.complaints() != Vec::<String>::new() || state.exists() {
+        return Err(format!("what was bound is remembered still: {report:?}"));
+    }
     drop((arrivals, partial, seen.scanner));
     let now = open_files()?;
     if now != files {
         return Err(format!("{files} open files before, {now} after"));
     }
-    let touched = |stranger: bool, most: i32| {
+    let found = |stranger: bool, most: i32, how: &dyn Fn(&Truth) -> &AtomicI32| {
         let all = truths[..count].iter().enumerate();
         let of_kind = all.filter(|(n, _)| n.is_multiple_of(STRANGER) == stranger);
-        let by = of_kind.filter(|(_, t)| t.touched.load(Ordering::SeqCst) >= most);
+        let by = of_kind.filter(|(_, t)| how(t).load(Ordering::SeqCst) >= most);
         by.count()
     };
-    if touched(true, STAYED) != 0 {
+    let touched = |stranger, most| found(stranger, most, &|t| &t.touched);
+    let bound = |stranger, most| found(stranger, most, &|t| &t.bound);
+    if touched(true, STAYED) + bound(true, STAYED) != 0 {
         let number = touched(true, STAYED);
-        return Err(format!("{number} strangers were taken for threads of VMs"));
+        return Err(format!(
+            "{number} strangers were taken for threads of VMs, {} stayed bound",
+            bound(true, STAYED)
+        ));
     }
     if private && left != 0 {
         return Err(format!("{left} VMs that are not there"));
@@ -325,10 +344,11 @@ fn watch(private: bool) -> Result<(), String> {
     }
     println!(
         "ok    {count} processes, {alive} of {vms} VMs seen alive in {scans} scans, {told} threads told, {} VMs acted \
-         on, {} strangers \
-         for a moment, {} ({:.1} s)",
+         on, {} bound, {} and {} strangers for a moment, {} ({:.1} s)",
         touched(false, TOUCHED),
+        bound(false, TOUCHED),
         touched(true, TOUCHED),
+        bound(true, TOUCHED),
         match over.pid.load(Ordering::SeqCst) {
             0 => "numbers not used again: that takes root".to_string(),
             numbers => format!("{numbers} process ids in all"),
@@ -344,6 +364,8 @@ struct Seen {
     register: Register,
     maps: Maps,
     partial: Partial,
+    acting: Acting<Live>,
+    given: BTreeSet<Knob>,
     arrivals: Arrivals,
     numbers: BTreeSet<usize>,
     scans: u32,
@@ -351,8 +373,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn new() -> io::Result<Seen> {
+    fn new(folder: &Path) -> io::Result<Seen> {
+        let boot = this_boot().map_err(io::Error::other)?;
+        let ledger = Ledger::open(&folder.join("state"), &boot).map_err(io::Error::other)?;
+        let (acting, _) = Acting::begin(Live::new(), ledger).map_err(io::Error::other)?;
         Ok(Seen {
+            acting,
+            given: BTreeSet::new(),
             scanner: Scanner::new(Root::live()),
             register: Register::default(),
             maps: Maps::default(),
@@ -377,6 +404,7 @@ impl Seen {
             entries.push(entry(vm));
         }
         self.partial.give(&entries.iter().collect::<Vec<_>>());
+        self.bind(&entries)?;
         // The ends of others' VMs are nothing to wait for.
         if private {
             self.arrivals.follow(&found);
@@ -395,6 +423,31 @@ impl Seen {
             true => Ok(()),
             false => Err(format!("the policy knows {known:?}, not {wanted:?}")),
         }
+    }
+}
+
+impl Seen {
+    /// Binds those that are there, and undoes it for those that are not any more.
+    fn bind(&mut self, entries: &[Entry]) -> Result<(), String> {
+        let knobs = entries.iter().flat_map(|e| {
+            e.threads.keys().map(|t| Knob::Affinity {
+                pid: e.key.pid,
+                tid: t.tid,
+                start: t.start,
+            })
+        });
+        let now: BTreeSet<Knob> = knobs.collect();
+        let gone: BTreeSet<Knob> = self.given.difference(&now).cloned().collect();
+        if !gone.is_empty() {
+            self.acting.undo(&gone).map_err(|e| e.to_string())?;
+        }
+        let new = now.difference(&self.given);
+        let new: Vec<_> = new.map(|k| (k.clone(), BOUND.to_string())).collect();
+        if !new.is_empty() {
+            self.acting.set(&new).map_err(|e| e.to_string())?;
+        }
+        self.given = now;
+        Ok(())
     }
 }
 
@@ -585,6 +638,25 @@ fn be(number: usize, truths: &'static [Truth], line: &Line, lives: Lives, parent
             }
         }
     }
+    if is_bound() {
+        truth.bound.store(TOUCHED, Ordering::SeqCst);
+        if !vm {
+            until_looks(MEND);
+            if is_bound() {
+                truth.bound.store(STAYED, Ordering::SeqCst);
+            }
+        }
+    }
     // SAFETY: ends the copy without anything of the process it was copied from.
     unsafe { libc::_exit(0) }
+}
+
+/// Whether this thread may run on one CPU only, on a machine that has several.
+fn is_bound() -> bool {
+    // SAFETY: all zeroes are an empty set; it outlives the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        libc::CPU_COUNT(&set) == 1 && libc::sysconf(libc::_SC_NPROCESSORS_ONLN) > 1
+    }
 }

@@ -36,6 +36,17 @@ pub struct SocketOption {
     socket: PathBuf,
 }
 
+impl SocketOption {
+    pub fn path(&self) -> &Path {
+        &self.socket
+    }
+}
+
+/// Asks the agent; what it refuses is an error.
+pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Failure> {
+    done(control::ask(socket, request, &[]).map_err(|e| gone(socket, &e))?)
+}
+
 #[derive(clap::Args)]
 #[command(after_help = START_EXAMPLES)]
 pub struct StartArgs {
@@ -205,7 +216,9 @@ pub fn stop(args: &StopArgs) -> Done {
         return Ok(());
     }
     let answer = control::ask(socket, &Request::Stop, &[]).map_err(|e| gone(socket, &e))?;
-    match done(answer)?.stopped {
+    let answer = done(answer)?;
+    let (pins, complaints) = answer.unpinned.unwrap_or_default();
+    match answer.stopped {
         Some(name) => output::print(&format!(
             "{name} is unloaded; {}\n",
             match name == OPTIMISER {
@@ -213,7 +226,14 @@ pub fn stop(args: &StopArgs) -> Done {
                 false => "the kernel's own scheduler has taken over",
             }
         )),
-        None => output::print("nothing to stop: no policy of Berth is loaded\n"),
+        None if pins == 0 => output::print("nothing to stop: no policy of Berth is loaded\n"),
+        None => {}
+    }
+    if pins > 0 {
+        output::print(&format!("{pins} pinned VMs are what they were\n"));
+    }
+    for complaint in complaints {
+        output::print(&format!("  {complaint}\n"));
     }
     Ok(())
 }
@@ -382,7 +402,7 @@ pub fn listening(socket: &Path) -> Result<bool, Failure> {
 }
 
 /// Starts the process that holds the policy; what it says goes into a file beside the socket.
-fn hold(socket: &Path, way: Way) -> Result<(), Failure> {
+pub fn hold(socket: &Path, way: Way) -> Result<(), Failure> {
     // Said here, not in a log that nobody reads.
     if way == Way::Scx {
         let able = Ways::here(&Root::live(), Place::beside(socket)).scx.able();
@@ -538,6 +558,9 @@ fn text(status: &Status) -> String {
             };
             out += &format!("  {name} behaves like {class}{otherwise}: {why}\n");
         }
+    }
+    for pin in &status.pins {
+        out += &format!("\n{}", crate::pin::text(pin));
     }
     for (vm, why) in &status.by_process {
         out += &format!("  {vm} is known by its process: {why}\n");

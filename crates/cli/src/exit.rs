@@ -59,7 +59,7 @@ const fn runs(verb: &'static str, no: Option<&'static str>) -> Row {
     }
 }
 
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 27] = [
     runs("sim", EXPECT),
     runs("lab", EXPECT),
     runs("compare", BOUND),
@@ -122,6 +122,35 @@ const TABLE: [Row; 23] = [
         ..shows(
             "optimise",
             "wrong usage or configuration, or no VMs can be looked for there",
+        )
+    },
+    Row {
+        done: "it is pinned, all of it",
+        no: Some("pinned, but for what is said: not permitted, or refused by the kernel"),
+        failed: "the agent does not answer, or what is changed cannot be remembered",
+        ..shows(
+            "pin",
+            "wrong usage, no VM of that name or several, or it cannot be placed as asked: nothing is set",
+        )
+    },
+    Row {
+        done: "undone, or there was nothing to undo",
+        no: Some("some of it could not be undone, or was left to whoever has set it since"),
+        failed: "the agent does not answer",
+        ..shows("unpin", "wrong usage, or no VM of that name or several")
+    },
+    Row {
+        interrupted: Some("interrupted (what was seen until then is shown)"),
+        ..shows(
+            "profile",
+            "wrong usage, no VM of that name or several, or this user may not sample the kernel",
+        )
+    },
+    Row {
+        no: Some("a VM cannot be placed as asked"),
+        ..shows(
+            "plan",
+            "wrong usage, no VM of that name or several, or no VMs can be looked for there",
         )
     },
     Row {

@@ -20,7 +20,10 @@ mod model;
 mod optimise;
 mod options;
 mod output;
+#[cfg(feature = "kernel")]
+mod pin;
 mod policy;
+mod profile;
 #[cfg(feature = "kernel")]
 mod promises;
 mod record;
@@ -33,6 +36,7 @@ mod sim;
 mod top;
 mod trace;
 mod tracer;
+mod vms;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -84,6 +88,17 @@ enum Verb {
     /// What the optimiser would set of each VM of this host, and why; sets nothing
     #[cfg(feature = "kernel")]
     Optimise(optimise::Args),
+    /// Puts a VM's threads, interrupts and queues on the right CPUs, and keeps them there
+    #[cfg(feature = "kernel")]
+    Pin(pin::PinArgs),
+    /// Undoes that, exactly
+    #[cfg(feature = "kernel")]
+    Unpin(pin::UnpinArgs),
+    /// Where VMs and their network paths would go, and why; sets nothing
+    #[cfg(feature = "kernel")]
+    Plan(pin::PlanArgs),
+    /// On which modules of the kernel the path of a VM spends its time
+    Profile(profile::Args),
     /// Undoes what a killed agent has left set of VMs
     #[cfg(feature = "kernel")]
     Restore(restore::Args),
@@ -144,6 +159,13 @@ fn main() -> ExitCode {
         Verb::Daemon(args) => agent::run_daemon(&args),
         #[cfg(feature = "kernel")]
         Verb::Optimise(args) => optimise::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Pin(args) => pin::pin(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Unpin(args) => pin::unpin(&args),
+        #[cfg(feature = "kernel")]
+        Verb::Plan(args) => pin::plan(&args),
+        Verb::Profile(args) => profile::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Restore(args) => restore::run(&args),
         #[cfg(feature = "kernel")]

@@ -6,13 +6,13 @@ use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::Live;
 use berth_actuator::{Error, Outcome, Report, guardian, restore};
 use berth_agent::backend::cgroup::Place;
-use berth_agent::control;
+use berth_agent::{control, pinning};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where it is remembered what was changed [default: beside the agent's socket]
+    /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 
@@ -33,12 +33,18 @@ pub struct GuardianArgs {
 }
 
 pub fn run(args: &Args) -> Done {
-    let state = args.state.clone();
-    let state = state.unwrap_or_else(|| Place::beside(Path::new(control::SOCKET)).state);
-    let report = match state.exists() {
-        true => undone(&state)?,
-        false => Report::default(),
+    let states = match &args.state {
+        Some(state) => vec![state.clone()],
+        // Pins first: what they set is on top of what else was.
+        None => {
+            let changes = Place::beside(Path::new(control::SOCKET)).state;
+            vec![pinning::folder(&changes), changes]
+        }
     };
+    let mut report = Report::default();
+    for state in states.iter().filter(|state| state.exists()) {
+        report.outcomes.extend(undone(state)?.outcomes);
+    }
     if args.json {
         output::json(&report)?;
     } else {

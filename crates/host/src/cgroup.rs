@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Shares and caps that the VM managers set, in both versions of cgroups.
 use crate::dir::Dir;
+use crate::procfile::{cgroup_lines, cpu_list};
 use crate::root::Root;
 use serde::Serialize;
 
@@ -88,6 +89,34 @@ pub fn share(root: &Root, cgroup: &str) -> Share {
             .to_string();
     }
     share
+}
+
+/// CPUs that the cgroup of a thread lets it use, as far as they are online; none: it is in none that says.
+pub fn cpus(root: &Root, pid: i32, tid: i32) -> Option<Vec<u32>> {
+    let text = root.proc_text(&format!("{pid}/task/{tid}/cgroup"))?;
+    let (mut old, mut new) = (None, None);
+    for line in cgroup_lines(text.as_bytes()) {
+        let path = line.path.trim_matches('/');
+        // A path with `..` leads out of this namespace's tree.
+        if path.split('/').any(|part| part == "..") {
+            continue;
+        }
+        match line.controllers {
+            "" => new = Some(path),
+            c if c.split(',').any(|c| c == "cpuset") => old = Some(path),
+            _ => {}
+        }
+    }
+    let files = [
+        old.map(|path| format!("fs/cgroup/cpuset/{path}/cpuset.effective_cpus")),
+        new.map(|path| format!("fs/cgroup/{path}/cpuset.cpus.effective")),
+        new.map(|path| format!("fs/cgroup/unified/{path}/cpuset.cpus.effective")),
+    ];
+    let mut lists = files
+        .into_iter()
+        .flatten()
+        .filter_map(|file| root.sys_text(&file));
+    cpu_list(lists.next()?.as_bytes()).filter(|cpus| !cpus.is_empty())
 }
 
 /// `cpu.max`: quota and period in microseconds, or `max`.

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 pub struct CpuPlace {
     pub cpu: u32,
     pub core: u32,
+    /// CPUs below one second-level cache; as the core where the machine does not say.
+    pub l2: u32,
     pub llc: u32,
     pub node: u32,
     /// Relative to the fastest, 1 to 1024.
@@ -37,11 +39,12 @@ pub fn cpus(root: &Root) -> Vec<CpuPlace> {
         let first = |file: &str| lowest(&sys, &format!("devices/system/cpu/cpu{cpu}/{file}"));
         let core =
             first("topology/core_cpus_list").or_else(|| first("topology/thread_siblings_list"));
-        let llc = last_cache(&sys, cpu)
+        let llc = cache(&sys, cpu, |_| true)
             .or_else(|| nodes.iter().find(|(_, n)| **n == node).map(|(cpu, _)| *cpu));
         CpuPlace {
             cpu,
             core: core.unwrap_or(cpu),
+            l2: cache(&sys, cpu, |level| level == 2).or(core).unwrap_or(cpu),
             llc: llc.unwrap_or(0),
             node,
             capacity: capacity(cpu),
@@ -69,8 +72,8 @@ fn nodes(sys: &Dir) -> BTreeMap<u32, u32> {
     online.into_iter().flat_map(of).collect()
 }
 
-/// The lowest CPU below the same cache, of the highest level that it has.
-fn last_cache(sys: &Dir, cpu: u32) -> Option<u32> {
+/// The lowest CPU below the same cache, of the highest of these levels that it has.
+fn cache(sys: &Dir, cpu: u32, of: impl Fn(u32) -> bool) -> Option<u32> {
     let index = |i: u32| {
         let folder = format!("devices/system/cpu/cpu{cpu}/cache/index{i}");
         let level: u32 = sys.text(&format!("{folder}/level"))?.parse().ok()?;
@@ -78,6 +81,7 @@ fn last_cache(sys: &Dir, cpu: u32) -> Option<u32> {
     };
     (0..CACHES)
         .filter_map(index)
+        .filter(|(level, _)| of(*level))
         .max_by_key(|(level, _)| *level)
         .map(|(_, cpu)| cpu)
 }
@@ -120,6 +124,7 @@ mod tests {
         let expected = |cpu: u32| CpuPlace {
             cpu,
             core: cpu % 4,
+            l2: cpu % 4,
             llc: if cpu % 4 < 2 { 0 } else { 2 },
             node: (cpu % 4) / 2,
             capacity: 1024,

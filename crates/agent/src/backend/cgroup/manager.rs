@@ -27,6 +27,8 @@ struct Kept {
     /// Its cgroup when that was looked for.
     cgroup: Option<String>,
     pinned: Option<CpuSet>,
+    /// The operator has pinned it here (`berth pin`).
+    by_hand: bool,
     /// Threads that are bound here, with what they were bound to, where they are bound one by one.
     bound: Option<String>,
     /// Threads that have been looked at.
@@ -168,6 +170,7 @@ impl<H: Host> Manager<H> {
         }
         self.watch.follow_cpus();
         self.meet(host);
+        self.leave_to_the_operator(host);
         self.follow(host);
         self.yield_to_others();
         let mut complaints = Vec::new();
@@ -228,10 +231,37 @@ impl<H: Host> Manager<H> {
                 home: self.groups.home(cgroup.as_deref()),
                 cgroup,
                 pinned: self.pinned(vm),
+                by_hand: false,
                 bound: None,
                 threads: BTreeSet::new(),
             };
             self.vms.insert(key(vm), kept);
+        }
+    }
+
+    /// VMs that the operator pins get back what was set of their CPUs; weight and cap stay. Those that he pins no more
+    /// are met anew.
+    fn leave_to_the_operator(&mut self, host: &Keeper) {
+        let pins = host.pinned();
+        self.vms
+            .retain(|key, kept| !kept.by_hand || pins.contains_key(key));
+        let mut undone = BTreeSet::new();
+        for (key, cpus) in pins {
+            let Some(kept) = self.vms.get_mut(key) else {
+                continue;
+            };
+            if !std::mem::replace(&mut kept.by_hand, true) {
+                undone.extend(kept.home.set.clone());
+                undone.extend(kept.threads.iter().map(affinity));
+                kept.bound = None;
+            }
+            kept.pinned.clone_from(cpus);
+        }
+        if let Some(hands) = &mut self.hands
+            && !undone.is_empty()
+            && let Err(e) = hands.undo(&undone)
+        {
+            self.give_up(e.to_string());
         }
     }
 
@@ -486,7 +516,7 @@ fn place<H: Host>(
     wanted: &mut Vec<(Knob, String)>,
     undone: &mut BTreeSet<Knob>,
 ) {
-    if change.from.cpus == change.to.cpus || kept.pinned.is_some() {
+    if change.from.cpus == change.to.cpus || kept.pinned.is_some() || kept.by_hand {
         return;
     }
     let list = change.to.cpus.as_ref().map(ToString::to_string);

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What pinning costs: 100 real processes that look like VMs, of four threads each, are planned, pinned and read back,
+//! then undone, beside the bare system calls. `cargo run --release -p berth-agent --example pins`
+use berth_actuator::ledger::{Ledger, this_boot};
+use berth_actuator::live::Live;
+use berth_actuator::{ALL, Acting, Host, Knob};
+use berth_affinity::{Ask, Policy};
+use berth_agent::keeper::Keeper;
+use berth_agent::pins::{Method, Pinning, Pins};
+use berth_agent::register::VmKey;
+use berth_agent::rules::Rules;
+use berth_host::root::Root;
+use std::ffi::CString;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const VMS: usize = 100;
+const ROUNDS: u32 = 5;
+/// Marks a process that is a VM.
+const VM: &str = "BERTH_BENCH_VM";
+
+fn call_me(name: &str) {
+    let name = CString::new(name).expect("no zero in it");
+    // SAFETY: a C string that outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// A VMM, its vCPU and two workers, which sleep until the bench has ended.
+fn vm() -> ! {
+    call_me("qemu-system-x86");
+    for name in ["CPU 0/TCG", "worker", "worker"] {
+        std::thread::spawn(move || {
+            call_me(name);
+            std::thread::sleep(Duration::from_secs(3600));
+        });
+    }
+    println!("up");
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0)
+}
+
+fn start(n: usize) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .arg0("qemu-system-x86_64")
+        .args(["-name", &format!("bench-{n:03}")])
+        .env(VM, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program");
+    let mut up = [0; 2];
+    let out = child.stdout.as_mut().expect("piped");
+    out.read_exact(&mut up).expect("it says so");
+    child
+}
+
+fn main() {
+    if std::env::var_os(VM).is_some() {
+        vm();
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut vms: Vec<Child> = (0..VMS).map(start).collect();
+    let root = Root::live();
+    let mut keeper = Keeper::new(root.clone(), Rules::default());
+    keeper.look().expect("/proc");
+    let ours = |vm: &&std::sync::Arc<berth_host::model::Vm>| vm.name.starts_with("bench-");
+    let found: Vec<_> = keeper.snapshot().vms.iter().filter(ours).cloned().collect();
+    assert_eq!(found.len(), VMS);
+    let pinning = Pinning {
+        ask: Ask {
+            policy: Policy::Full,
+            ..Ask::default()
+        },
+        method: Method::Taskset,
+    };
+    let (mut set, mut undone, mut bare) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let mut values = 0;
+    for _ in 0..ROUNDS {
+        let boot = this_boot().expect("/proc");
+        let ledger = Ledger::open(&folder.path().join("pins"), &boot).expect("a ledger");
+        let (hands, _) = Acting::begin(Live::new(), ledger).expect("a ledger");
+        let mut pins = Pins::new(root.clone());
+        pins.take_hands(hands);
+        let key = |vm: &berth_host::model::Vm| VmKey {
+            pid: vm.pid,
+            start: vm.start,
+        };
+        let asked = found.iter().map(|vm| (key(vm), pinning.clone())).collect();
+        let begun = Instant::now();
+        let refused = pins.pin_all(&keeper, asked).expect("a ledger");
+        set = set.min(begun.elapsed());
+        assert!(refused.is_empty(), "{refused:?}");
+        values = pins.status().iter().map(|p| p.set).sum();
+        let begun = Instant::now();
+        pins.end().expect("a ledger");
+        undone = undone.min(begun.elapsed());
+        let (live, begun) = (Live::new(), Instant::now());
+        for id in found.iter().flat_map(|vm| &vm.threads).map(|t| t.id) {
+            let knob = Knob::Affinity {
+                pid: id.pid,
+                tid: id.tid,
+                start: id.start,
+            };
+            live.write(&knob, ALL).expect("a thread");
+        }
+        bare = bare.min(begun.elapsed());
+    }
+    for child in &mut vms {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let ms = |t: Duration| t.as_secs_f64() * 1e3;
+    println!("{VMS} VMs, {values} values, the best of {ROUNDS}:");
+    println!(
+        "  planned, set, read back  {:7.1} ms, {:.1} x the writes alone",
+        ms(set),
+        ms(set) / ms(bare)
+    );
+    println!(
+        "  undone                   {:7.1} ms, {:.1} x",
+        ms(undone),
+        ms(undone) / ms(bare)
+    );
+    println!("  the writes alone         {:7.1} ms", ms(bare));
+}

@@ -1,0 +1,751 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! VMs that the operator has pinned: their whole network path on the CPUs that the planner gives them, followed while
+//! it changes, undone exactly.
+//!
+//! ```text
+//! observe  what the planner is told of this host
+//! busy     how busy its CPUs are
+//! sets     where the CPU set of a VM as a whole is set
+//! act      from a plan to values that are set
+//! ```
+//! A pin is the operator's rule: whatever else acts on this host leaves such a VM's CPUs alone.
+pub mod act;
+pub mod busy;
+pub mod observe;
+pub mod sets;
+
+use crate::keeper::Keeper;
+use crate::register::VmKey;
+use act::{Setting, cpus_of, settings};
+use berth_actuator::{Acting as Hands, Error, Host, Knob, Outcome, Report};
+use berth_affinity::auto::{Auto, Seen};
+use berth_affinity::{Ask, Left, Placed, Policy, Seat, Wanted, plan};
+use berth_host::counters::Sampler;
+use berth_host::model::{Role, Snapshot, TaskId, Vm};
+use berth_host::network::{self, Networks};
+use berth_host::root::Root;
+use berth_optimiser::CpuSet;
+use busy::Busy;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Networks are looked at again so often: a tap can be made a port of another bridge.
+const NETWORKS: Duration = Duration::from_secs(5);
+/// So often it is looked whether somebody else has set what was set here, and how busy pinned VMs are.
+const OTHERS: Duration = Duration::from_secs(1);
+const ENDED: &str = "the VM has ended meanwhile: nothing is set";
+/// Complaints that are kept of one VM.
+const COMPLAINTS: usize = 32;
+
+/// By what a VM is bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// The affinity of each thread.
+    Taskset,
+    /// The CPU set of its cgroup, and the affinity of threads that are to be on one of several CPUs.
+    Cgroup,
+    /// The second where it has a cgroup of its own that nobody manages, else the first.
+    #[default]
+    Auto,
+}
+
+impl Method {
+    pub const WORDS: [&'static str; 3] = ["taskset", "cgroup", "auto"];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Method::Taskset => "taskset",
+            Method::Cgroup => "cgroup",
+            Method::Auto => "auto",
+        }
+    }
+
+    pub fn of(word: &str) -> Option<Method> {
+        [Method::Taskset, Method::Cgroup, Method::Auto]
+            .into_iter()
+            .find(|m| m.word() == word)
+    }
+}
+
+/// What is asked for of one VM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pinning {
+    pub ask: Ask,
+    pub method: Method,
+}
+
+/// What has become of a pin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pinned {
+    pub vm: String,
+    pub pid: i32,
+    pub policy: Policy,
+    /// What `auto` does just now, and why if it is not what it began with.
+    pub acts: Policy,
+    pub because: Option<String>,
+    pub method: Method,
+    pub seat: Seat,
+    pub why: String,
+    /// Values that are set.
+    pub set: usize,
+    /// What is left where it is, a sentence each.
+    pub left: Vec<String>,
+    pub warnings: Vec<String>,
+    /// What could not be set, or was not left so by others.
+    pub complaints: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The operator's to solve.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Actuator(#[from] Error),
+}
+
+/// One VM.
+#[derive(Debug)]
+struct Pin {
+    name: String,
+    asked: Pinning,
+    auto: Auto,
+    because: Option<String>,
+    seat: Option<Seat>,
+    threads: BTreeSet<TaskId>,
+    /// Somebody else has set these since: they are his.
+    foreign: BTreeSet<Knob>,
+    placed: Option<Placed>,
+    method: Method,
+    complaints: Vec<String>,
+}
+
+impl Pin {
+    fn acts(&self) -> Policy {
+        match self.asked.ask.policy {
+            Policy::Auto => self.auto.stage(),
+            policy => policy,
+        }
+    }
+
+    fn complain(&mut self, what: String) {
+        if !self.complaints.contains(&what) && self.complaints.len() < COMPLAINTS {
+            self.complaints.push(what);
+        }
+    }
+}
+
+/// What one VM's plan came to.
+type Planned = (VmKey, Result<Placed, berth_affinity::Refusal>);
+
+/// The pins of a host.
+#[derive(Debug)]
+pub struct Pins<H: Host> {
+    root: Root,
+    /// There while there are pins.
+    hands: Option<Hands<H>>,
+    pins: BTreeMap<VmKey, Pin>,
+    /// What is set, and for which VM.
+    applied: BTreeMap<Knob, (String, VmKey)>,
+    networks: Networks,
+    looked_for_networks: Option<Instant>,
+    looked_for_others: Option<Instant>,
+    sampler: Sampler,
+    busy: Busy,
+    online: String,
+    systemd: bool,
+    /// Without hands: what would be set, and for which VM.
+    would: Vec<(VmKey, Knob, String)>,
+}
+
+impl<H: Host> Pins<H> {
+    /// Pins without hands: they only say what they would do.
+    pub fn new(root: Root) -> Pins<H> {
+        Pins {
+            hands: None,
+            pins: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            networks: Networks::default(),
+            looked_for_networks: None,
+            looked_for_others: None,
+            sampler: Sampler::new(root.clone()),
+            busy: Busy::default(),
+            online: String::new(),
+            would: Vec::new(),
+            systemd: root.is_live() && std::path::Path::new("/run/systemd/system").is_dir(),
+            root,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pins.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.pins.len()
+    }
+
+    /// Whether it can set anything yet.
+    pub fn has_hands(&self) -> bool {
+        self.hands.is_some()
+    }
+
+    pub fn take_hands(&mut self, hands: Hands<H>) {
+        self.hands = Some(hands);
+    }
+
+    /// Where pinned VMs are: nobody else is to move them.
+    pub fn held(&self) -> BTreeMap<VmKey, Option<CpuSet>> {
+        let cpus = |pin: &Pin| {
+            let seat = pin.seat.as_ref()?;
+            CpuSet::of(seat.vcpus.iter().chain(&seat.path).copied())
+        };
+        self.pins
+            .iter()
+            .map(|(key, pin)| (*key, cpus(pin)))
+            .collect()
+    }
+
+    /// Pins a VM, or pins it otherwise.
+    ///
+    /// # Errors
+    /// It has ended, or cannot be placed as asked: then all is as it was. Or the ledger cannot be written.
+    pub fn pin(&mut self, host: &Keeper, vm: VmKey, asked: Pinning) -> Result<Pinned, PinError> {
+        let mut refused = self.pin_all(host, vec![(vm, asked)])?;
+        if let Some((_, why)) = refused.pop() {
+            return Err(PinError::Refused(why));
+        }
+        let pin = self.pins.get(&vm).map(|pin| self.told(&vm, pin));
+        pin.ok_or_else(|| PinError::Refused(ENDED.into()))
+    }
+
+    /// Pins VMs, all at once; gives those that cannot be, and why: these are as they were.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn pin_all(
+        &mut self,
+        host: &Keeper,
+        asked: Vec<(VmKey, Pinning)>,
+    ) -> Result<Vec<(VmKey, String)>, PinError> {
+        let vms = host.snapshot();
+        let (mut befores, mut refused) = (BTreeMap::new(), Vec::new());
+        for (vm, asked) in asked {
+            match self.prepared(vms, vm, asked) {
+                Ok(pin) => drop(befores.insert(vm, self.pins.insert(vm, pin))),
+                Err(why) => refused.push((vm, why)),
+            }
+        }
+        self.look_at_networks(vms, true);
+        let planned = loop {
+            let planned = self.planned(vms);
+            let new = |(vm, placed): &Planned| {
+                let why = placed.as_ref().err()?.to_string();
+                befores.contains_key(vm).then_some((*vm, why))
+            };
+            let wrong: Vec<(VmKey, String)> = planned.iter().filter_map(new).collect();
+            if wrong.is_empty() {
+                break planned;
+            }
+            for (vm, why) in wrong {
+                match befores.remove(&vm).flatten() {
+                    Some(before) => drop(self.pins.insert(vm, before)),
+                    None => drop(self.pins.remove(&vm)),
+                }
+                refused.push((vm, why));
+            }
+        };
+        self.carry_out(vms, planned)?;
+        Ok(refused)
+    }
+
+    /// A pin that is not planned yet; or why it cannot be.
+    fn prepared(&self, vms: &Snapshot, vm: VmKey, asked: Pinning) -> Result<Pin, String> {
+        let found = find(vms, vm).ok_or(ENDED)?;
+        if asked.method == Method::Cgroup {
+            sets::of(&self.root, found, self.systemd).map_err(|why| by_cgroup(&why))?;
+        }
+        let before = self.pins.get(&vm);
+        let auto = before.filter(|b| b.asked == asked).map(|b| b.auto.clone());
+        Ok(Pin {
+            name: found.name.clone(),
+            auto: auto.unwrap_or_default(),
+            because: None,
+            seat: before.and_then(|b| b.seat.clone()),
+            threads: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            placed: None,
+            method: asked.method,
+            complaints: Vec::new(),
+            asked,
+        })
+    }
+
+    /// Undoes the pin of a VM; none: it is not pinned.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; what could be undone is.
+    pub fn unpin(&mut self, host: &Keeper, vm: VmKey) -> Result<Option<Report>, PinError> {
+        if self.pins.remove(&vm).is_none() {
+            return Ok(None);
+        }
+        let planned = self.planned(host.snapshot());
+        Ok(Some(self.carry_out(host.snapshot(), planned)?))
+    }
+
+    /// Undoes all of them.
+    ///
+    /// # Errors
+    /// The ledger cannot be written; what could be undone is.
+    pub fn end(&mut self) -> Result<Report, PinError> {
+        self.pins.clear();
+        self.applied.clear();
+        match self.hands.take() {
+            Some(hands) => Ok(hands.end()?),
+            None => Ok(Report::default()),
+        }
+    }
+
+    /// The host has been looked at: follows what has changed. Gives what is worth saying.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn look(&mut self, host: &Keeper) -> Result<Vec<String>, PinError> {
+        self.busy.look(&self.root);
+        if self.pins.is_empty() {
+            return Ok(Vec::new());
+        }
+        let vms = host.snapshot();
+        let mut said = Vec::new();
+        let mut again = self.forget_ended(vms, &mut said);
+        again |= self.cpus_changed(&mut said)?;
+        again |= self.has_new_threads(vms);
+        again |= self.look_at_networks(vms, false);
+        if self
+            .looked_for_others
+            .is_none_or(|at| self.root.now() - at >= OTHERS)
+        {
+            self.yield_to_others(&mut said);
+            again |= self.watch_load(vms, &mut said);
+            self.looked_for_others = Some(self.root.now());
+        }
+        if again {
+            let planned = self.planned(vms);
+            self.carry_out(vms, planned)?;
+        }
+        Ok(said)
+    }
+
+    fn forget_ended(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
+        let before = self.pins.len();
+        self.pins.retain(|key, pin| {
+            let there = find(vms, *key).is_some();
+            if !there {
+                said.push(format!("VM {} has ended: its pin is undone", pin.name));
+            }
+            there
+        });
+        self.pins.len() != before
+    }
+
+    /// CPUs came or went: what the kernel moved for that is nobody's wish.
+    fn cpus_changed(&mut self, said: &mut Vec<String>) -> Result<bool, PinError> {
+        let online = self
+            .root
+            .sys_text("devices/system/cpu/online")
+            .unwrap_or_default();
+        if online == self.online {
+            return Ok(false);
+        }
+        let before = std::mem::replace(&mut self.online, online);
+        if before.is_empty() {
+            return Ok(false);
+        }
+        said.push(format!(
+            "CPUs {} are online now: pins are planned anew",
+            self.online
+        ));
+        let now: Option<CpuSet> = self.online.parse().ok();
+        let lost = |value: &String| {
+            let cpus: Option<CpuSet> = value.parse().ok();
+            let gone = |cpus: CpuSet, now: &CpuSet| cpus.iter().any(|cpu| !now.has(cpu));
+            cpus.zip(now.as_ref())
+                .is_some_and(|(cpus, now)| gone(cpus, now))
+        };
+        if let Some(hands) = &mut self.hands {
+            let moved: BTreeSet<Knob> = self
+                .applied
+                .iter()
+                .filter(|(knob, (value, _))| {
+                    !matches!(knob, Knob::Unbalanced { .. } | Knob::Made { .. }) && lost(value)
+                })
+                .map(|(knob, _)| knob.clone())
+                .collect();
+            hands.acknowledge(&moved)?;
+        }
+        Ok(true)
+    }
+
+    fn has_new_threads(&self, vms: &Snapshot) -> bool {
+        self.pins.iter().any(|(key, pin)| {
+            let vm = find(vms, *key);
+            vm.is_some_and(|vm| vm.threads.iter().any(|t| !pin.threads.contains(&t.id)))
+        })
+    }
+
+    /// True if the path of a VM is another one now.
+    fn look_at_networks(&mut self, vms: &Snapshot, at_once: bool) -> bool {
+        let now = self.root.now();
+        let due = self
+            .looked_for_networks
+            .is_none_or(|at| now - at >= NETWORKS);
+        if !due && !at_once {
+            return false;
+        }
+        self.looked_for_networks = Some(now);
+        let ours = Snapshot {
+            vms: vms
+                .vms
+                .iter()
+                .filter(|vm| self.pins.contains_key(&key(vm)))
+                .cloned()
+                .collect(),
+            ..Snapshot::default()
+        };
+        let networks = network::of(&self.root, &ours);
+        // Where interrupts are sent changes by itself.
+        let same = networks.vms == self.networks.vms
+            && networks.users == self.networks.users
+            && networks.balance == self.networks.balance
+            && networks.devices.keys().eq(self.networks.devices.keys());
+        self.networks = networks;
+        !same
+    }
+
+    /// What somebody else has set is his.
+    fn yield_to_others(&mut self, said: &mut Vec<String>) {
+        let online = self
+            .root
+            .sys_text("devices/system/cpu/online")
+            .unwrap_or_default();
+        let Some(hands) = &mut self.hands else { return };
+        // The kernel moves what is on a CPU that goes: next time.
+        if online != self.online {
+            return;
+        }
+        let report = hands.yielded();
+        for (knob, outcome) in &report.outcomes {
+            let Some((_, vm)) = self.applied.remove(knob) else {
+                continue;
+            };
+            if let (Outcome::Foreign(value), Some(pin)) = (outcome, self.pins.get_mut(&vm)) {
+                let what = format!(
+                    "{knob} was set to {} by somebody else, and is left alone",
+                    value.escape_debug()
+                );
+                said.push(format!("VM {}: {what}", pin.name));
+                pin.foreign.insert(knob.clone());
+                pin.complain(what);
+            }
+        }
+    }
+
+    /// Lets `auto` decide; true if something is to be placed otherwise.
+    fn watch_load(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
+        let auto = |pin: &Pin| pin.asked.ask.policy == Policy::Auto;
+        if !self.pins.values().any(auto) {
+            return false;
+        }
+        let watched = Snapshot {
+            vms: vms
+                .vms
+                .iter()
+                .filter(|vm| self.pins.get(&key(vm)).is_some_and(auto))
+                .cloned()
+                .collect(),
+            ..Snapshot::default()
+        };
+        if self.sampler.refresh(&watched, None).is_err() {
+            return false;
+        }
+        let Some(last) = self.looked_for_others else {
+            return false;
+        };
+        let span_s = (self.root.now() - last).as_secs_f64();
+        let busy = self.busy.of();
+        let mut changed = false;
+        for vm in &watched.vms {
+            let Some(pin) = self.pins.get_mut(&key(vm)) else {
+                continue;
+            };
+            let seen = seen(&self.sampler, vm, pin, &busy, span_s);
+            if let Some(why) = pin.auto.observe(&seen) {
+                said.push(format!("VM {}: {why}", pin.name));
+                pin.because = Some(why);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Where everything goes.
+    fn planned(&self, vms: &Snapshot) -> Vec<Planned> {
+        let online: Option<CpuSet> = self
+            .root
+            .sys_text("devices/system/cpu/online")
+            .and_then(|t| t.parse().ok());
+        let there: Vec<(VmKey, &Pin, berth_affinity::Vm)> = self
+            .pins
+            .iter()
+            .filter_map(|(key, pin)| {
+                let vm = find(vms, *key)?;
+                let vm = observe::vm(&self.root, vm, &self.networks, online.as_ref());
+                Some((*key, pin, vm))
+            })
+            .collect();
+        let host = observe::host(&self.root, &self.busy.of(), BTreeMap::new());
+        let wanted: Vec<Wanted<'_>> = there
+            .iter()
+            .map(|(_, pin, vm)| Wanted {
+                vm,
+                ask: &pin.asked.ask,
+                acts: pin.acts(),
+                now: pin.seat.as_ref(),
+            })
+            .collect();
+        let plans = plan(&host, &wanted);
+        there.iter().map(|(key, ..)| *key).zip(plans).collect()
+    }
+
+    /// Sets what is planned, and undoes what is not any more.
+    fn carry_out(&mut self, vms: &Snapshot, planned: Vec<Planned>) -> Result<Report, PinError> {
+        let mut wanted: Vec<Setting> = Vec::new();
+        for (vm_key, placed) in planned {
+            let (Some(vm), Some(pin)) = (find(vms, vm_key), self.pins.get_mut(&vm_key)) else {
+                continue;
+            };
+            pin.threads = vm.threads.iter().map(|t| t.id).collect();
+            let placed = match placed {
+                Ok(placed) => placed,
+                Err(refusal) => {
+                    pin.complain(refusal.to_string());
+                    (pin.placed, pin.seat) = (None, None);
+                    continue;
+                }
+            };
+            let place = match pin.asked.method {
+                Method::Taskset => None,
+                Method::Cgroup => match sets::of(&self.root, vm, self.systemd) {
+                    Ok(place) => Some(place),
+                    Err(why) => {
+                        pin.complain(by_cgroup(&why));
+                        None
+                    }
+                },
+                // A group is made for it only if that is asked for.
+                Method::Auto => sets::of(&self.root, vm, self.systemd)
+                    .ok()
+                    .filter(|place| matches!(place, sets::Place::Own { .. })),
+            };
+            // Once made for it, the group is its own.
+            let place = match place {
+                Some(sets::Place::Own { group }) => {
+                    let made = self.applied.keys().any(|k| {
+                        *k == Knob::Made {
+                            group: group.clone(),
+                        }
+                    });
+                    if made {
+                        sets::again(&group, &self.root)
+                    } else {
+                        Some(sets::Place::Own { group })
+                    }
+                }
+                other => other,
+            };
+            pin.method = if place.is_some() {
+                Method::Cgroup
+            } else {
+                Method::Taskset
+            };
+            let settings = settings(&placed, vm, &self.networks, place.as_ref());
+            let own = settings
+                .into_iter()
+                .filter(|s| !pin.foreign.contains(&s.knob));
+            wanted.extend(own.map(|s| Setting { vm: vm_key, ..s }));
+            (pin.seat, pin.placed) = (Some(placed.seat.clone()), Some(placed));
+        }
+        act::unbalance(&mut wanted, &self.networks, self.hands.as_ref());
+        self.set(wanted)
+    }
+
+    fn set(&mut self, wanted: Vec<Setting>) -> Result<Report, PinError> {
+        let Some(hands) = &mut self.hands else {
+            let would = wanted.into_iter().map(|s| (s.vm, s.knob, s.value));
+            self.would = would.collect();
+            return Ok(Report::default());
+        };
+        let keep: BTreeSet<&Knob> = wanted.iter().map(|s| &s.knob).collect();
+        let gone: BTreeSet<Knob> = self
+            .applied
+            .keys()
+            .filter(|k| !keep.contains(k))
+            .cloned()
+            .collect();
+        let undone = match gone.is_empty() {
+            true => Report::default(),
+            false => hands.undo(&gone)?,
+        };
+        self.applied.retain(|knob, _| !gone.contains(knob));
+        // Born where it is to be: what it would be otherwise is what its process's first thread was.
+        let born: Vec<(Knob, Knob)> = wanted
+            .iter()
+            .filter(|s| !self.applied.contains_key(&s.knob))
+            .filter_map(|s| act::born(&s.knob, &wanted, hands))
+            .collect();
+        hands.adopt(&born)?;
+        let steps = wanted.iter().map(|s| s.step).max().unwrap_or(0);
+        for step in 0..=steps {
+            let of_step = |s: &&Setting| {
+                let there = self.applied.get(&s.knob).map(|(value, _)| value);
+                s.step == step && there != Some(&s.value)
+            };
+            let new: Vec<&Setting> = wanted.iter().filter(of_step).collect();
+            if new.is_empty() {
+                continue;
+            }
+            let values: Vec<_> = new
+                .iter()
+                .map(|s| (s.knob.clone(), s.value.clone()))
+                .collect();
+            let report = hands.set(&values)?;
+            for (setting, (knob, outcome)) in new.into_iter().zip(&report.outcomes) {
+                let Some(pin) = self.pins.get_mut(&setting.vm) else {
+                    continue;
+                };
+                match outcome {
+                    Outcome::Set | Outcome::Already => {}
+                    Outcome::Instead(value) => pin.complain(format!(
+                        "{knob} became {} in place of {}",
+                        value.escape_debug(),
+                        setting.value
+                    )),
+                    Outcome::Foreign(value) => {
+                        pin.foreign.insert(knob.clone());
+                        pin.complain(format!(
+                            "{knob} was set to {} by somebody else, and is left alone",
+                            value.escape_debug()
+                        ));
+                        continue;
+                    }
+                    Outcome::Gone => continue,
+                    Outcome::Refused(why) | Outcome::Denied(why) => {
+                        pin.complain(why.clone());
+                        // Asked again only when it is pinned again: no war with who refuses.
+                        pin.foreign.insert(knob.clone());
+                        continue;
+                    }
+                }
+                self.applied
+                    .insert(knob.clone(), (setting.value.clone(), setting.vm));
+            }
+        }
+        Ok(undone)
+    }
+
+    /// What would be set of a VM, without hands.
+    pub fn would(&self, pid: i32) -> Vec<(&Knob, &str)> {
+        let of = self.would.iter().filter(|(vm, ..)| vm.pid == pid);
+        of.map(|(_, knob, value)| (knob, value.as_str())).collect()
+    }
+
+    /// How busy the CPUs are, watched before anything is planned.
+    pub fn watch(&mut self) {
+        self.busy.look(&self.root);
+    }
+
+    /// The networks of pinned VMs.
+    pub fn networks(&self) -> &Networks {
+        &self.networks
+    }
+
+    /// What has become of each pin, by name.
+    pub fn status(&self) -> Vec<Pinned> {
+        let mut all: Vec<Pinned> = self
+            .pins
+            .iter()
+            .map(|(key, pin)| self.told(key, pin))
+            .collect();
+        all.sort_by(|a, b| a.vm.cmp(&b.vm));
+        all
+    }
+
+    fn told(&self, key: &VmKey, pin: &Pin) -> Pinned {
+        let sentence = |left: &Left| format!("{} is left where it is: {}", left.what, left.why);
+        let placed = pin.placed.as_ref();
+        Pinned {
+            vm: pin.name.clone(),
+            pid: key.pid,
+            policy: pin.asked.ask.policy,
+            acts: pin.acts(),
+            because: pin.because.clone(),
+            method: pin.method,
+            seat: pin.seat.clone().unwrap_or_default(),
+            why: placed.map_or(String::new(), |p| p.why.clone()),
+            set: self.applied.values().filter(|(_, vm)| vm == key).count(),
+            left: placed.iter().flat_map(|p| &p.left).map(sentence).collect(),
+            warnings: placed.map_or(Vec::new(), |p| p.warnings.clone()),
+            complaints: pin.complaints.clone(),
+        }
+    }
+}
+
+impl<H: Host> Drop for Pins<H> {
+    fn drop(&mut self) {
+        // What cannot be undone stays in the ledger, for the guardian and `berth restore`.
+        let _ = self.end();
+    }
+}
+
+fn by_cgroup(why: &str) -> String {
+    format!(
+        "it cannot be bound by its cgroup: {why}; --method taskset binds its threads, inside of the sets they have"
+    )
+}
+
+fn key(vm: &Vm) -> VmKey {
+    VmKey {
+        pid: vm.pid,
+        start: vm.start,
+    }
+}
+
+fn find(vms: &Snapshot, wanted: VmKey) -> Option<&Vm> {
+    vms.vms.iter().map(|vm| &**vm).find(|vm| key(vm) == wanted)
+}
+
+/// What was seen of a VM under `auto`.
+fn seen(sampler: &Sampler, vm: &Vm, pin: &Pin, busy: &BTreeMap<u32, f64>, span_s: f64) -> Seen {
+    let mut seen = Seen {
+        span_s,
+        paths: pin.seat.as_ref().map_or(1, |s| s.path.len().max(1)),
+        ..Seen::default()
+    };
+    for thread in &vm.threads {
+        let Some(rates) = sampler.thread(&thread.id) else {
+            continue;
+        };
+        seen.waits += rates.waiting;
+        match thread.role {
+            Role::Vcpu(_) => seen.vcpus.push(rates.cpus),
+            _ => seen.path += rates.cpus,
+        }
+    }
+    let cpus = pin.seat.iter().flat_map(cpus_of);
+    seen.busy = cpus
+        .filter_map(|cpu| busy.get(&cpu).copied())
+        .fold(0.0, f64::max);
+    seen
+}

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `berth pin` as an operator uses it: a real process that looks like a VM, which holds a real tap on a real bridge, in
+//! a network namespace of this test's own; the kernel's own affinity, CPU sets and queues; agents that are really
+//! killed.
+//!
+//! No harness: this program is also the VM.
+use serde_json::Value;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Ends what hangs; judges no speed.
+const HUNG: Duration = Duration::from_secs(300);
+/// Marks a process that is a VM.
+const VM: &str = "BERTH_TEST_VM";
+const NAME: &str = "berth-test-pinned";
+
+fn main() -> ExitCode {
+    if std::env::args().any(|a| a == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os(VM).is_some() {
+        vm();
+    }
+    let (allowed, online) = cpus();
+    if online < 2 || allowed < online {
+        println!("skipped: this test wants all CPUs of a host of at least two");
+        return ExitCode::SUCCESS;
+    }
+    let network = match network() {
+        Ok(()) => true,
+        Err(why) => {
+            println!("without a network: {why}");
+            false
+        }
+    };
+    wrong_input_sets_nothing();
+    pins_and_unpins(network);
+    leaves_to_others_what_they_set();
+    killed_it_is_undone();
+    the_optimiser_goes_around_it();
+    by_a_cgroup();
+    let path = if network { "and queues of a tap" } else { "" };
+    println!("ok    threads {path} were pinned, followed, left to others, and undone five ways");
+    ExitCode::SUCCESS
+}
+
+/// CPUs that this process may run on, and those that are online.
+fn cpus() -> (i64, i64) {
+    // SAFETY: all zeroes are an empty set; it outlives the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+        let allowed = i64::from(libc::CPU_COUNT(&set));
+        (allowed, libc::sysconf(libc::_SC_NPROCESSORS_ONLN))
+    }
+}
+
+// --- a network of one's own
+
+fn mount(what: &str, at: &str, kind: Option<&str>, flags: libc::c_ulong) -> Result<(), String> {
+    let c = |text: &str| CString::new(text).unwrap();
+    let (from, to, kind) = (c(what), c(at), kind.map(c));
+    let kind = kind.as_ref().map_or(std::ptr::null(), |k| k.as_ptr());
+    // SAFETY: C strings that outlive the call.
+    let done = unsafe { libc::mount(from.as_ptr(), to.as_ptr(), kind, flags, std::ptr::null()) };
+    match done {
+        0 => Ok(()),
+        _ => Err(format!("{at}: {}", std::io::Error::last_os_error())),
+    }
+}
+
+fn ip(line: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(line.split(' ')).status();
+    match done.map_err(|e| format!("ip: {e}"))? {
+        status if status.success() => Ok(()),
+        status => Err(format!("ip {line}: {status}")),
+    }
+}
+
+/// From here on this process and its children are in a network namespace that `/sys` shows, with a bridge that has one
+/// end of a veth as its way out.
+fn network() -> Result<(), String> {
+    File::options()
+        .write(true)
+        .open("/dev/net/tun")
+        .map_err(|e| format!("/dev/net/tun: {e}"))?;
+    // SAFETY: this program has one thread.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) } != 0 {
+        return Err(format!(
+            "a network namespace: {}",
+            std::io::Error::last_os_error()
+        ));
+    }
+    mount("none", "/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?.keep();
+    let groups = folder.join("groups");
+    std::fs::create_dir(&groups).map_err(|e| e.to_string())?;
+    let groups = groups.display().to_string();
+    mount(
+        "/sys/fs/cgroup",
+        &groups,
+        None,
+        libc::MS_BIND | libc::MS_REC,
+    )?;
+    mount("sysfs", "/sys", Some("sysfs"), 0)?;
+    mount(
+        &groups,
+        "/sys/fs/cgroup",
+        None,
+        libc::MS_BIND | libc::MS_REC,
+    )?;
+    ip("link add brx type bridge")?;
+    ip("link add vethx type veth peer name vethy")?;
+    ip("link set vethx master brx")
+}
+
+/// The tap, a port of the bridge; none: there is no network.
+fn tap() -> Option<File> {
+    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
+    let tun = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+        .ok()?;
+    let mut request = [0u8; 40];
+    request[..4].copy_from_slice(b"tapx");
+    // IFF_TAP and IFF_NO_PI.
+    request[16..18].copy_from_slice(&0x1002u16.to_ne_bytes());
+    // SAFETY: `struct ifreq` is 40 bytes, which outlive the call.
+    let done = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
+    (done == 0 && ip("link set tapx master brx").is_ok()).then_some(tun)
+}
+
+// --- a VM
+
+fn call_me(name: &str) {
+    let name = CString::new(name).unwrap();
+    // SAFETY: a C string that outlives the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// One vCPU that sleeps; another thread for each byte that comes.
+fn vm() -> ! {
+    call_me("qemu-system-x86");
+    // SAFETY: who made this process has it ended with itself.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let _tap = match Path::new("/sys/class/net/brx").exists() {
+        true => tap(),
+        false => None,
+    };
+    let idle = || loop {
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    std::thread::spawn(move || {
+        call_me("CPU 0/TCG");
+        idle()
+    });
+    println!("up");
+    let mut byte = [0];
+    while std::io::Read::read(&mut std::io::stdin(), &mut byte).is_ok_and(|n| n > 0) {
+        std::thread::spawn(move || {
+            call_me("worker");
+            idle()
+        });
+    }
+    std::process::exit(0)
+}
+
+struct Vm(Child);
+
+impl Vm {
+    fn start() -> Vm {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg0("qemu-system-x86_64")
+            .args(["-name", NAME, "-smp", "1"])
+            .env(VM, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut up = [0; 2];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
+        Vm(child)
+    }
+
+    fn another_thread(&mut self) {
+        let before = self.threads().len();
+        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"x").unwrap();
+        until("there is another thread", || self.threads().len() > before);
+    }
+
+    /// Threads, and where each may run.
+    fn threads(&self) -> Vec<(i32, String)> {
+        let folder = format!("/proc/{}/task", self.0.id());
+        let tids = std::fs::read_dir(&folder).unwrap();
+        let tids = tids.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
+        let read = |tid: i32| {
+            let status = std::fs::read_to_string(format!("{folder}/{tid}/status")).ok()?;
+            let line = status
+                .lines()
+                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+            Some((tid, line.trim().to_string()))
+        };
+        tids.filter_map(read).collect()
+    }
+
+    fn all_at(&self, cpus: &str) -> bool {
+        self.threads().iter().all(|t| t.1 == cpus)
+    }
+
+    fn cpuset(&self) -> String {
+        let text = std::fs::read_to_string(format!("/proc/{}/cgroup", self.0.id())).unwrap();
+        let line = text.lines().find(|l| l.contains(":cpuset:"));
+        line.map_or(String::new(), |l| l.rsplit(':').next().unwrap_or("").into())
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+// --- an operator
+
+struct Operator {
+    folder: tempfile::TempDir,
+}
+
+impl Operator {
+    fn new() -> Operator {
+        Operator {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("s.sock")
+    }
+
+    fn state(&self) -> String {
+        self.folder.path().join("pins").display().to_string()
+    }
+
+    fn berth(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_berth"))
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    fn agent(&self, verb: &str, more: &[&str]) -> Output {
+        let socket = self.socket();
+        self.berth(&[&[verb], more, &["--socket", socket.to_str().unwrap()]].concat())
+    }
+
+    fn pin(&self, more: &[&str]) -> Value {
+        let out = self.agent("pin", &[&[NAME, "--json"], more].concat());
+        assert!(out.status.success(), "{out:?}");
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// The agent's process and its guardian's.
+    fn processes(&self) -> (Vec<i32>, Vec<i32>) {
+        let of = |word: &str, path: &str| {
+            let all = std::fs::read_dir("/proc").unwrap();
+            let pids = all.filter_map(|p| p.ok()?.file_name().to_str()?.parse::<i32>().ok());
+            pids.filter(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let words: Vec<_> = line
+                    .split(|b| *b == 0)
+                    .map(String::from_utf8_lossy)
+                    .collect();
+                words.iter().any(|w| w == word) && words.iter().any(|w| w == path)
+            })
+            .collect()
+        };
+        (
+            of("daemon", self.socket().to_str().unwrap()),
+            of("guardian", &self.state()),
+        )
+    }
+
+    fn remembers(&self) -> bool {
+        Path::new(&self.state()).join("changes.json").exists()
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.agent("stop", &[]);
+    }
+}
+
+fn kill(pids: &[i32]) {
+    assert!(!pids.is_empty());
+    for pid in pids {
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(*pid, libc::SIGKILL) };
+    }
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + HUNG;
+    while !so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+}
+
+/// Where a thread may run that nobody has bound.
+fn everywhere() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().into()
+}
+
+/// Masks of the path's receive queues.
+fn queues() -> Vec<String> {
+    let read =
+        |device| std::fs::read_to_string(format!("/sys/class/net/{device}/queues/rx-0/rps_cpus"));
+    ["tapx", "vethx"]
+        .into_iter()
+        .filter_map(|d| read(d).ok())
+        .collect()
+}
+
+fn wrong_input_sets_nothing() {
+    let (vm, operator) = (Vm::start(), Operator::new());
+    let all = everywhere();
+    for (arguments, status, words) in [
+        (
+            &["berth-test-pinne"][..],
+            2,
+            "did you mean `berth-test-pinned`",
+        ),
+        (&[NAME, "--cpu", "4000"], 2, "no CPU 4000"),
+        (&[NAME, "--policy", "fast"], 2, "one of none, paper"),
+        (&[NAME, "--method", "magic"], 2, "one of taskset"),
+    ] {
+        let out = operator.agent("pin", arguments);
+        assert_eq!(out.status.code(), Some(status), "{arguments:?} {out:?}");
+        assert!(text(&out).contains(words), "{arguments:?} {}", text(&out));
+    }
+    assert!(vm.all_at(&all) && !operator.remembers());
+    until("no agent stays for nothing", || {
+        operator.processes().0.is_empty()
+    });
+    let nothing = operator.agent("unpin", &[NAME]);
+    assert!(
+        nothing.status.success() && text(&nothing).contains("nothing to undo"),
+        "{nothing:?}"
+    );
+    let plan = operator.berth(&["plan", NAME, "--json", "--over", "0.5"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    assert!(
+        !plan["vms"][0]["values"].as_array().unwrap().is_empty(),
+        "{plan}"
+    );
+    assert!(vm.all_at(&all), "it is only said");
+}
+
+fn pins_and_unpins(network: bool) {
+    let (mut vm, operator) = (Vm::start(), Operator::new());
+    let (all, before) = (everywhere(), queues());
+    let dry = operator.berth(&["pin", NAME, "--policy", "full", "--dry-run"]);
+    assert!(dry.status.success() && vm.all_at(&all), "{dry:?}");
+    if network {
+        assert!(text(&dry).contains("tapx > brx > vethx"), "{}", text(&dry));
+    }
+    let pinned = operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    assert_eq!(pinned["seat"]["vcpus"], serde_json::json!([1]), "{pinned}");
+    assert!(vm.all_at("1"), "{:?}", vm.threads());
+    if network {
+        assert_eq!(before.len(), 2);
+        assert!(
+            queues()
+                .iter()
+                .all(|q| q.trim().trim_start_matches(['0', ',']) == "2"),
+            "{:?}",
+            queues()
+        );
+    }
+    // Once more, and otherwise.
+    operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", "0"]);
+    assert!(vm.all_at("0"), "{:?}", vm.threads());
+    assert_eq!(queues(), before, "the paper's leaves queues alone");
+    operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    vm.another_thread();
+    assert!(vm.all_at("1"));
+    // Somebody frees a new thread before it is known: it goes back where its VM is.
+    let status = operator.agent("status", &[]);
+    assert!(
+        text(&status).contains("has its whole path on CPU 1"),
+        "{}",
+        text(&status)
+    );
+    let unpinned = operator.agent("unpin", &[NAME]);
+    assert!(unpinned.status.success(), "{unpinned:?}");
+    assert!(vm.all_at(&all), "{:?}", vm.threads());
+    assert_eq!(queues(), before);
+    assert!(!operator.remembers());
+    until("the agent ends with its last pin", || {
+        operator.processes().0.is_empty()
+    });
+    // By berth stop.
+    operator.pin(&["--policy", "full", "--method", "taskset"]);
+    let stopped = operator.agent("stop", &[]);
+    assert!(
+        stopped.status.success() && text(&stopped).contains("1 pinned VMs are what they were"),
+        "{stopped:?}"
+    );
+    assert!(vm.all_at(&all) && queues() == before);
+    // By the VM's end.
+    until("the agent ends", || operator.processes().0.is_empty());
+    operator.pin(&["--policy", "full", "--method", "taskset"]);
+    drop(vm);
+    until("nothing is left of a VM that has ended", || {
+        !operator.remembers() && operator.processes().0.is_empty()
+    });
+}
+
+fn leaves_to_others_what_they_set() {
+    let (vm, operator) = (Vm::start(), Operator::new());
+    let all = everywhere();
+    operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", "0"]);
+    let other = vm
+        .threads()
+        .into_iter()
+        .find(|t| t.0 != vm.0.id() as i32)
+        .unwrap()
+        .0;
+    // SAFETY: all zeroes are an empty set; it outlives the call.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(1, &mut set);
+        assert_eq!(
+            libc::sched_setaffinity(other, size_of_val(&set), &raw const set),
+            0
+        );
+    }
+    until("it is said", || {
+        text(&operator.agent("status", &[])).contains("by somebody else")
+    });
+    operator.agent("unpin", &[NAME]);
+    let left = vm.threads();
+    assert!(
+        left.iter()
+            .all(|t| t.1 == if t.0 == other { "1" } else { &all }),
+        "{left:?}"
+    );
+}
+
+fn killed_it_is_undone() {
+    let (mut vm, operator) = (Vm::start(), Operator::new());
+    let (all, before) = (everywhere(), queues());
+    operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    let (agent, guardian) = operator.processes();
+    assert_eq!((agent.len(), guardian.len()), (1, 1));
+    kill(&agent);
+    until("the guardian undoes it", || {
+        vm.all_at(&all) && queues() == before
+    });
+    until("and ends", || operator.processes().1.is_empty());
+    // Without one the agent undoes it by itself.
+    operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    kill(&operator.processes().1);
+    until("the agent undoes it", || {
+        vm.all_at(&all) && queues() == before
+    });
+    until("and ends", || operator.processes().0.is_empty());
+    // Both: by hand, with a thread that was born since.
+    operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
+    let (agent, guardian) = operator.processes();
+    kill(&[guardian, agent].concat());
+    vm.another_thread();
+    until("they have ended", || {
+        operator.processes().0.is_empty() && operator.processes().1.is_empty()
+    });
+    if operator.remembers() {
+        let restored = operator.berth(&["restore", "--state", &operator.state()]);
+        assert!(restored.status.success(), "{restored:?}");
+    }
+    assert!(
+        vm.all_at(&all) && queues() == before,
+        "{:?} {:?}",
+        vm.threads(),
+        queues()
+    );
+    assert!(!operator.remembers());
+}
+
+fn the_optimiser_goes_around_it() {
+    let (vm, operator) = (Vm::start(), Operator::new());
+    let all = everywhere();
+    let target = format!("{NAME}=0.95");
+    let out = operator.agent("start", &["optimiser", "--target", &target]);
+    if !out.status.success() {
+        println!("without the optimiser: {}", text(&out));
+        return;
+    }
+    operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", "0"]);
+    // It decides once a second.
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        assert!(vm.all_at("0"), "{:?}", vm.threads());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(operator.agent("unpin", &[NAME]).status.success());
+    operator.agent("stop", &[]);
+    assert!(vm.all_at(&all), "{:?}", vm.threads());
+}
+
+fn by_a_cgroup() {
+    let (vm, operator) = (Vm::start(), Operator::new());
+    let (all, home) = (everywhere(), vm.cpuset());
+    let out = operator.agent(
+        "pin",
+        &[
+            NAME, "--policy", "paper", "--method", "cgroup", "--cpu", "1", "--json",
+        ],
+    );
+    if out.status.code() == Some(2) {
+        assert!(text(&out).contains("--method taskset"), "{out:?}");
+        println!("without CPU sets: {}", text(&out).trim());
+        return;
+    }
+    assert!(out.status.success(), "{out:?}");
+    assert!(vm.all_at("1"), "{:?}", vm.threads());
+    assert_ne!(vm.cpuset(), home);
+    let (agent, guardian) = operator.processes();
+    kill(&[guardian, agent].concat());
+    until("they have ended", || {
+        operator.processes().0.is_empty() && operator.processes().1.is_empty()
+    });
+    let restored = operator.berth(&["restore", "--state", &operator.state()]);
+    assert!(restored.status.success(), "{restored:?}");
+    assert!(
+        vm.all_at(&all) && vm.cpuset() == home,
+        "{:?} {}",
+        vm.threads(),
+        vm.cpuset()
+    );
+    let made = format!("/sys/fs/cgroup/cpuset/berth-{}-", vm.0.id());
+    let left = std::fs::read_dir("/sys/fs/cgroup/cpuset").unwrap();
+    assert!(
+        !left
+            .flatten()
+            .any(|e| e.path().display().to_string().starts_with(&made))
+    );
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the open files of a VMM tell of its network.
+use super::is_name;
+use crate::dir::Dir;
+use crate::procfile::number;
+use std::collections::BTreeMap;
+use std::io;
+
+/// A device that is passed through, as it is opened.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Passed {
+    /// `/dev/vfio/N`: all devices of an IOMMU group.
+    Group(String),
+    /// `/dev/vfio/devices/vfioN`.
+    Device(String),
+}
+
+impl Passed {
+    /// Addresses of the devices.
+    pub fn devices(&self, sys: &Dir) -> Vec<String> {
+        match self {
+            Passed::Group(group) => {
+                super::names(sys, &format!("kernel/iommu_groups/{group}/devices"))
+            }
+            Passed::Device(name) => {
+                super::last_of_link(sys, &format!("class/vfio-dev/{name}/device"))
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Files {
+    /// Taps by name, and how many files of each are open: one for each pair of queues.
+    pub taps: BTreeMap<String, u32>,
+    /// Macvtaps by index.
+    pub macvtaps: BTreeMap<u32, u32>,
+    pub vhost: u32,
+    pub passed: Vec<Passed>,
+}
+
+/// Looks through them.
+///
+/// # Errors
+/// They are not ours to see, or the process has ended.
+pub fn of(proc: &Dir, pid: i32) -> io::Result<Files> {
+    let process = proc.dir(&pid.to_string())?;
+    let folder = process.dir("fd")?;
+    let mut found = Files::default();
+    let mut link = [0; 4096];
+    let mut refused = None;
+    let mut tuns = Vec::new();
+    folder.list(|name, _| {
+        let target = match folder.link(name, &mut link) {
+            Ok(target) => target,
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                refused = Some(e);
+                return;
+            }
+            // Closed meanwhile.
+            Err(_) => return,
+        };
+        let index = |text: &[u8]| number(text).and_then(|n| u32::try_from(n).ok());
+        if target == b"/dev/net/tun" {
+            tuns.extend(number(name));
+        } else if target == b"/dev/vhost-net" {
+            found.vhost += 1;
+        } else if let Some(index) = target.strip_prefix(b"/dev/tap").and_then(index) {
+            *found.macvtaps.entry(index).or_default() += 1;
+        } else if let Some(device) = target.strip_prefix(b"/dev/vfio/devices/") {
+            let name = String::from_utf8_lossy(device).into_owned();
+            found
+                .passed
+                .extend(is_name(&name).then_some(Passed::Device(name)));
+        } else if let Some(group) = target.strip_prefix(b"/dev/vfio/").and_then(index) {
+            found.passed.push(Passed::Group(group.to_string()));
+        }
+    })?;
+    if let Some(error) = refused {
+        return Err(error);
+    }
+    let mut buf = [0; 4096];
+    for fd in tuns {
+        let info = process.read_record(&format!("fdinfo/{fd}"), &mut buf);
+        // Opened, and not a device's yet.
+        let name = info.ok().and_then(interface);
+        if let Some(name) = name {
+            *found.taps.entry(name).or_default() += 1;
+        }
+    }
+    found.passed.sort_unstable();
+    found.passed.dedup();
+    Ok(found)
+}
+
+/// The device of a file of `/dev/net/tun`.
+fn interface(info: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(info);
+    let name = text.lines().find_map(|line| line.strip_prefix("iff:"))?;
+    let name = name.trim();
+    is_name(name).then(|| name.to_string())
+}

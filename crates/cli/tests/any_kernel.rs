@@ -38,6 +38,15 @@ fn main() -> ExitCode {
     println!(
         "ok    CPU sets were set, followed by a new thread, left to others, and undone four ways"
     );
+    match Groups::make() {
+        Some(groups) => {
+            limits_by_cgroups_of_version_1(&groups);
+            println!(
+                "ok    a cgroup of version 1 was capped, then frozen, and thawed after kill -9"
+            );
+        }
+        None => println!("skipped: no cgroups of version 1 can be made here"),
+    }
     ExitCode::SUCCESS
 }
 
@@ -371,4 +380,104 @@ fn killed_it_is_undone() {
     assert!(web.all_at(&all), "{:?}", web.threads());
     let nothing = operator.berth(&["restore", "--state", &operator.state()]);
     assert!(text(&nothing).contains("nothing to undo"), "{nothing:?}");
+}
+
+/// A group of version 1 for a VM, of each controller that is set.
+struct Groups {
+    name: String,
+    made: Vec<PathBuf>,
+}
+
+impl Groups {
+    fn make() -> Option<Groups> {
+        let name = format!("berth-test-{}", std::process::id());
+        let mut groups = Groups {
+            name: name.clone(),
+            made: Vec::new(),
+        };
+        for (controller, file) in [
+            ("cpu", "cpu.cfs_quota_us"),
+            ("cpuset", "cpuset.cpus"),
+            ("freezer", "freezer.state"),
+        ] {
+            let above = Path::new("/sys/fs/cgroup").join(controller);
+            if !above.join("tasks").exists() {
+                return None;
+            }
+            let path = above.join(&name);
+            std::fs::create_dir(&path).ok()?;
+            groups.made.push(path.clone());
+            for file in ["cpuset.mems", "cpuset.cpus"] {
+                if let Ok(value) = std::fs::read(above.join(file)) {
+                    std::fs::write(path.join(file), value).ok()?;
+                }
+            }
+            path.join(file).exists().then_some(())?;
+        }
+        Some(groups)
+    }
+
+    fn put(&self, vm: &Vm) {
+        for path in &self.made {
+            std::fs::write(path.join("cgroup.procs"), vm.0.id().to_string()).unwrap();
+        }
+    }
+
+    fn read(&self, controller: &str, file: &str) -> String {
+        let path = Path::new("/sys/fs/cgroup")
+            .join(controller)
+            .join(&self.name);
+        std::fs::read_to_string(path.join(file))
+            .unwrap()
+            .trim()
+            .into()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for path in &self.made {
+            let _ = std::fs::write(path.join("freezer.state"), "THAWED");
+            until("its VM has left it", || std::fs::remove_dir(path).is_ok());
+        }
+    }
+}
+
+fn limits_by_cgroups_of_version_1(groups: &Groups) {
+    let (vm, operator) = (Vm::start("berth-test-hog"), Operator::new());
+    groups.put(&vm);
+    let quota = || groups.read("cpu", "cpu.cfs_quota_us");
+    let before = (
+        quota(),
+        groups.read("cpu", "cpu.shares"),
+        groups.read("cpuset", "cpuset.cpus"),
+    );
+    let start = |by: &str| {
+        let by = format!("by={by}");
+        let limit = ["--limit", "berth-test-hog=0.3", "--set", &by];
+        let out = operator.agent("start", &[&["optimiser"], &limit[..]].concat());
+        assert!(out.status.success(), "{out:?}");
+    };
+    start("sets,weights,caps");
+    until("it is capped", || quota() == "30000");
+    assert!(operator.agent("stop", &[]).status.success());
+    let after = (
+        quota(),
+        groups.read("cpu", "cpu.shares"),
+        groups.read("cpuset", "cpuset.cpus"),
+    );
+    assert_eq!(after, before);
+    let state = || groups.read("freezer", "freezer.state");
+    start("weights,freezing");
+    until("it is frozen now and then", || state() == "FROZEN");
+    until("and runs", || state() == "THAWED");
+    assert_eq!(quota(), before.0);
+    // Killed while it is frozen.
+    let (agent, _) = operator.processes();
+    until("it is frozen again", || state() == "FROZEN");
+    kill(&agent);
+    until("the guardian has ended", || {
+        operator.processes().1.is_empty()
+    });
+    assert_eq!(state(), "THAWED");
 }

@@ -412,7 +412,14 @@ fn auto_goes_to_two_cpus_where_one_is_too_busy_and_comes_back() {
     let at =
         |world: &World, tid: u32| world.set()[&format!("the CPU affinity of thread {tid}")].clone();
     let hard = [(600, 300), (390, 200)];
-    let said: Vec<String> = (0..12).flat_map(|_| pass(&mut world, 99, hard)).collect();
+    let mut said = Vec::new();
+    let mut passes = 0;
+    // What waits on one CPU waits no more on two: from then on it is another load.
+    while world.pins.status()[0].acts == Policy::Full && passes < 12 {
+        said.extend(pass(&mut world, 99, hard));
+        passes += 1;
+    }
+    assert!((3..=5).contains(&passes), "{passes}");
     let fell = said
         .iter()
         .filter(|s| s.contains("l2: its busiest CPU was 99 % busy"))

@@ -125,19 +125,30 @@ impl Frames {
         anyhow::bail!("the guest does not tell its address within {limit:?}")
     }
 
-    /// Sends a frame as it is; one for which there is no room is lost.
+    /// Takes in what came, unread: whoever does not listen is not sent more, and then not listened to.
     ///
     /// # Errors
     /// QEMU has ended.
-    pub fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
-        came(self.socket.send(frame)).map(drop)
+    pub fn drain(&mut self) -> Result<()> {
+        self.socket.set_nonblocking(true)?;
+        while came(self.socket.recv(&mut self.frame))?.is_some() {}
+        self.socket.set_nonblocking(false)?;
+        Ok(())
+    }
+
+    /// Sends a frame as it is; whether there was room for it. An empty one is left out: QEMU takes it for the end.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn send_frame(&mut self, frame: &[u8]) -> Result<bool> {
+        Ok(frame.is_empty() || came(self.socket.send(frame))?.is_some())
     }
 }
 
 impl Line for Frames {
     fn send(&mut self, request: &[u8]) -> Result<()> {
         let frame = frames::datagram((self.me, self.port), (self.server, PORT), request);
-        self.send_frame(&frame)
+        self.send_frame(&frame).map(drop)
     }
 
     fn receive(&mut self, reply: &mut [u8]) -> Result<Option<usize>> {
@@ -150,7 +161,9 @@ impl Line for Frames {
                     reply[..payload.len()].copy_from_slice(payload);
                     return Ok(Some(payload.len()));
                 }
-                Some(Found::Asked(answer)) => self.send_frame(&answer)?,
+                Some(Found::Asked(answer)) => {
+                    self.send_frame(&answer)?;
+                }
                 _ => {}
             }
         }
@@ -186,8 +199,8 @@ impl Seen {
     }
 }
 
-/// Sends requests of `bytes` bytes, `window` of them at a time, until `wanted` are answered; each reply must be what was
-/// asked.
+/// Sends requests of `bytes` bytes, `window` of them at a time, until `wanted` are answered; each reply must be what
+/// was asked.
 ///
 /// # Errors
 /// A reply is wrong, or none comes any more.

@@ -136,7 +136,7 @@ pub struct Closed {
     pub network: f64,
 }
 
-/// 40 clients inside the guest, which have `requests` requests of 20 us (exponential) in all answered, each the next one
+/// 40 clients inside the guest, which have `requests` requests of 20 us (exponential) in all answered; each asks again
 /// 100 us after a reply.
 ///
 /// # Errors

@@ -47,8 +47,11 @@ enum Verb {
     },
     /// Boot it, run small experiments, judge them: what `make unikernel` shows
     Show,
-    /// Measure everything and write the tables of docs/unikernel.md (some ten minutes)
+    /// Measure everything and write the tables of docs/unikernel.md (half an hour)
     Table {
+        /// Seeds of experiments 4 and 5
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        seeds: u64,
         /// The file
         #[arg(long)]
         out: PathBuf,
@@ -94,8 +97,8 @@ fn run(verb: Verb) -> Result<bool> {
             println!("image: {}", image::image()?.display());
             page::show()
         }
-        Verb::Table { out } => {
-            let table = page::table()?;
+        Verb::Table { seeds, out } => {
+            let table = page::table(seeds)?;
             std::fs::write(&out, table)
                 .with_context(|| format!("{} cannot be written", out.display()))?;
             println!("{} is written", out.display());

@@ -93,7 +93,6 @@ impl<'a, C: Line> Server<'a, C> {
         );
         let errors = Errors::new(options.seed, options.sigma());
         let open_max = (heap::bytes() / 2 / Thread::BYTES).clamp(16, TASKS_MAX);
-        clock::measure_work();
         Server {
             options,
             stack,
@@ -215,6 +214,7 @@ impl<'a, C: Line> Server<'a, C> {
 pub fn serve(options: &Options) -> Code {
     let nic = Nic::find().unwrap_or_else(|why| refuse(Code::Machine, format_args!("{why}")));
     let (mac, interrupts) = (nic.mac(), nic.interrupts());
+    clock::measure_work();
     let mut server = Server::new(options, nic, mac);
     let [a, b, c, d] = options.ip;
     let how = if interrupts { "interrupts" } else { "polled" };
@@ -237,16 +237,18 @@ pub fn closed(options: &Options) -> Code {
         options.requests
     };
     let sizes = Sizes::new(options.seed, options.mean_us, 0.0);
+    clock::measure_work();
+    let start_us = clock::now_us();
     let clients = Clients::new(
         me,
         server,
+        start_us,
         options.clients as usize,
         options.rtt_us,
         wanted,
         sizes,
     );
     let mut server = Server::new(options, clients, MAC);
-    let start_us = clock::now_us();
     server.run();
     let elapsed_us = clock::now_us() - start_us;
     let mut responses_us = server.stack.card().responses_us().to_vec();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Threads that are preempted all the time and must not notice: the same arithmetic, in integer and SSE registers and in
-//! the red zone below the stack, gives the same bits.
+//! Threads that are preempted all the time and must not notice: the same arithmetic, in integer and SSE registers and
+//! in the red zone below the stack, gives the same bits.
 use crate::machine::exit::Code;
 use crate::machine::trap;
 use crate::say;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who runs next: the scheduler between threads and CPUs. Every trap asks here.
 //!
-//! The first thread, *main*, is not the scheduler's: it serves the network on CPU 0, before all tasks, and mostly waits.
-//! A task that it interrupts goes on afterwards with what is left of its slice: tasks do not preempt each other.
+//! The first thread, *main*, is not the scheduler's: it serves the network on CPU 0, before all tasks, and mostly
+//! waits. A task that it interrupts goes on afterwards with what is left of its slice: tasks do not preempt each other.
 use crate::machine::thread::{Body, Thread};
 use crate::machine::{CPUS_MAX, clock, cpu, lapic, lock::Lock, trap};
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! MQMS as the M-RSF paper describes its baseline: several queues, each with a policy of its own (FCFS and RR, in turn),
-//! each with a CPU; tasks are dealt in a circle and stay where they are. Without the balancer. Not what OSv does.
+//! MQMS as the M-RSF paper describes its baseline: several queues, each with a policy of its own (FCFS and RR, in turn)
+//! and a CPU; tasks are dealt in a circle and stay where they are. Without the balancer. Not what OSv does.
 use crate::Task;
 use crate::queue::Queue;
 use crate::scheduler::Discipline;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! M-RSF: new tasks are dealt to Q1's sub-queues; Q1 and Q2 are ordered by estimated remaining time, and who is not done
-//! after one slice there goes a level down; Q3 is first come, first served. Nobody is preempted by an arrival.
+//! M-RSF: new tasks are dealt to Q1's sub-queues; Q1 and Q2 are ordered by estimated remaining time, and who is not
+//! done after one slice there goes a level down; Q3 is first come, first served. Nobody is preempted by an arrival.
 //!
 //! Not good where estimates are wrong by much (it is then FCFS with more decisions), and not for long tasks under
 //! lasting overload: they starve in Q1, which is shortest first (`aging_ns` bounds that).

@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// Where all CPUs serve all queues, none idles while a task waits: busy CPUs are as many as there are tasks, or all.
+    /// Where all CPUs serve all queues, none idles while a task waits: as many are busy as there are tasks, or all.
     #[test]
     fn nobody_idles_beside_work(mut config in configs(), jobs in jobs()) {
         (config.map, config.barrier) = (Map::Shared, false);

@@ -16,7 +16,7 @@ const FIRST: u16 = 20_000;
 /// Bytes of a request.
 const BYTES: usize = 64;
 
-/// A request that is on its way.
+/// A request that is on its way, since it was due: that the network takes it later is part of its response time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
     since_us: u64,
@@ -42,10 +42,11 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// `count` clients at `me` that send `wanted` requests in all to `server`.
+    /// `count` clients at `me` that send `wanted` requests in all to `server`, the first ones at `start_us`.
     pub fn new(
         me: End,
         server: End,
+        start_us: u64,
         count: usize,
         rtt_us: u64,
         wanted: u64,
@@ -56,7 +57,9 @@ impl Clients {
             server,
             sizes,
             asked: vec![None; count],
-            due: (0..count).map(|client| Reverse((0, client))).collect(),
+            due: (0..count)
+                .map(|client| Reverse((start_us, client)))
+                .collect(),
             told: VecDeque::new(),
             rtt_us,
             now_us: 0,
@@ -108,7 +111,7 @@ impl Clients {
         if self.due_us()? > self.now_us {
             return None;
         }
-        let Reverse((_, client)) = self.due.pop()?;
+        let Reverse((due_us, client)) = self.due.pop()?;
         let work_us = self.sizes.next()?.work_us;
         let mut payload = [0; BYTES];
         Request {
@@ -118,7 +121,7 @@ impl Clients {
         .write(&mut payload);
         payload[HEADER..HEADER + 8].copy_from_slice(&self.sent.to_le_bytes());
         self.asked[client] = Some(Asked {
-            since_us: self.now_us,
+            since_us: due_us,
             number: self.sent,
         });
         self.sent += 1;

@@ -49,7 +49,7 @@ impl Hostile {
         frames::datagram((self.me, self.port()), (self.server, self.port()), &payload)
     }
 
-    /// Any protocol, flags, fragment, options and inner bytes, with lengths and sums of the outer header that are right.
+    /// Any protocol, flags, fragment, options and inner bytes; lengths and sums of the outer header are right.
     fn packet(&mut self) -> Vec<u8> {
         let words = 5 + self.below(11);
         let inner = self.below(200);

@@ -245,7 +245,7 @@ fn a_million_hostile_frames() {
 #[test]
 fn clients_of_its_own_are_answered() {
     let (me, server) = Clients::ends(MAC, IP, GATEWAY);
-    let clients = Clients::new(me, server, 40, 100, 1000, Sizes::new(1, 20, 0.0));
+    let clients = Clients::new(me, server, 0, 40, 100, 1000, Sizes::new(1, 20, 0.0));
     let mut stack = Stack::new(clients, MAC, IP, GATEWAY, 1, 0);
     let mut now_us = 0;
     while let Some(due_us) = stack.card().due_us() {

@@ -87,8 +87,8 @@ extern "C" fn trap_entry(frame: &mut Frame) {
     if matches!(why, Why::Timer | Why::Nic | Why::Wake) {
         lapic::end_of_interrupt();
     }
-    // SAFETY: the CPU's own structure, which nothing else uses: threads do not, and with interrupts off no other trap is
-    // here.
+    // SAFETY: the CPU's own structure, which nothing else uses: threads do not, and with interrupts off no other trap
+    // is here.
     let Cpu {
         fpu, current, idle, ..
     } = unsafe { &mut *cpu::this() };

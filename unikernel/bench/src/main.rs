@@ -49,9 +49,8 @@ enum Verb {
     Show,
     /// Measure everything and write the tables of docs/unikernel.md (half an hour)
     Table {
-        /// Seeds of experiments 4 and 5
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-        seeds: u64,
+        #[command(flatten)]
+        effort: page::Effort,
         /// The file
         #[arg(long)]
         out: PathBuf,
@@ -97,8 +96,8 @@ fn run(verb: Verb) -> Result<bool> {
             println!("image: {}", image::image()?.display());
             page::show()
         }
-        Verb::Table { seeds, out } => {
-            let table = page::table(seeds)?;
+        Verb::Table { effort, out } => {
+            let table = page::table(&effort)?;
             std::fs::write(&out, table)
                 .with_context(|| format!("{} cannot be written", out.display()))?;
             println!("{} is written", out.display());

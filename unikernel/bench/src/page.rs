@@ -93,12 +93,32 @@ pub fn show() -> Result<bool> {
     Ok(all)
 }
 
-fn batches(text: &mut String, seeds: u64, cpus: usize, arms: &[Arm], base: Arm) -> Result<()> {
-    for tasks in [500, 1000, 2000] {
+/// How much is done for the tables.
+#[derive(clap::Args)]
+pub struct Effort {
+    /// Seeds of experiments 4 and 5
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Tasks of experiment 4
+    #[arg(long, value_delimiter = ',', default_values_t = [500, 1000, 2000])]
+    tasks: Vec<usize>,
+    /// Requests of experiment 5
+    #[arg(long, default_value_t = 20_000)]
+    requests: usize,
+    /// Boots, and clients on this machine
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Replies that such a client waits for
+    #[arg(long, default_value_t = 50_000)]
+    replies: usize,
+}
+
+fn batches(text: &mut String, effort: &Effort, cpus: usize, arms: &[Arm], base: Arm) -> Result<()> {
+    for &tasks in &effort.tasks {
         let mut base_ms = Vec::new();
         let mut rows = Vec::new();
         for arm in arms {
-            let ran: Vec<run::Batch> = (1..=seeds)
+            let ran: Vec<run::Batch> = (1..=effort.seeds)
                 .map(|seed| run::batch(*arm, cpus, tasks, seed))
                 .collect::<Result<_>>()?;
             let times: Vec<f64> = ran.iter().map(|ran| ran.turnaround_ms).collect();
@@ -137,8 +157,11 @@ fn batches(text: &mut String, seeds: u64, cpus: usize, arms: &[Arm], base: Arm) 
     Ok(())
 }
 
-/// The tables, of `seeds` seeds.
-pub fn table(seeds: u64) -> Result<String> {
+/// The tables.
+pub fn table(effort: &Effort) -> Result<String> {
+    let Effort {
+        seeds, requests, ..
+    } = effort;
     let mut text = format!(
         "# The unikernel: tables\n\nWritten by `make unikernel-table`. [The page](unikernel.md) says what they \
          mean.\n\n## Experiment 4: a batch of tasks\n\nExponential, mean 1 ms, slices of 1 ms; deterministic \
@@ -149,16 +172,16 @@ pub fn table(seeds: u64) -> Result<String> {
     );
     batches(
         &mut text,
-        seeds,
+        effort,
         1,
         &[run::FCFS, run::RR, run::SHARED],
         run::FCFS,
     )?;
     let five = [run::MQMS, run::LITERAL, run::GUESSED, run::BLIND, run::FCFS];
-    batches(&mut text, seeds, 5, &five, run::MQMS)?;
+    batches(&mut text, effort, 5, &five, run::MQMS)?;
     write!(
         text,
-        "\n## Experiment 5: clients inside the guest\n\n40 clients, 20,000 requests of 20 us (exponential) in all; \
+        "\n## Experiment 5: clients inside the guest\n\n40 clients, {requests} requests of 20 us (exponential) in all; \
          each asks again 100 us after a reply; slices of 20 us. Deterministic emulation: all times are emulated, \
          vCPUs share one clock. 95 % intervals over {seeds} seeds.\n\n\
          | vCPUs | policy | replies/s | response, us: mean | p50 | p99 | busy with tasks | network |\n\
@@ -179,8 +202,8 @@ pub fn table(seeds: u64) -> Result<String> {
         (1, &[run::FCFS, run::PRODUCT, run::SHARED, run::RR][..]),
     ] {
         for arm in arms {
-            let ran: Vec<run::Closed> = (1..=seeds)
-                .map(|seed| run::closed(*arm, cpus, 20_000, seed))
+            let ran: Vec<run::Closed> = (1..=effort.seeds)
+                .map(|seed| run::closed(*arm, cpus, effort.requests, seed))
                 .collect::<Result<_>>()?;
             let of = |value: &dyn Fn(&run::Closed) -> f64| {
                 Mean::of(&ran.iter().map(value).collect::<Vec<_>>())
@@ -203,12 +226,12 @@ pub fn table(seeds: u64) -> Result<String> {
             )?;
         }
     }
-    wall(&mut text)?;
+    wall(&mut text, effort)?;
     Ok(text)
 }
 
 /// By the clock on the wall.
-fn wall(text: &mut String) -> Result<()> {
+fn wall(text: &mut String, effort: &Effort) -> Result<()> {
     let kvm = run::kvm();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
@@ -237,7 +260,7 @@ fn wall(text: &mut String) -> Result<()> {
     };
     for (machine, cpus) in [("microvm", 1), ("microvm", 5), ("q35", 1)] {
         let guest = Guest::new(machine, cpus, "");
-        let values: Vec<f64> = (0..15)
+        let values: Vec<f64> = (0..effort.runs)
             .map(|_| run::ready_ms(&guest))
             .collect::<Result<_>>()?;
         row("start of QEMU until ready, ms", machine, cpus, &values)?;
@@ -250,8 +273,8 @@ fn wall(text: &mut String) -> Result<()> {
             ("q35", 1, "", "a task each, polled"),
         ] {
             let guest = Guest::new(machine, cpus, options);
-            let rate = |_| Ok(run::echo(&guest, way, 64, 50_000)?.0.rate());
-            let values: Vec<f64> = (0..5).map(rate).collect::<Result<_>>()?;
+            let rate = |_| Ok(run::echo(&guest, way, 64, effort.replies)?.0.rate());
+            let values: Vec<f64> = (0..effort.runs).map(rate).collect::<Result<_>>()?;
             row(
                 &format!("replies/s of 64 bytes, {words}, {how}"),
                 machine,

@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs \
-	setup-sim setup-lab setup-browser clean
+	unikernel unikernel-table setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,6 +92,12 @@ readme: setup-sim setup-lab ## README's figures, simulated and from the lab (som
 papers: setup-sim ## the papers' experiments, run and judged; writes docs/papers (minutes; goes on where it stopped)
 	cargo build --release -q -p berth-cli --no-default-features
 	$(BERTH) reproduce
+
+unikernel: setup-lab ## the unikernel: built, booted in QEMU, asked over UDP, its schedulers compared and judged
+	@tools/unikernel show
+
+unikernel-table: setup-lab ## the same with seeds and repetitions (half an hour); writes docs/unikernel-table.md
+	@tools/unikernel table
 
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants

@@ -313,11 +313,12 @@ struct {
 	__type(value, struct clock);
 } clocks SEC(".maps");
 
+/* Seldom: in a guest that is idle each look wakes its vCPU. */
 static __always_inline u64 look_again_in(void)
 {
-	u64 ns = lambda() * aging / 100 / 8;
+	u64 ns = lambda() * aging / 100 / 2;
 
-	return ns > 1000000 ? ns : 1000000;
+	return ns > 10000000 ? ns : 10000000;
 }
 
 /* Bring forward whoever has waited too long. */

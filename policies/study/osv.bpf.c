@@ -449,7 +449,11 @@ void BPF_STRUCT_OPS(osv_cpu_online, s32 cpu)
 /* Its waiting threads are the others' to take. */
 void BPF_STRUCT_OPS(osv_cpu_offline, s32 cpu)
 {
+	s32 other;
+
 	set_online(cpu, false);
+	bpf_for(other, 0, berth_nr_cpus)
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(osv_init)

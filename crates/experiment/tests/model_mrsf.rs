@@ -22,7 +22,10 @@ fn thirty_queues_are_simulated_as_they_are_calculated() {
                 wait.half < 0.25 * p.queue.wait + 0.01,
                 "too wide to say anything: {p:?}"
             );
-            assert!((wait.mean - p.queue.wait).abs() <= wait.half && p.agrees(), "{p:?}");
+            assert!(
+                (wait.mean - p.queue.wait).abs() <= wait.half && p.agrees(),
+                "{p:?}"
+            );
             assert!(
                 (lost.mean - p.queue.lost).abs() <= 1.5 * lost.half + 1e-4,
                 "{p:?}"

@@ -211,7 +211,8 @@ fn arrivals_one_after_the_other_end_as_on_paper() {
 /// So many tasks at once, exponential with a mean of 10 ms.
 fn batch(n: u32, cpus: u32, estimate: &str) -> String {
     format!(
-        "[host]\ncores = {cpus}\nhz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\nstart = \"1ms\"\ntasks = [\"job\"]\n\
+        "[host]\ncores = {cpus}\nhz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\n\
+         start = \"1ms\"\ntasks = [\"job\"]\n\
          [task.job]\nper_request = true\nloop = [\"receive users\", \"compute exp(10ms)\", \"reply\"]\n{estimate}\n\
          [client.users]\nto = \"jobs\"\nsends = \"batch({n})\"\n"
     )

@@ -78,7 +78,10 @@ static __always_inline u64 key_of(struct task_struct *p, struct job *j)
 
 static __always_inline u64 turn_of(struct task_struct *p, struct job *j)
 {
-	return j->queue & 1 ? lambda() * slice / 100 ?: 1 : SCX_SLICE_INF;
+	if (j->queue & 1)
+		return lambda() * slice / 100 ?: 1;
+	/* To the end of its own queue, not behind round robin's, if both have one CPU. */
+	return most_ms ? most_ms * 1000000 : SCX_SLICE_INF;
 }
 
 static __always_inline void used_up(struct task_struct *p, struct job *j)

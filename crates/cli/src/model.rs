@@ -3,6 +3,7 @@
 use crate::exit::{Done, Failure};
 use crate::{interrupt, output};
 use berth_experiment::model::amp::{self, Point, Question};
+use berth_experiment::model::mrsf;
 use berth_experiment::simulator::Running;
 use berth_report::text::{fixed, left, right};
 use clap::Subcommand;
@@ -20,6 +21,8 @@ pub struct Args {
 enum Model {
     /// Two VMs on a fast and a slow core: what amp achieves, and what it costs who gains less
     Amp(AmpArgs),
+    /// How long tasks wait: the formulas of M-RSF's paper as printed, M/M/c/N, and simulated
+    Mrsf(MrsfArgs),
 }
 
 #[derive(clap::Args)]
@@ -62,6 +65,47 @@ struct AmpArgs {
     quiet: bool,
 }
 
+#[derive(clap::Args)]
+#[command(after_help = MRSF_EXAMPLES)]
+struct MrsfArgs {
+    /// Loads: arrivals per service that the servers could finish (above 0, up to 2)
+    #[arg(long, value_name = "U,U,...", value_delimiter = ',', default_values_t = [0.5, 0.8, 0.9, 0.99])]
+    load: Vec<f64>,
+
+    /// N: so many may be there at once, those in service included
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [10, 100])]
+    room: Vec<u32>,
+
+    /// Servers; the paper's formulas know three only
+    #[arg(long, value_name = "C", default_value_t = 3)]
+    servers: u32,
+
+    /// Seeds of each simulation; 0: only the formulas
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seeds: u32,
+
+    /// Slices of M-RSF for the closed forms of a batch, in mean service times
+    #[arg(long, value_name = "Q,Q,...", value_delimiter = ',', default_values_t = [0.5, 1.0, 1.5, 2.0])]
+    slice: Vec<f64>,
+
+    /// All points as JSON on standard output, instead of the tables
+    #[arg(long)]
+    json: bool,
+
+    /// Runs at once [default: one per CPU of this machine]; results do not depend on it
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+const MRSF_EXAMPLES: &str = "Examples:
+  berth model mrsf                               the table of the specification, simulated too
+  berth model mrsf --load 0.95 --room 20,2000    other loads, other room
+  berth model mrsf --servers 5 --seeds 0         only the formulas, of five servers";
+
 const EXAMPLES: &str = "Examples:
   berth model amp                                the paper's figure 4
   berth model amp --e1 1.8 --e2 1.1,1.4 --r 25   other programs, another R
@@ -69,7 +113,13 @@ const EXAMPLES: &str = "Examples:
   berth model amp --plot amp.svg                 a picture, too";
 
 pub fn run(args: &Args) -> Done {
-    let Model::Amp(args) = &args.model;
+    match &args.model {
+        Model::Amp(args) => of_amp(args),
+        Model::Mrsf(args) => of_mrsf(args),
+    }
+}
+
+fn of_amp(args: &AmpArgs) -> Done {
     let quarter = (args.e1 - 1.0) / 4.0;
     let question = Question {
         e1: args.e1,
@@ -134,3 +184,100 @@ fn table(question: &Question, points: &[Point]) -> String {
     }
     text
 }
+
+fn of_mrsf(args: &MrsfArgs) -> Done {
+    if let Some(slice) = args.slice.iter().find(|q| !(**q > 0.0 && q.is_finite())) {
+        return Err(Failure::Input(format!(
+            "a slice of {slice}: it should be above 0"
+        )));
+    }
+    let question = mrsf::Question {
+        loads: args.load.clone(),
+        rooms: args.room.clone(),
+        servers: args.servers,
+        seeds: args.seeds,
+    };
+    let running = Running {
+        talk: !args.quiet && std::io::stderr().is_terminal(),
+        ..Running::new(args.jobs, interrupt::flag())
+    };
+    let points = mrsf::answer(&question, &running)?;
+    if args.json {
+        output::json(&points)?;
+    } else {
+        output::print(&mrsf_tables(args, &points));
+    }
+    match points.iter().all(mrsf::Point::agrees) {
+        true => Ok(()),
+        false => Err(Failure::Expect),
+    }
+}
+
+fn mrsf_tables(args: &MrsfArgs, points: &[mrsf::Point]) -> String {
+    let mut text = format!(
+        "Poisson arrivals at {} servers, exponential service, in mean service times\n\n\
+         {}{}{}{}\n{}\n",
+        args.servers,
+        left("", 15),
+        left("as printed (3 servers)", 29),
+        left("M/M/c/N", 43),
+        "simulated",
+        "   load      N      E(L)        T sum of (10)     p0      lost     L_q     W_q       L    W_q (95 %)",
+    );
+    for p in points {
+        let of = |value: Option<f64>| value.map_or("0/0".to_string(), |v| fixed(v, 4));
+        let printed = p.printed;
+        let simulated = p.wait.map_or("-".to_string(), |w| {
+            format!("{} +- {}", fixed(w.mean, 4), fixed(w.half, 4))
+        });
+        let mark = if p.agrees() { "" } else { "   differs" };
+        text.push_str(&format!(
+            "{}{}{}{}{}{}{}{}{}{}    {simulated}{mark}\n",
+            right(&fixed(p.load, 3), 7),
+            right(&p.room.to_string(), 7),
+            right(&of(printed.map(|p| p.length)), 10),
+            right(&of(printed.map(|p| p.delay)), 9),
+            right(&of(printed.map(|p| p.sum)), 10),
+            right(&fixed(p.queue.empty, 4), 9),
+            right(&format!("{:.1e}", p.queue.lost), 10),
+            right(&fixed(p.queue.waiting, 4), 8),
+            right(&fixed(p.queue.wait, 4), 8),
+            right(&fixed(p.queue.present, 3), 8),
+        ));
+    }
+    text.push_str(MRSF_ERRORS);
+    text.push_str(
+        "\nA batch of n on one CPU, mean waiting time / n (on k CPUs: / k); per_queue's most tasks per mean service \
+         time\n  slice     FCFS, RR, MLFQ, LAS     SJF    M-RSF    sustained on 5 CPUs\n",
+    );
+    for slice in &args.slice {
+        let n = 1_000_001;
+        let b = mrsf::batch(n, 1, *slice);
+        let per = |value: f64| fixed(value / f64::from(n - 1), 4);
+        text.push_str(&format!(
+            "{}{}{}{}{}\n",
+            right(&fixed(*slice, 2), 7),
+            right(&per(b.blind), 24),
+            right(&per(b.shortest), 8),
+            right(&per(b.mrsf), 9),
+            right(&fixed(mrsf::sustained(*slice), 2), 23),
+        ));
+    }
+    text.push_str(&format!(
+        "  most: {} at a slice of ln 3 = {}\n",
+        fixed(mrsf::sustained(mrsf::best_slice()), 2),
+        fixed(mrsf::best_slice(), 4),
+    ));
+    text
+}
+
+/// Specification of M-RSF, section 5.
+const MRSF_ERRORS: &str = "
+What is wrong in the paper's formulas:
+  1  rho is completed by arrived tasks: 1 in any stable system, where (9) to (11) are 0/0; the 3 servers are not in it
+  2  (8) is the law of a queue with room for any number, of states from 3 on; N is not in it
+  3  (9) does not follow from (8): it is M/M/1/N times 3, and sums to 3
+  4  (10): k wait when k + 3 are there, not k + 1; its last form is not its sum, and grows beyond N
+  5  (11) divides by a number without a unit: Little's law needs the rate of accepted arrivals
+  6  no policy is in the model: who looks at sizes waits less, and a batch is not steady
+";

@@ -11,6 +11,8 @@ pub const VMS: &str = "berth_vms";
 pub const THREADS: &str = "berth_threads";
 /// Variable (`u32`) to add one to after any later change of either map.
 pub const GENERATION: &str = "berth_generation";
+/// Map of jobs that begin: thread id (`u32`) to [`JobRecord::bytes`]; `policies/include/berth/jobs.bpf.h`.
+pub const JOBS: &str = "berth_jobs";
 /// VMs that a policy can know at once.
 pub const MAX_VMS: usize = 4096;
 /// Threads that a policy can know at once.
@@ -102,6 +104,24 @@ impl ThreadRecord {
     }
 }
 
+/// A job that a thread begins with, as `struct berth_job`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobRecord {
+    /// CPU time that it will take, as far as the teller knows; 0: it does not.
+    pub size_ns: u64,
+}
+
+impl JobRecord {
+    pub const SIZE: usize = 16;
+
+    pub fn bytes(&self) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        out[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        out[8..].copy_from_slice(&self.size_ns.to_ne_bytes());
+        out
+    }
+}
+
 /// Fields of 32 bits as the machine has them in memory.
 fn bytes<const FIELDS: usize, const SIZE: usize>(fields: [u32; FIELDS]) -> [u8; SIZE] {
     const { assert!(FIELDS * size_of::<u32>() == SIZE) };
@@ -115,6 +135,19 @@ fn bytes<const FIELDS: usize, const SIZE: usize>(fields: [u32; FIELDS]) -> [u8; 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_size_of_a_job_stands_behind_the_version() {
+        let bytes = JobRecord {
+            size_ns: 0x0102_0304_0506_0708,
+        }
+        .bytes();
+        assert_eq!(bytes[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            u64::from_ne_bytes(bytes[8..].try_into().unwrap()),
+            0x0102_0304_0506_0708
+        );
+    }
 
     /// As `berth_vm_of_process` of `identity.bpf.h`.
     #[test]

@@ -43,6 +43,7 @@ fn client(name: &str, to: &str, sends: Sends) -> Client {
         request_bytes: 64,
         reply_bytes: 64,
         window_bytes: None,
+        at_most: None,
     }
 }
 

@@ -8,7 +8,7 @@ use berth_results::requests::Requests;
 /// The requests behind a percentile of response times of a metric such as `web.response.p99`.
 pub fn behind(e: &Experiment, arm: &str, metric: &str) -> Option<Requests> {
     let (group, quantity) = metric.split_once(".response.")?;
-    let percentile = !matches!(quantity, "count" | "offered");
+    let percentile = !matches!(quantity, "count" | "offered" | "lost");
     e.requests(arm, group).filter(|_| percentile)
 }
 

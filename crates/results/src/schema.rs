@@ -7,6 +7,9 @@
 //! |---|---|---|
 //! | `web.response.{mean,p50,p90,p99,p999,max}` | ns | request's arrival to its reply |
 //! | `web.response.count` | 1 | requests answered in the measured window |
+//! | `web.response.lost` | 1 | simulator: part of those due for which there was no room (`client.at_most`) |
+//! | `web.waiting.{mean,p50,p90,p99,p999,max,count}` | ns | simulator, a thread per request: response less its work |
+//! | `web.begin.{mean,p50,p90,p99,p999,max,count}` | ns | the same: request's arrival until its thread first runs |
 //! | `web.wakeup.{mean,p50,p90,p99,p999,max}` | ns | runnable after sleep, to running |
 //! | `web.run_delay.{mean,p50,p99,max}` | ns | each stay in a run queue |
 //! | `web.run_delay.share` | 1 | waiting / (waiting + running) |
@@ -95,8 +98,10 @@ impl RunRecord {
 pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
-        (_, "count" | "offered" | "share" | "other_package_share") => "1",
-        ("response" | "wakeup" | "run_delay" | "work" | "completion", _) => "ns",
+        (_, "count" | "offered" | "lost" | "share" | "other_package_share") => "1",
+        ("response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion", _) => {
+            "ns"
+        }
         ("cpu" | "fast", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"

@@ -7,7 +7,7 @@
 //!   the arrivals of an arm do not depend on what its policy does.
 //! * Logarithms and the like come from the `libm` crate and not from the system's C library: the same
 //!   scenario and seed give the same numbers on every host.
-use crate::model::{Dist, Nanos, Sends};
+use crate::model::{Dist, Estimate, Nanos, Sends};
 
 /// Longest duration a sample can have: about 146 years. Heavy tails are cut there.
 pub const LONGEST_NS: Nanos = 1 << 62;
@@ -27,6 +27,12 @@ pub enum Stream {
     /// Sizes of the chunks of a work pool, in the order in which they are taken: the same work, whoever does it.
     /// Home: VM ordinal, or the number of VMs for the host.
     Pool { home: u32, pool: u32 },
+    /// Durations of the steps of the thread that a request has started: the requests to a task of a home (as of
+    /// `Pool`), in order.
+    Request { task: u16, home: u16, number: u32 },
+    /// How far a policy is told a wrong size: of threads that requests have started numbered as those, else in the
+    /// order in which they are told.
+    Estimate { task: u16, home: u16, number: u32 },
     /// Where the host's timer ticks lie, seen from the start of the run.
     Ticks,
     /// How long the policy has been in charge when the run starts, and what its clock says then.
@@ -54,8 +60,15 @@ impl Stream {
             }
             Stream::Ticks => 6 << 60,
             Stream::Lead => 7 << 60,
+            Stream::Request { task, home, number } => (8 << 60) | of_request(task, home, number),
+            Stream::Estimate { task, home, number } => (9 << 60) | of_request(task, home, number),
         }
     }
+}
+
+/// 12 bits of task, 16 of home, 32 of number.
+fn of_request(task: u16, home: u16, number: u32) -> u64 {
+    (u64::from(task & 0xfff) << 48) | (u64::from(home) << 32) | u64::from(number)
 }
 
 /// Longest time from a policy's start to that of the work, ns.
@@ -124,6 +137,15 @@ impl Rng {
     /// Exponential with mean 1.
     fn exponential(&mut self) -> f64 {
         -libm::log(self.unit())
+    }
+
+    /// What a policy is told of a size, ns: the size, or that times exp(sigma N). At least 1, for 0 tells nothing.
+    pub fn estimate(&mut self, of: Estimate, size_ns: Nanos) -> Nanos {
+        let told = match of {
+            Estimate::Oracle => size_ns,
+            Estimate::Lognormal(sigma) => to_ns(size_ns as f64 * libm::exp(sigma * self.normal())),
+        };
+        told.max(1)
     }
 
     /// Standard normal (Box and Muller, the cosine branch only: no state between calls).
@@ -237,7 +259,8 @@ impl Iterator for Arrivals {
                 let half = (u128::from(*period_ns) * u128::from(ppm) / 1_000_000) as u64;
                 (period_ns - half).saturating_add(self.rng.below((2 * half).saturating_add(1)))
             }
-            Sends::Closed { .. } => return None,
+            Sends::Batch { count } if self.drawn < u64::from(*count) => 0,
+            Sends::Batch { .. } | Sends::Closed { .. } => return None,
         };
         self.drawn += 1;
         self.at_ns = self.at_ns.saturating_add(gap).min(LONGEST_NS);

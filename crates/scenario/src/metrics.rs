@@ -2,14 +2,26 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 23] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
     (
         "response",
         &[
-            "mean", "p50", "p90", "p99", "p999", "max", "count", "offered",
+            "mean", "p50", "p90", "p99", "p999", "max", "count", "offered", "lost",
         ],
         "ns",
-        "from arrival to reply; count: answered, offered: due",
+        "from arrival to reply; count: answered, offered: due, lost: part of them without room",
+    ),
+    (
+        "waiting",
+        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
+        "ns",
+        "response less its own computing, of threads per request (simulator)",
+    ),
+    (
+        "begin",
+        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
+        "ns",
+        "from arrival until its thread has a CPU, of threads per request (simulator)",
     ),
     (
         "wakeup",
@@ -160,7 +172,7 @@ pub fn parse(metric: &str) -> Result<(&str, &'static str), (&str, Vec<&'static s
     }
     match stat {
         None if stats.is_empty() => Ok((object, unit)),
-        Some("count" | "offered" | "share" | "other_package_share")
+        Some("count" | "offered" | "lost" | "share" | "other_package_share")
             if stats.contains(&stat.unwrap_or("")) =>
         {
             Ok((object, "1"))

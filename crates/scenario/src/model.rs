@@ -418,8 +418,24 @@ pub struct Task {
     pub ipc_milli: Option<u32>,
     /// It ends after so many rounds of `steps`; none: never, but by `Exit`.
     pub rounds: Option<u64>,
+    /// Each request to it starts a thread of its own, which ends with its loop; none are there from the start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub per_request: bool,
+    /// What policies are told of how long a request, or one of its threads, computes; none: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
     /// The model it came from, for the printed scenario.
     pub model: Option<String>,
+}
+
+/// How well a policy is told of the size of what a thread is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Estimate {
+    /// Its very size.
+    Oracle,
+    /// The size times exp(sigma N), N being standard normal.
+    Lognormal(f64),
 }
 
 /// A distribution of durations in nanoseconds, or of gaps between arrivals.
@@ -464,6 +480,9 @@ pub struct Client {
     /// A stream (`window 256KiB`): it sends requests without pause as long as no more than this many bytes are
     /// unanswered. `sends` then is the closed loop of as many users, without thinking, as requests fit the window.
     pub window_bytes: Option<u64>,
+    /// Requests of it in a VM that are not answered, at most: one more is lost. None: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<u32>,
 }
 
 /// `[net]`: how packets come from clients to tasks, and answers back.
@@ -568,6 +587,8 @@ pub enum Sends {
     Open { gap: Dist },
     /// `every 100ms +- 50%`.
     Every { period_ns: Nanos, jitter_ppm: u32 },
+    /// So many requests at the start, and no more.
+    Batch { count: u32 },
     /// Closed loop: `users` users, each thinks, asks, waits for the answer.
     Closed { users: u32, think: Dist },
 }

@@ -49,7 +49,7 @@ pub const DISTRIBUTIONS: [(&str, &str, &str); 7] = [
 ];
 
 /// Ways a client sends.
-pub const SENDS: [(&str, &str, &str); 5] = [
+pub const SENDS: [(&str, &str, &str); 6] = [
     (
         "poisson",
         "poisson(400/s)",
@@ -75,6 +75,7 @@ pub const SENDS: [(&str, &str, &str); 5] = [
         "window 256KiB",
         "a stream: without pause, with no more than so many bytes unanswered",
     ),
+    ("batch", "batch(500)", "so many at the start, and no more"),
 ];
 
 impl Phrase<'_> {
@@ -289,6 +290,12 @@ impl Phrase<'_> {
                 }))
             }
             Some(("closed", inside)) => Ok(Asked::Sends(self.closed(inside)?)),
+            Some(("batch", inside)) => match inside.trim().parse::<u32>() {
+                Ok(count @ 1..=1_000_000) => Ok(Asked::Sends(Sends::Batch { count })),
+                _ => Err(self
+                    .error(inside, format!("`{inside}` is not a number of requests"))
+                    .label("1 to 1000000")),
+            },
             other => {
                 let name = other.map_or_else(
                     || text.split_whitespace().next().unwrap_or(""),

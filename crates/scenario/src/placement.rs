@@ -264,6 +264,9 @@ pub fn threads_where(
         if inside(instance.group) {
             for name in &vm.tasks {
                 let task = find(scenario, &format!("vm.{}", vm.name), name)?;
+                if task.per_request {
+                    continue;
+                }
                 for i in 0..task.threads.unwrap_or(vm.vcpus) {
                     let work = match pool_queue(task) {
                         Some(_) => Work::Pools(vec![name.clone()]),
@@ -310,6 +313,9 @@ pub fn threads_where(
     }
     for name in &scenario.host.tasks {
         let task = find(scenario, "host.tasks", name)?;
+        if task.per_request {
+            continue;
+        }
         for i in 0..task.threads.unwrap_or(1) {
             let work = match pool_queue(task) {
                 Some(_) => Work::Pools(vec![name.clone()]),
@@ -358,6 +364,50 @@ pub fn forked(
         nice: (vm.map_or(0, |v| v.nice) + child.nice).clamp(-20, 19),
         ..parent.clone()
     })
+}
+
+/// The threads that requests start: per VM instance, in order, and per task of it that has one for each request, what
+/// such a thread is. Without a guest (`inside` is false of its group) it is a thread of the host that is no vCPU's.
+/// Then the same of the host's own tasks, which are in no VM.
+pub fn per_request(scenario: &Scenario, inside: &dyn Fn(usize) -> bool) -> Vec<HostThread> {
+    let of = |name: &String| scenario.tasks.get(name).filter(|task| task.per_request);
+    let mut all = Vec::new();
+    for instance in instances(scenario) {
+        let vm = &scenario.vms[instance.group];
+        let inside = inside(instance.group);
+        for task in vm.tasks.iter().filter_map(of) {
+            all.push(HostThread {
+                name: task.name.clone(),
+                vm: Some(instance.clone()),
+                role: Role::Other,
+                work: Work::Pools(vec![task.name.clone()]),
+                affinity: match inside {
+                    true => affinity_inside(vm, task),
+                    false => own_or(&task.affinity, &vm.affinity),
+                },
+                nice: (task.nice + if inside { 0 } else { vm.nice }).clamp(-20, 19),
+                weight: vm.weight,
+                cgroup: cgroup_of(vm, &instance),
+                start_ns: vm.start_ns,
+                stop_ns: vm.stop_ns,
+            });
+        }
+    }
+    for task in scenario.host.tasks.iter().filter_map(of) {
+        all.push(HostThread {
+            name: task.name.clone(),
+            vm: None,
+            role: Role::Other,
+            work: Work::Pools(vec![task.name.clone()]),
+            affinity: task.affinity.clone(),
+            nice: task.nice,
+            weight: 100,
+            cgroup: String::new(),
+            start_ns: 0,
+            stop_ns: None,
+        });
+    }
+    all
 }
 
 /// The queue that `send TO` and a client named `TO` mean: of the task of that name, else the queue
@@ -435,6 +485,9 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
     let mut pools = Vec::new();
     for name in &vm.tasks {
         let task = find(scenario, &format!("vm.{}", vm.name), name)?;
+        if task.per_request {
+            continue;
+        }
         if pool_queue(task).is_some() {
             pools.push(task);
             continue;
@@ -736,6 +789,7 @@ mod tests {
             request_bytes: 0,
             reply_bytes: 0,
             window_bytes: None,
+            at_most: None,
         };
         s.clients = vec![client("users")];
         assert!(threads(&s).is_ok());

@@ -6,7 +6,7 @@ use crate::rtapp;
 use std::path::Path;
 
 /// Name and text of each.
-pub const SHIPPED: [(&str, &str); 9] = [
+pub const SHIPPED: [(&str, &str); 10] = [
     (
         "noisy-neighbour",
         include_str!("../../../scenarios/noisy-neighbour.toml"),
@@ -34,6 +34,10 @@ pub const SHIPPED: [(&str, &str); 9] = [
         include_str!("../../../scenarios/hybrid-host.toml"),
     ),
     ("promised", include_str!("../../../scenarios/promised.toml")),
+    (
+        "unikernels",
+        include_str!("../../../scenarios/unikernels.toml"),
+    ),
 ];
 
 /// The scenario a user means: a file if there is one of that path (an rt-app file is imported), else a shipped one.

@@ -103,6 +103,9 @@ pub enum Feature {
     WorkingSets,
     Phases,
     Rounds,
+    ThreadPerRequest,
+    LostRequests,
+    Estimates,
     Counters,
     Speeds,
     CoreKinds,
@@ -152,7 +155,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 25] = {
+pub static TABLE: [Row; 28] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -209,6 +212,27 @@ pub static TABLE: [Row; 25] = {
             Own("its tasks compute"),
         ),
         row(Rounds, "tasks that end", "task.rounds", Yes, No),
+        row(
+            ThreadPerRequest,
+            "threads for each request",
+            "task.per_request",
+            Yes,
+            No,
+        ),
+        row(
+            LostRequests,
+            "requests without room",
+            "client.at_most",
+            Yes,
+            No,
+        ),
+        row(
+            Estimates,
+            "sizes told to policies",
+            "task.estimate",
+            Yes,
+            No,
+        ),
         row(
             Counters,
             "performance counters",
@@ -342,6 +366,12 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
             add(Feature::TurboVcpus, at("turbo_vcpus"));
         }
     }
+    for client in scenario.clients.iter().filter(|c| c.at_most.is_some()) {
+        add(
+            Feature::LostRequests,
+            format!("client.{}.at_most", client.name),
+        );
+    }
     for task in scenario.tasks.values() {
         let at = |key: &str| format!("task.{}.{key}", task.name);
         let key = if task.model.is_some() {
@@ -360,6 +390,12 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         }
         if task.rounds.is_some() {
             add(Feature::Rounds, at("rounds"));
+        }
+        if task.per_request {
+            add(Feature::ThreadPerRequest, at("per_request"));
+        }
+        if task.estimate.is_some() {
+            add(Feature::Estimates, at("estimate"));
         }
         for (key, step) in
             (task.first.iter().map(|s| ("first", s))).chain(task.steps.iter().map(|s| (key, s)))

@@ -95,6 +95,8 @@ pub struct TaskSpec {
     /// Bytes it works on over and over; none: the host's default.
     pub working_set: Option<u64>,
     pub phase: Phase,
+    /// CPU time that it will take, as the policy is told, ns; none: it is told nothing.
+    pub told_ns: Option<Nanos>,
 }
 
 impl Default for TaskSpec {
@@ -112,6 +114,7 @@ impl Default for TaskSpec {
             kthread: false,
             working_set: None,
             phase: Phase::default(),
+            told_ns: None,
         }
     }
 }

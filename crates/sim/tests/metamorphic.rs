@@ -79,6 +79,7 @@ fn base(cpus: u32) -> Scenario {
         request_bytes: 1,
         reply_bytes: 1,
         window_bytes: None,
+        at_most: None,
     }];
     s
 }

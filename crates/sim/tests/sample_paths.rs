@@ -88,6 +88,7 @@ fn served(vcpus: u32, service: &Dist, sends: Sends) -> Scenario {
         request_bytes: 1,
         reply_bytes: 1,
         window_bytes: None,
+        at_most: None,
     }];
     s
 }

@@ -100,6 +100,18 @@ pub static TASK: Kind = Kind {
             "its threads end after so many rounds of the loop: see metric completion",
         ),
         key(
+            "per_request",
+            "true or false",
+            Is("false"),
+            "each request starts a thread of its own, which ends with the loop",
+        ),
+        key(
+            "estimate",
+            "oracle or lognormal(SIGMA)",
+            Said("nothing is told"),
+            "what policies are told of how long a request, or a thread, computes",
+        ),
+        key(
             "nice",
             "-20 to 19",
             Is("0"),
@@ -135,6 +147,12 @@ pub static CLIENT: Kind = Kind {
         ),
         key("request", "size", Is("1KiB"), "of a request"),
         key("reply", "size", Is("1KiB"), "of an answer"),
+        key(
+            "at_most",
+            "count",
+            Said("any number"),
+            "unanswered requests in a VM; one more is lost",
+        ),
         later("net", "a model of network cards and vhost threads"),
         later("disk", "disks"),
     ],

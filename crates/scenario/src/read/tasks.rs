@@ -5,7 +5,7 @@ use super::{Context, models};
 use crate::diag::{At, Error, Result};
 use crate::edit::names;
 use crate::keys;
-use crate::model::{Client, Dist, Sends, Step, Task, Vm};
+use crate::model::{Client, Dist, Estimate, Sends, Step, Task, Vm};
 use crate::phrase::{Asked, Phrase};
 use crate::quantity;
 use crate::section::Section;
@@ -47,6 +47,8 @@ pub fn tasks(
         let stall_ppm = stall(&section)?;
         let ipc_milli = ipc(&section)?;
         let rounds = rounds(&section, &steps)?;
+        let per_request = per_request(&section, &steps, &first)?;
+        let estimate = estimate(&section)?;
         let threads = threads.and_then(|(n, _)| u32::try_from(n).ok());
         places.steps.insert(name.clone(), at);
         places.headers.insert(name.clone(), entry.key_at.clone());
@@ -63,6 +65,8 @@ pub fn tasks(
                 stall_ppm,
                 ipc_milli,
                 rounds,
+                per_request,
+                estimate,
                 model,
             },
         );
@@ -114,6 +118,61 @@ fn rounds(section: &Section<'_>, steps: &[Step]) -> Result<Option<u64>> {
         return Ok(u64::try_from(rounds).ok());
     };
     Err(Error::at(&at, why).label("leave `rounds` out"))
+}
+
+/// A thread for each request: what such a task cannot have.
+fn per_request(section: &Section<'_>, steps: &[Step], first: &[Step]) -> Result<bool> {
+    if section.boolean("per_request")? != Some(true) {
+        return Ok(false);
+    }
+    let at = |key: &str| section.table.get(key).map(|entry| entry.key_at.clone());
+    let own = at("per_request").unwrap_or_else(|| section.at.clone());
+    let waits = steps.iter().filter(|s| s.takes().is_some()).count();
+    if waits != 1 || steps[0].takes().is_none() {
+        let why = "a task with a thread per request begins with `receive`, and receives once";
+        return Err(Error::at(&own, why).label("its thread has the request in hand when it begins"));
+    }
+    for key in ["threads", "rounds"] {
+        if let Some(at) = at(key) {
+            return Err(
+                Error::at(&at, format!("`{key}` and `per_request` exclude each other"))
+                    .label("there are as many threads as requests, and each ends with its loop"),
+            );
+        }
+    }
+    if !first.is_empty() {
+        let at = at("first").unwrap_or(own);
+        return Err(
+            Error::at(&at, "`first` and `per_request` exclude each other")
+                .label("put the steps behind `receive`"),
+        );
+    }
+    Ok(true)
+}
+
+/// `oracle`, `lognormal(1.25)`.
+fn estimate(section: &Section<'_>) -> Result<Option<Estimate>> {
+    let read = |text: &str| {
+        let text = text.trim();
+        if text == "oracle" {
+            return Ok(Estimate::Oracle);
+        }
+        let sigma = text
+            .strip_prefix("lognormal(")
+            .and_then(|t| t.strip_suffix(')'));
+        match sigma.map(quantity::plain) {
+            Some(Ok(sigma)) if sigma <= 10.0 => Ok(Estimate::Lognormal(sigma)),
+            Some(Ok(_)) => Err("a sigma above 10 has no useful values".to_string()),
+            Some(Err(why)) => Err(why),
+            None => Err(format!(
+                "`{}` should be oracle, or lognormal(1.25): the size itself, or off by a factor exp(1.25 N)",
+                text.escape_debug()
+            )),
+        }
+    };
+    Ok(section
+        .text("estimate", read)?
+        .map(|(estimate, _)| estimate))
 }
 
 pub type Work = (Vec<Step>, Vec<At>, Option<String>);
@@ -267,6 +326,16 @@ pub fn clients(context: &Context<'_>, file: &Section<'_>, root: &Node) -> Result
         {
             return Err(Error::at(&at, "too many users"));
         }
+        let at_most = match section.integer("at_most", 1, 1_000_000, "")? {
+            Some((_, at)) if matches!(sends, Sends::Closed { .. }) => {
+                return Err(Error::at(
+                    &at,
+                    "`at_most` is for clients that do not wait for answers",
+                )
+                .label("a closed loop has as many requests as users, at most"));
+            }
+            said => said.and_then(|(n, _)| u32::try_from(n).ok()),
+        };
         clients.push(Client {
             name,
             to,
@@ -274,6 +343,7 @@ pub fn clients(context: &Context<'_>, file: &Section<'_>, root: &Node) -> Result
             request_bytes,
             reply_bytes,
             window_bytes,
+            at_most,
         });
     }
     Ok(clients)

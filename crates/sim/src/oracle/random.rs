@@ -324,6 +324,7 @@ impl Maker {
             request_bytes: 1024,
             reply_bytes: 1024,
             window_bytes: None,
+            at_most: None,
         });
     }
 

@@ -4,7 +4,7 @@
 use super::kernel::Handle;
 use crate::machine::Topology;
 use crate::words::{TaskId, TaskSpec};
-use berth_identity::{Class, ThreadRecord, VmId, VmRecord, record};
+use berth_identity::{Class, JobRecord, ThreadRecord, VmId, VmRecord, record};
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;
 
@@ -129,6 +129,9 @@ pub fn fill(
 impl Handle {
     /// Tell the policy what a new thread is, before it meets it.
     pub fn identify(self, task: TaskId, spec: &TaskSpec) {
+        if let Some(ns) = spec.told_ns {
+            self.tell_job(task, ns);
+        }
         let Some(map) = self.policy.instance().and_then(|i| i.map(record::THREADS)) else {
             return;
         };
@@ -139,6 +142,16 @@ impl Handle {
         let pid = self.tasks.ts(task).pid as u32;
         if let Err(e) = map.update(&pid.to_ne_bytes(), &record.bytes(), 0) {
             self.scx_error(format!("berth_threads refuses thread {pid} (error {e})"));
+        }
+    }
+    /// Tell the policy how much CPU time the job takes that a thread begins with.
+    pub fn tell_job(self, task: TaskId, size_ns: u64) {
+        let Some(map) = self.policy.instance().and_then(|i| i.map(record::JOBS)) else {
+            return;
+        };
+        let pid = self.tasks.ts(task).pid as u32;
+        if let Err(e) = map.update(&pid.to_ne_bytes(), &JobRecord { size_ns }.bytes(), 0) {
+            self.scx_error(format!("berth_jobs refuses thread {pid} (error {e})"));
         }
     }
 }

@@ -50,9 +50,14 @@ impl ScenarioWorkload {
                 return;
             }
         }
-        if let Some(at) = self.ask(asker, now, ctx) {
+        while let Some(at) = self.ask(asker, now, ctx) {
+            // A batch arrives together, before anybody is scheduled.
+            if at == now && self.begins(home, queue).is_some() {
+                continue;
+            }
             let cpu = self.requests.taken_on(home);
             ctx.at_on(cpu, at, Event::Request(asker).token());
+            return;
         }
     }
 
@@ -63,9 +68,19 @@ impl ScenarioWorkload {
         let from = requests.clients.askers[asker as usize];
         let stream = &requests.clients.streams[from.stream as usize];
         let (home, queue) = (stream.vm, stream.queue);
+        if stream.unanswered >= stream.at_most {
+            requests.measured.lost(home, sent);
+            return requests.clients.next_open(asker, sent);
+        }
+        requests.clients.streams[from.stream as usize].unanswered += 1;
         requests.measured.comes(home, sent, ctx.now());
         let from = Some(from);
         let message = Message { sent, from };
+        let inside = self.homes.is_inside(home);
+        if self.devices.net.is_none() && !inside && self.begins(home, queue).is_some() {
+            self.begin(home, queue, message, ctx);
+            return self.requests.clients.next_open(asker, sent);
+        }
         let (devices, mut board) = self.plugged(ctx);
         match (&mut devices.net, cargo(message, false)) {
             (Some(net), Some(cargo)) => net.enter(cargo, &mut board),

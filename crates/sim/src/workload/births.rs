@@ -2,8 +2,9 @@
 //! Threads that begin, from their description to a task of the machine; VMs that start and stop.
 use super::api::{Ctx, HOST, Nanos, TaskId, TaskSpec};
 use super::events::Event;
+use super::mail::Message;
 use super::scenario::ScenarioWorkload;
-use super::threads::{GridPhase, Host, IDLE, Thread};
+use super::threads::{BEGUN, GridPhase, Host, IDLE, Thread};
 use crate::guest::machine_of;
 use crate::words::Phase;
 use berth_scenario::dist::{Rng, Stream};
@@ -74,6 +75,7 @@ impl ScenarioWorkload {
             alive: true,
             listens: None,
             in_hand: None,
+            asked_ns: 0,
             slept: false,
             packed: false,
             sharing: false,
@@ -93,7 +95,25 @@ impl ScenarioWorkload {
         }
         let spec = &host.spec;
         let vm = self.homes.vm(home);
+        let program = &self.programs.all[host.program as usize];
+        let thread = &self.threads[slot];
+        // Of one that never takes requests: what it does in all, or in a round.
+        let told_ns = program
+            .estimate
+            .filter(|_| thread.step == 0 && host.post.is_none())
+            .map(|of_size| {
+                let (task, of) = (host.program as u16, home as u16);
+                let stream = Stream::Estimate {
+                    task,
+                    home: of,
+                    number: ordinal,
+                };
+                let rounds = program.rounds.unwrap_or(1);
+                let size = program.ahead(0, &thread.rng, 0).saturating_mul(rounds);
+                Rng::new(self.homes.seed, stream).estimate(of_size, size)
+            });
         TaskSpec {
+            told_ns,
             token: slot,
             name: spec.name.clone(),
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
@@ -105,6 +125,66 @@ impl ScenarioWorkload {
             phase: phase(&self.homes.scenario, &spec.work),
             ..TaskSpec::default()
         }
+    }
+
+    /// Where a request to a queue of a home starts a thread: what it is started as; none: such a thread takes requests.
+    pub(super) fn begins(&self, home: u32, queue: u16) -> Option<u32> {
+        self.requests.starts(home, queue)
+    }
+
+    /// A request starts a thread, on the machine of its home.
+    pub(super) fn begin(&mut self, home: u32, queue: u16, message: Message, ctx: &mut Ctx) {
+        let Some(host) = self.begins(home, queue) else {
+            return self.requests.give_up(message, ctx.now());
+        };
+        let program = self.threads.hosts[host as usize].program;
+        let number = self.requests.number(home, queue);
+        let (task, of) = (program as u16, home as u16);
+        let ordinal = self.threads.ordinals;
+        self.threads.ordinals += 1;
+        let mut spec = self.prepare(host, ordinal, ctx);
+        let stream = Stream::Request {
+            task,
+            home: of,
+            number,
+        };
+        let thread = &mut self.threads[spec.token];
+        thread.rng = Rng::new(self.homes.seed, stream);
+        thread.in_hand = Some(message);
+        thread.serves.1 = 0;
+        thread.step = BEGUN;
+        let program = &self.programs.all[program as usize];
+        spec.told_ns = program.estimate.map(|of_size| {
+            let size = program.ahead(0, &thread.rng, 0);
+            let stream = Stream::Estimate {
+                task,
+                home: of,
+                number,
+            };
+            Rng::new(self.homes.seed, stream).estimate(of_size, size)
+        });
+        ctx.spawn(&spec);
+    }
+
+    /// The same, by a request that is in its queue.
+    pub(super) fn begin_queued(&mut self, home: u32, queue: u16, ctx: &mut Ctx) {
+        if let Some((_, message)) = self.requests.mail.take(home, [queue]) {
+            self.begin(home, queue, message, ctx);
+        }
+    }
+
+    /// A thread that takes requests has one in hand now: the policy is told of its size, if it is to be told.
+    pub(super) fn tell_size(&mut self, thread: u32, ctx: &mut Ctx) {
+        let t = &self.threads[thread];
+        let program = &self.programs.all[t.program as usize];
+        let Some(of_size) = program.estimate else {
+            return;
+        };
+        let (task, home) = (t.program as u16, t.home as u16);
+        let size = program.ahead(t.step, &t.rng, t.round);
+        let number = self.requests.told(t.home, t.program);
+        let mut rng = Rng::new(self.homes.seed, Stream::Estimate { task, home, number });
+        ctx.tell_job(t.task, rng.estimate(of_size, size));
     }
 
     /// One more thread of a task in the VM of `parent`.
@@ -159,7 +239,8 @@ impl ScenarioWorkload {
     /// Threads that are there from the start begin, in the order of the list; others are started and stopped in time.
     pub(super) fn start_homes(&mut self, ctx: &mut Ctx) {
         let mut seen = vec![false; self.homes.count()];
-        for host in 0..self.threads.initial {
+        // What requests start comes last; their homes are to be there, too.
+        for host in 0..self.threads.hosts.len() as u32 {
             let spec = &self.threads.hosts[host as usize].spec;
             let (start, stop) = (spec.start_ns, spec.stop_ns);
             let home = self.threads.home_of(host, &self.homes);
@@ -168,7 +249,8 @@ impl ScenarioWorkload {
                 if first_of_home && self.homes.is_inside(home) {
                     self.start_guest(home, ctx);
                 }
-                if !self.threads.lives_inside(host, &self.homes) {
+                let from_the_start = host < self.threads.initial;
+                if from_the_start && !self.threads.lives_inside(host, &self.homes) {
                     self.start_thread(host, ctx);
                 }
             } else if first_of_home {

@@ -21,6 +21,9 @@ pub(super) struct RequestStream {
     pub bytes: [u64; 2],
     /// What counts as carried by both; of a stream, whose replies only acknowledge, the request.
     pub carried: u64,
+    /// Unanswered requests, and how many there may be.
+    pub unanswered: u32,
+    pub at_most: u32,
     /// Number of its first user among all users of the scenario.
     first_user: u32,
 }
@@ -84,6 +87,8 @@ impl Clients {
                         Some(_) => client.request_bytes,
                         None => client.request_bytes + client.reply_bytes,
                     },
+                    unanswered: 0,
+                    at_most: client.at_most.unwrap_or(u32::MAX),
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {

@@ -124,6 +124,6 @@ impl Bus<Cargo> for Board<'_> {
 
     fn lost(&mut self, cargo: Cargo) {
         let now = self.ctx.now();
-        self.requests.measured.given_up(cargo.sent, now);
+        self.requests.give_up(message(cargo), now);
     }
 }

@@ -12,6 +12,8 @@ pub(super) enum Event {
     StopVm(u32),
     /// Inside a VM: it has been switched on.
     Boot(u32),
+    /// Where its home is: a request (home, queue) starts a thread.
+    Begin(u32, u16),
     Net(device::Event),
 }
 
@@ -34,6 +36,7 @@ impl Event {
             Event::StopVm(vm) => (3, 0, vm),
             Event::Boot(vm) => (4, 0, vm),
             Event::Net(event) => (5, event.what, event.number),
+            Event::Begin(home, queue) => (6, queue, home),
         };
         kind << KIND_SHIFT | u64::from(what) << WHAT_SHIFT | u64::from(number)
     }
@@ -46,6 +49,7 @@ impl Event {
             2 => Event::StartVm(number),
             3 => Event::StopVm(number),
             4 => Event::Boot(number),
+            6 => Event::Begin(number, (token >> WHAT_SHIFT) as u16),
             _ => Event::Net(device::Event {
                 what: (token >> WHAT_SHIFT) as u16,
                 number,
@@ -68,6 +72,7 @@ mod tests {
             Event::StartVm(number),
             Event::StopVm(number),
             Event::Boot(number),
+            Event::Begin(number, u16::MAX),
             of_net(0),
             of_net(u16::MAX),
         ] {

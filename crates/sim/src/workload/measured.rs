@@ -4,6 +4,7 @@ use super::api::Nanos;
 use super::device::flow::Flow;
 use super::homes::Homes;
 use berth_results::detail::Distribution;
+use berth_scenario::model::Client;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -33,11 +34,11 @@ impl Responses {
         self.max = self.max.max(ns);
     }
 
-    /// `NAME.response.*`; the mean is exact.
-    pub fn metrics(&self, name: &str, out: &mut BTreeMap<String, f64>) {
+    /// `NAME.QUANTITY.*`; the mean is exact.
+    pub fn metrics(&self, name: &str, quantity: &str, out: &mut BTreeMap<String, f64>) {
         let h = &self.histogram;
         let mut put = |stat: &str, value: f64| {
-            out.insert(format!("{name}.response.{stat}"), value);
+            out.insert(format!("{name}.{quantity}.{stat}"), value);
         };
         put("count", h.len() as f64);
         if h.is_empty() {
@@ -64,6 +65,8 @@ impl Responses {
 struct Traffic {
     /// Requests that were due.
     offered: u64,
+    /// Requests for which there was no room.
+    lost: u64,
     /// Requests answered, and the bytes they carried.
     answered: u64,
     bytes: u64,
@@ -74,6 +77,9 @@ pub(super) struct Measured {
     pub flow: Flow,
     /// By VM group.
     by_group: Vec<Responses>,
+    /// The same, of what is served by a thread per request: how long it waited, and until it had a CPU first.
+    waiting: Vec<Option<Responses>>,
+    begin: Vec<Option<Responses>>,
     traffic: Vec<Traffic>,
     /// By VM, in groups of several.
     by_vm: Vec<Option<Responses>>,
@@ -93,6 +99,8 @@ impl Measured {
         Measured {
             flow: Flow::default(),
             by_group: vec![Responses::new(3); groups.len()],
+            waiting: vec![None; groups.len()],
+            begin: vec![None; groups.len()],
             traffic: vec![Traffic::default(); groups.len()],
             by_vm: vec![None; homes.vms.len()],
             group: homes.vms.iter().map(group).collect(),
@@ -107,6 +115,15 @@ impl Measured {
         if sent >= self.from {
             let (group, _) = self.group[vm as usize];
             self.traffic[group as usize].offered += 1;
+        }
+    }
+
+    /// A request to a VM that was due at `sent` finds no room.
+    pub fn lost(&mut self, vm: u32, sent: Nanos) {
+        if sent >= self.from {
+            let traffic = &mut self.traffic[self.group[vm as usize].0 as usize];
+            traffic.offered += 1;
+            traffic.lost += 1;
         }
     }
 
@@ -128,6 +145,22 @@ impl Measured {
         if !alone {
             let vm = &mut self.by_vm[vm as usize];
             vm.get_or_insert_with(|| Responses::new(2)).record(response);
+        }
+    }
+
+    /// It is being answered by a thread of its own, after so much waiting.
+    pub fn waited(&mut self, vm: u32, ns: Nanos, now: Nanos) {
+        if now >= self.from {
+            let of = &mut self.waiting[self.group[vm as usize].0 as usize];
+            of.get_or_insert_with(|| Responses::new(3)).record(ns);
+        }
+    }
+
+    /// A thread of its own begins with it, so long after it was sent.
+    pub fn begun(&mut self, vm: u32, ns: Nanos, now: Nanos) {
+        if now >= self.from {
+            let of = &mut self.begin[self.group[vm as usize].0 as usize];
+            of.get_or_insert_with(|| Responses::new(3)).record(ns);
         }
     }
 
@@ -156,17 +189,31 @@ impl Measured {
             if !asked(&vm.name) {
                 continue;
             }
-            responses.metrics(&vm.name, out);
+            responses.metrics(&vm.name, "response", out);
             let mut put = |what: &str, value: f64| {
                 out.insert(format!("{}.{what}", vm.name), value);
             };
             put("response.offered", traffic.offered as f64);
+            let limited = |c: &Client| c.to == vm.name && c.at_most.is_some();
+            if homes.scenario.clients.iter().any(limited) && traffic.offered > 0 {
+                put(
+                    "response.lost",
+                    traffic.lost as f64 / traffic.offered as f64,
+                );
+            }
             put("requests", traffic.answered as f64 / seconds);
             put("throughput", (traffic.bytes * 8) as f64 / seconds);
         }
         for (vm, responses) in homes.vms.iter().zip(&self.by_vm) {
             if let Some(responses) = responses {
-                responses.metrics(&vm.name, out);
+                responses.metrics(&vm.name, "response", out);
+            }
+        }
+        for (quantity, of) in [("waiting", &self.waiting), ("begin", &self.begin)] {
+            for (vm, times) in homes.scenario.vms.iter().zip(of) {
+                if let Some(times) = times {
+                    times.metrics(&vm.name, quantity, out);
+                }
             }
         }
     }
@@ -187,12 +234,12 @@ mod tests {
     fn metrics_have_an_exact_mean() {
         let mut r = Responses::new(3);
         let mut out = BTreeMap::new();
-        r.metrics("web", &mut out);
+        r.metrics("web", "response", &mut out);
         assert_eq!(out.len(), 1);
         for ns in [1_000_001, 2_000_002, 6_000_000] {
             r.record(ns);
         }
-        r.metrics("web", &mut out);
+        r.metrics("web", "response", &mut out);
         assert_eq!(out["web.response.count"], 3.0);
         assert_eq!(out["web.response.mean"], 3_000_001.0);
         assert!((out["web.response.p50"] / 2_000_002.0 - 1.0).abs() < 2e-3);

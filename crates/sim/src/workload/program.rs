@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario's tasks, made ready to run: names resolved to numbers.
 use super::sync::Counts;
-use berth_scenario::model::{Dist, Nanos, Scenario, Step};
+use berth_scenario::dist::Rng;
+use berth_scenario::model::{Dist, Estimate, Nanos, Scenario, Step};
 use berth_scenario::placement::{self, PlacementError};
 
 /// One step, resolved.
@@ -60,6 +61,29 @@ pub(super) struct Program {
     pub pools: Vec<u32>,
     /// The task ends after so many rounds; none: never.
     pub rounds: Option<u64>,
+    /// Each request to it starts a thread.
+    pub per_request: bool,
+    /// What policies are told of how long its threads compute for a request, or in all.
+    pub estimate: Option<Estimate>,
+}
+
+impl Program {
+    /// How long a thread computes from a step on until it takes the next request, ends, or begins anew, ns: what it
+    /// will draw. Steps that have no length of their own count nothing.
+    pub fn ahead(&self, step: u32, rng: &Rng, round: u64) -> Nanos {
+        let mut rng = rng.clone();
+        let mut ns: Nanos = 0;
+        for op in self.ops.iter().skip(step as usize) {
+            match op {
+                Op::Compute(d) => ns = ns.saturating_add(d.sample(&mut rng, round)),
+                // It draws from the same numbers.
+                Op::Sleep(d) => _ = d.sample(&mut rng, round),
+                Op::Receive(_) | Op::Exit | Op::Busy => break,
+                _ => (),
+            }
+        }
+        ns
+    }
 }
 
 /// Names of what threads share; a number is a position.
@@ -142,7 +166,13 @@ impl Programs {
                 periods: Vec::new(),
                 barriers: Vec::new(),
                 pools: Vec::new(),
-                rounds: task.rounds,
+                rounds: if task.per_request {
+                    Some(1)
+                } else {
+                    task.rounds
+                },
+                per_request: task.per_request,
+                estimate: task.estimate,
             };
             let looped = task.steps.iter().skip(usize::from(queue.is_some()));
             for step in task.first.iter().chain(looped) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Requests and messages on their way through queues to threads, and their ends.
-use super::api::{CpuId, Ctx, HOST, Nanos, Who};
+use super::api::{CpuId, Ctx, HOST, MachineId, Nanos, Who};
 use super::clients::Clients;
 use super::events::Event;
 use super::homes::Homes;
@@ -11,6 +11,16 @@ use super::sender::Sender;
 use super::threads::Threads;
 use berth_scenario::placement;
 
+/// What a request starts.
+#[derive(Clone, Copy, Debug)]
+struct Starter {
+    /// Its description, in [`Threads::hosts`].
+    host: u32,
+    machine: MachineId,
+    /// How many there have been.
+    number: u32,
+}
+
 /// Queues, who puts something into them, and what became of it.
 pub(super) struct Requests {
     pub clients: Clients,
@@ -20,6 +30,11 @@ pub(super) struct Requests {
     nr_queues: u16,
     /// By home and queue: where a message sent from there goes.
     routes: Vec<Option<u32>>,
+    /// By home and queue: what a request there starts; none: threads take it.
+    starts: Vec<Option<Starter>>,
+    /// By home and program: how many sizes policies have been told.
+    told: Vec<u32>,
+    programs: u32,
     /// CPU of the thread of each home that last took a message.
     taken_on: Vec<CpuId>,
     pub measured: Measured,
@@ -40,14 +55,69 @@ impl Requests {
             mail: Mail::new(homes.count(), programs.queues.len()),
             nr_queues: programs.queues.len() as u16,
             routes,
+            starts: vec![None; homes.count() * programs.queues.len()],
+            told: vec![0; homes.count() * programs.all.len()],
+            programs: programs.all.len() as u32,
             taken_on: vec![0; homes.count()],
             measured: Measured::new(homes),
         }
     }
 
+    fn at(&self, home: u32, queue: u16) -> usize {
+        home as usize * usize::from(self.nr_queues) + usize::from(queue)
+    }
+
+    /// A request to this queue of a home starts a thread as described by `host`.
+    pub fn starts_with(&mut self, home: u32, queue: u16, host: u32, machine: MachineId) {
+        let at = self.at(home, queue);
+        self.starts[at] = Some(Starter {
+            host,
+            machine,
+            number: 0,
+        });
+    }
+
+    /// What a request starts there.
+    pub fn starts(&self, home: u32, queue: u16) -> Option<u32> {
+        self.starts[self.at(home, queue)].map(|s| s.host)
+    }
+
+    /// Number of the next thread started there.
+    pub fn number(&mut self, home: u32, queue: u16) -> u32 {
+        let at = self.at(home, queue);
+        self.starts[at].as_mut().map_or(0, |s| {
+            s.number += 1;
+            s.number - 1
+        })
+    }
+
+    /// Number of the next size that a policy is told of a program.
+    pub fn told(&mut self, home: u32, program: u32) -> u32 {
+        let told = &mut self.told[(home * self.programs + program) as usize];
+        *told += 1;
+        *told - 1
+    }
+
+    /// The thread that a request started runs for the first time.
+    pub fn begun(&mut self, message: Message, now: Nanos) {
+        if let Some(from) = message.from {
+            let vm = self.clients.streams[from.stream as usize].vm;
+            self.measured.begun(vm, now - message.sent, now);
+        }
+    }
+
+    /// The same has sent its reply, having asked for so much CPU time.
+    pub fn served(&mut self, message: Message, asked_ns: Nanos, now: Nanos) {
+        if let Some(from) = message.from {
+            let vm = self.clients.streams[from.stream as usize].vm;
+            let stay = now - message.sent;
+            self.measured.waited(vm, stay.saturating_sub(asked_ns), now);
+        }
+    }
+
     /// Where a message to this queue goes from this home.
     pub fn route(&self, home: u32, queue: u16) -> Option<u32> {
-        self.routes[home as usize * usize::from(self.nr_queues) + usize::from(queue)]
+        self.routes[self.at(home, queue)]
     }
 
     /// Puts a message into a queue and wakes a thread for it.
@@ -60,6 +130,10 @@ impl Requests {
         ctx: &mut Ctx,
     ) {
         self.mail.put(home, queue, message);
+        if let Some(Starter { machine, .. }) = self.starts[self.at(home, queue)] {
+            let cpu = self.taken_on(home);
+            return ctx.at_in(machine, cpu, ctx.now(), Event::Begin(home, queue).token());
+        }
         if let Some(thread) = self.waiter(threads, home, queue) {
             self.mail.leave(thread);
             threads.wake(thread, ctx);
@@ -95,7 +169,8 @@ impl Requests {
 
     /// A message will never be answered; that matters for a client's request.
     pub fn give_up(&mut self, message: Message, now: Nanos) {
-        if message.from.is_some() {
+        if let Some(from) = message.from {
+            self.clients.streams[from.stream as usize].unanswered -= 1;
             self.measured.given_up(message.sent, now);
         }
     }
@@ -105,6 +180,7 @@ impl Requests {
         let Some(from) = message.from else { return };
         let now = ctx.now();
         let stream = &mut self.clients.streams[from.stream as usize];
+        stream.unanswered -= 1;
         self.measured
             .answered(stream.vm, message.sent, stream.carried, now);
         if stream.is_open() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The work of a scenario: its parts, each with a subject and a file of its own.
 use super::api::Ctx;
-use super::api::{Nanos, Role};
+use super::api::{HOST, Nanos, Role};
 use super::clients::Clients;
 use super::completion::Completion;
 use super::device::net::Net;
@@ -12,6 +12,7 @@ use super::program::Programs;
 use super::requests::Requests;
 use super::sync::Sync;
 use super::threads::Threads;
+use crate::guest::machine_of;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, HostThread, PlacementError};
@@ -70,6 +71,20 @@ impl ScenarioWorkload {
             threads.describe_worker(worker, post, &homes);
         }
         threads.initial = threads.hosts.len() as u32;
+        let mut requests = Requests::new(&homes, &programs, clients);
+        // After those of the start: requests start them.
+        for spec in placement::per_request(scenario, guest) {
+            let home = spec.vm.as_ref().map_or(homes.host(), |vm| vm.ordinal);
+            let machine = match homes.is_inside(home) {
+                true => machine_of(home),
+                false => HOST,
+            };
+            let host = threads.describe(spec, threads.hosts.len() as u32, &programs);
+            let program = threads.hosts[host as usize].program;
+            if let Some(queue) = programs.all[program as usize].queue {
+                requests.starts_with(home, queue, host, machine);
+            }
+        }
         let counts = programs.names.counts();
         Ok(ScenarioWorkload {
             masks: Masks::new(std::mem::take(&mut programs.masks), homes.vms.len()),
@@ -77,7 +92,7 @@ impl ScenarioWorkload {
             sync: Sync::new(homes.count() as u32, counts, |home, pool| {
                 Rng::new(seed, Stream::Pool { home, pool })
             }),
-            requests: Requests::new(&homes, &programs, clients),
+            requests,
             devices,
             completion: Completion::new(homes.count()),
             programs,

@@ -6,7 +6,7 @@ use super::devices::cargo;
 use super::mail::Message;
 use super::program::Op;
 use super::scenario::ScenarioWorkload;
-use super::threads::IDLE;
+use super::threads::{BEGUN, IDLE};
 
 impl ScenarioWorkload {
     /// See [`super::api::Workload::next`].
@@ -16,6 +16,17 @@ impl ScenarioWorkload {
             let t = &mut self.threads[who.token];
             let program = &self.programs.all[t.program as usize];
             let Some(op) = program.ops.get(t.step as usize) else {
+                if t.step == BEGUN {
+                    t.step = 0;
+                    if let Some(message) = t.in_hand {
+                        self.requests.begun(message, now);
+                    }
+                    let ns = self.receive_cost(who.token);
+                    if ns > 0 {
+                        return Action::Compute { ns };
+                    }
+                    continue;
+                }
                 if t.step != IDLE {
                     t.round += 1;
                     rounds += 1;
@@ -38,6 +49,7 @@ impl ScenarioWorkload {
                     if !requests.take(threads, who) {
                         return Action::Block;
                     }
+                    self.tell_size(who.token, ctx);
                     let ns = self.receive_cost(who.token);
                     if ns > 0 {
                         return Action::Compute { ns };
@@ -48,9 +60,9 @@ impl ScenarioWorkload {
             t.step += 1;
             match op {
                 Op::Compute(d) => {
-                    return Action::Compute {
-                        ns: d.sample(&mut t.rng, t.round),
-                    };
+                    let ns = d.sample(&mut t.rng, t.round);
+                    t.asked_ns = t.asked_ns.saturating_add(ns);
+                    return Action::Compute { ns };
                 }
                 Op::Busy => return Action::ComputeForever,
                 Op::Sleep(d) => {
@@ -79,6 +91,7 @@ impl ScenarioWorkload {
                         return Action::Block;
                     }
                     self.threads[who.token].step += 1;
+                    self.tell_size(who.token, ctx);
                     let ns = self.receive_cost(who.token);
                     if ns > 0 {
                         return Action::Compute { ns };
@@ -142,6 +155,9 @@ impl ScenarioWorkload {
         }
         t.packed = false;
         let message = t.in_hand.take()?;
+        if self.programs.all[t.program as usize].per_request {
+            self.requests.served(message, t.asked_ns, ctx.now());
+        }
         let (devices, mut board) = self.plugged(ctx);
         match (&mut devices.net, cargo) {
             (Some(net), Some(cargo)) => net.enter(cargo, &mut board),

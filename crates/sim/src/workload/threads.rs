@@ -12,6 +12,8 @@ use std::ops::{Index, IndexMut};
 
 /// A pool thread between two messages has this as its next step.
 pub(super) const IDLE: u32 = u32::MAX;
+/// The first step of a thread that a request has started.
+pub(super) const BEGUN: u32 = u32::MAX - 1;
 
 /// One thread: what [`super::api::Workload::next`] touches.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Thread {
     /// Queue that it waits at in the middle of a loop.
     pub listens: Option<u16>,
     pub in_hand: Option<Message>,
+    /// CPU time that the request in hand has asked for so far, ns.
+    pub asked_ns: Nanos,
     /// It slept before it took what is in hand.
     pub slept: bool,
     /// It has done the packets of the reply it is about to send.

@@ -162,6 +162,11 @@ impl Ctx {
         self.k.spawn(spec)
     }
 
+    /// Tell the policy of the present machine that a task begins with a job which takes so much CPU time, ns.
+    pub fn tell_job(&mut self, task: TaskId, size_ns: Nanos) {
+        self.k.tell_job(task, size_ns);
+    }
+
     /// Kill a task: it is woken if asleep, and exits when it next runs, without being asked.
     pub fn kill(&mut self, task: TaskId) {
         self.k.kill_task(task);

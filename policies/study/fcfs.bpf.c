@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * fcfs: first come, first served, to the end of each burst. What MirageOS, KylinX and IncludeOS do.
+ *
+ * Source: textbooks; as a rival of M-RSF, Dong, Yang, Li (2024). One queue for the machine. Who
+ * wakes is a new customer at its end, who yields goes there too. Nobody is interrupted, and there
+ * are no slices: a job has the CPU until it sleeps or ends, or for `most_ms`, which `textbook` has
+ * at 0.
+ *
+ * Deviation: what MirageOS really is, cooperative threads on one CPU, is this policy on one CPU.
+ *
+ * Not good for: anything long beside anything short; without `most_ms` a thread that never sleeps
+ * has its CPU for good. gfifo is the same with slices.
+ */
+#include <scx/common.bpf.h>
+#include "berth/param.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+BERTH_POLICY("none", "First come, first served, to the end: what most unikernels do");
+
+BERTH_PRESET(textbook, "textbook", "most_ms=0", "Jobs have all the time they take");
+
+struct berth_stats {
+	u64 pieces; /* times a job was given a CPU */
+	u64 preempted;
+};
+
+#define PREEMPTS  0
+#define JOBS_UNIT 0 /* task */
+
+#include "berth/stats.bpf.h"
+BERTH_STATS;
+#include "jobs/one_level.bpf.h"
+
+static __always_inline u64 key_of(struct task_struct *p, struct job *j)
+{
+	return j->place;
+}
+
+static __always_inline u64 turn_of(struct task_struct *p, struct job *j)
+{
+	return SCX_SLICE_INF;
+}
+
+static __always_inline void used_up(struct task_struct *p, struct job *j)
+{
+}
+
+static __always_inline void woken(struct task_struct *p, struct job *j)
+{
+	j->place = ++arrivals;
+}
+
+static __always_inline void yielded(struct task_struct *p, struct job *j)
+{
+	j->place = ++arrivals;
+}
+
+static __always_inline u64 rank_now(struct seat *seat, u64 now)
+{
+	return 0;
+}
+
+static __always_inline u64 margin(void)
+{
+	return 0;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(fcfs_init)
+{
+	return queues_init();
+}
+
+/* clang-format off */
+SCX_OPS_DEFINE(fcfs_ops,
+	BERTH_JOB_OPS,
+	.init		= (void *)fcfs_init,
+	.name		= "fcfs");

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 23] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
     (
         "response",
         &[
@@ -24,6 +24,18 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 23] = [
         "each stay in a run queue",
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
+    (
+        "least",
+        &[],
+        "CPU",
+        "CPUs used by the VM of a group with the least",
+    ),
+    (
+        "jain",
+        &[],
+        "1",
+        "Jain's index of the CPU time of a group's VMs: 1 if all have the same",
+    ),
     (
         "fast",
         &[],

@@ -18,8 +18,8 @@ pub const HOST: &str = "host";
 /// Time that threads of one VM stood in run queues while something else had the CPU.
 ///
 /// The sum over the causes of a waiter, [`FROZEN`] left out, is its run delay in the measured window: in the simulator
-/// to the nanosecond, in the lab the kernel's own (schedstat), so interruptions by kernel threads and clients are in it,
-/// as [`HOST`].
+/// to the nanosecond, in the lab the kernel's own (schedstat), so interruptions by kernel threads and clients are in
+/// it, as [`HOST`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// A VM, a group of VMs (where there are too many to tell apart), or [`HOST`].

@@ -122,7 +122,7 @@ fn timers_and_work_outlast_it() {
     }
 }
 
-/// Who waits in a run queue when its VM is frozen stops when it would run: the queue's other threads lose nothing by it.
+/// Who waits in a run queue when its VM is frozen stops when it would run: the queue's other threads lose nothing.
 #[test]
 fn who_waits_stops_when_it_would_run() {
     for policy in POLICIES {

@@ -292,7 +292,7 @@ impl Replay {
     pub fn waits(&self, cast: &Cast) -> Vec<Wait> {
         let vms: Vec<&str> = cast.vms.iter().map(|(name, _)| name.as_str()).collect();
         let groups: Vec<&str> = cast.groups.iter().map(String::as_str).collect();
-        self.blame.waits(&vms, &groups)
+        self.blame.waits(&vms, &groups, &[])
     }
 
     /// What was seen of groups, and of VMs that are not their group.

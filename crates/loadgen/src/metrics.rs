@@ -3,6 +3,7 @@
 use crate::procfs::{MachineCounters, ThreadCounters};
 use crate::shared::{Shared, Slot};
 use crate::{procfs, sys};
+use berth_results::evenness;
 use berth_scenario::placement;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -252,6 +253,9 @@ pub fn metrics(
                 migrations as f64 / seconds,
             );
         }
+    }
+    for group in &shared.scenario.vms {
+        evenness::add(&mut out, &group.name, group.count);
     }
     if let (Some(now), Some(before)) = (end.machine, begin.machine) {
         let cpus = now.cpus.max(1) as f64;

@@ -2,7 +2,7 @@
 //! Shares as settings of a host: weights, caps and freezing.
 use crate::cpuset::CpuSet;
 use crate::reason::Reason;
-use crate::settings::Means;
+use crate::settings::Settings;
 use crate::share::{Claim, FLOOR_CPUS};
 use serde::{Deserialize, Serialize};
 
@@ -61,14 +61,18 @@ pub struct Bounds {
     pub want: bool,
     /// CPUs online for each CPU that is divided: the reserve is for planning and is never kept back.
     pub spare: f64,
+    /// What it would use when it is not frozen and nobody is in its way, and its run fraction now.
+    pub running: f64,
+    pub run_fraction: Option<f64>,
+    /// What it would have if its CPUs were divided by the shares of those on them; none: they are its own.
+    pub due: Option<f64>,
+    /// Some VM wants more than it is due, and has clearly had less: the scheduler favours others.
+    pub uneven: bool,
 }
 
 /// Cap and run fraction by the means there are, and why.
-pub fn bounds(
-    means: &Means,
-    b: Bounds,
-    hysteresis: f64,
-) -> (Option<f64>, Option<f64>, Vec<Reason>) {
+pub fn bounds(settings: &Settings, b: Bounds) -> (Option<f64>, Option<f64>, Vec<Reason>) {
+    let means = &settings.means;
     let mut why = Vec::new();
     let mut most = f64::INFINITY;
     if let Some(limit) = b.limit {
@@ -78,28 +82,48 @@ pub fn bounds(
             false => Reason::LimitNotKept { limit },
         });
     }
+    if !means.caps {
+        let mut fraction = most / b.demand.max(FLOOR_CPUS);
+        if let Some(held) = held(settings, &b) {
+            fraction = fraction.min(held);
+            why.push(Reason::OverUse {
+                due: b.due.unwrap_or(b.share),
+                running: b.running,
+            });
+        }
+        let freezes = means.freezing && fraction < 1.0;
+        return (None, freezes.then_some(fraction.max(FLOOR_CPUS)), why);
+    }
     // With CPU sets the CPUs themselves divide the machine.
-    if !means.sets && b.want && b.demand > b.share * (1.0 + hysteresis) {
+    if !means.sets && b.want && b.demand > b.share * (1.0 + settings.hysteresis) {
         most = most.min(b.share * b.spare);
         why.push(Reason::OverShare {
             share: b.share,
             demand: b.demand,
         });
     }
-    if most.is_infinite() {
-        return (None, None, why);
-    }
-    if means.caps {
-        return (Some(most), None, why);
-    }
-    let fraction = (most / b.demand.max(FLOOR_CPUS)).max(FLOOR_CPUS);
-    let freezes = means.freezing && fraction < 1.0;
-    (None, freezes.then_some(fraction), why)
+    (most.is_finite().then_some(most), None, why)
+}
+
+/// The run fraction by which a VM cannot have more than it is due, however the scheduler favours it; none: it has not
+/// been seen to have more, or may not be frozen. So those who share its CPUs are left what they are due, whatever all
+/// others do. It begins when somebody goes short, and a VM that is close to what it is due is left as it is.
+fn held(settings: &Settings, b: &Bounds) -> Option<f64> {
+    let begins = b.uneven || b.run_fraction.is_some();
+    let due = b
+        .due
+        .filter(|_| settings.means.freezing && b.want && begins)?;
+    let fraction = due / b.running.max(FLOOR_CPUS);
+    let now = b.run_fraction.unwrap_or(1.0);
+    let close = (fraction - now).abs() <= settings.step * now;
+    let fraction = if close { now } else { fraction };
+    (fraction < 1.0).then_some(fraction)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Means;
     use crate::share::allot;
 
     fn claim(demand: f64, guarantee: f64, weight: f64) -> Claim {
@@ -142,54 +166,113 @@ mod tests {
         );
     }
 
+    /// Wants twice its share, and has not been seen to have more than that.
+    const WANTS: Bounds = Bounds {
+        demand: 0.8,
+        share: 0.4,
+        limit: Some(0.5),
+        want: true,
+        spare: 1.25,
+        running: 0.4,
+        run_fraction: None,
+        due: Some(0.5),
+        uneven: true,
+    };
+    const ALL: Means = Means {
+        sets: true,
+        weights: true,
+        caps: true,
+        freezing: true,
+    };
+
+    fn by(means: Means, b: Bounds) -> (Option<f64>, Option<f64>, Vec<Reason>) {
+        let settings = Settings {
+            means,
+            ..Settings::default()
+        };
+        bounds(&settings, b)
+    }
+
     #[test]
     fn limits_and_shares_by_the_means_there_are() {
-        let b = Bounds {
-            demand: 0.8,
-            share: 0.4,
-            limit: Some(0.5),
-            want: true,
-            spare: 1.25,
-        };
-        let all = Means {
-            sets: true,
-            weights: true,
-            caps: true,
-            freezing: true,
-        };
         let limited = Reason::Limited { limit: 0.5 };
-        assert_eq!(
-            bounds(&all, b, 0.05),
-            (Some(0.5), None, vec![limited.clone()])
-        );
-        let freezing = Means { caps: false, ..all };
-        assert_eq!(
-            bounds(&freezing, b, 0.05),
-            (None, Some(0.625), vec![limited])
-        );
+        assert_eq!(by(ALL, WANTS), (Some(0.5), None, vec![limited.clone()]));
+        let freezing = Means { caps: false, ..ALL };
+        assert_eq!(by(freezing, WANTS), (None, Some(0.625), vec![limited]));
         let none = Means {
             caps: false,
             freezing: false,
-            ..all
+            ..ALL
         };
-        assert_eq!(
-            bounds(&none, b, 0.05).2,
-            [Reason::LimitNotKept { limit: 0.5 }]
-        );
+        assert_eq!(by(none, WANTS).2, [Reason::LimitNotKept { limit: 0.5 }]);
         // Without sets the share holds, times what is spare; with enough for all there is nothing to hold.
-        let no_sets = Means { sets: false, ..all };
-        let free = Bounds { limit: None, ..b };
-        assert_eq!(bounds(&no_sets, free, 0.05).0, Some(0.5));
+        let no_sets = Means { sets: false, ..ALL };
+        let free = Bounds {
+            limit: None,
+            ..WANTS
+        };
+        assert_eq!(by(no_sets, free).0, Some(0.5));
         let enough = Bounds {
             want: false,
             ..free
         };
-        assert_eq!(bounds(&no_sets, enough, 0.05), (None, None, vec![]));
-        assert_eq!(bounds(&all, free, 0.05), (None, None, vec![]));
+        assert_eq!(by(no_sets, enough), (None, None, vec![]));
+        assert_eq!(by(ALL, free), (None, None, vec![]));
         let near = Bounds {
             demand: 0.41,
             ..free
         };
-        assert_eq!(bounds(&no_sets, near, 0.05).0, None);
+        assert_eq!(by(no_sets, near).0, None);
+    }
+
+    #[test]
+    fn whom_the_scheduler_favours_is_frozen_for_what_is_too_much() {
+        let freezing = Means { caps: false, ..ALL };
+        let fraction = |running: f64, now: Option<f64>, want: bool, due: Option<f64>| {
+            let b = Bounds {
+                limit: None,
+                running,
+                run_fraction: now,
+                want,
+                due,
+                ..WANTS
+            };
+            by(freezing, b).1
+        };
+        let due = Some(0.5);
+        // Twice as much as it is due: half of the time. By up to a fifth it is left alone, frozen or not.
+        assert_eq!(fraction(1.0, None, true, due), Some(0.5));
+        assert_eq!(fraction(0.6, None, true, due), None);
+        assert_eq!(fraction(0.7, None, true, due), Some(0.5 / 0.7));
+        assert_eq!(fraction(1.1, Some(0.5), true, due), Some(0.5));
+        assert_eq!(fraction(0.9, Some(0.5), true, due), Some(0.5));
+        assert_eq!(fraction(0.8, Some(0.5), true, due), Some(0.625));
+        // It has what it is due without; there is enough for all; its CPUs are its own; others hold shares.
+        assert_eq!(fraction(0.5, Some(0.5), true, due), None);
+        assert_eq!(fraction(1.0, Some(0.5), false, due), None);
+        assert_eq!(fraction(1.0, None, true, None), None);
+        // Nobody goes short: nobody is frozen, and who is stays so.
+        let even = |run_fraction| Bounds {
+            limit: None,
+            running: 1.0,
+            run_fraction,
+            uneven: false,
+            ..WANTS
+        };
+        assert_eq!(by(freezing, even(None)).1, None);
+        assert_eq!(by(freezing, even(Some(0.5))).1, Some(0.5));
+        let why = Reason::OverUse {
+            due: 0.5,
+            running: 1.0,
+        };
+        let b = Bounds {
+            running: 1.0,
+            ..WANTS
+        };
+        assert_eq!(by(ALL, b).1, None);
+        // The smaller of both fractions; a hundredth of the time at least.
+        let limited = Reason::Limited { limit: 0.5 };
+        assert_eq!(by(freezing, b), (None, Some(0.5), vec![limited, why]));
+        assert_eq!(fraction(8.0, None, true, Some(0.01)), Some(0.01));
     }
 }

@@ -51,6 +51,17 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// CPUs that it would use, when it is not frozen, where nobody is in its way: at least what it used, at most that
+    /// and what it waited for. What was known `before` stays where both allow it, so that who is held back at times
+    /// does not seem to want less.
+    pub fn running(&self, before: f64) -> f64 {
+        let used = self.used / self.run_fraction;
+        let wanted = self.wanted / self.run_fraction;
+        before.clamp(used, wanted.max(used))
+    }
+}
+
 impl Demand {
     pub fn first(sample: f64) -> Demand {
         Demand {
@@ -128,7 +139,13 @@ mod tests {
             run_fraction: 0.5,
             ..s
         };
-        assert_eq!(frozen.cpus(), 0.6);
+        assert_eq!((frozen.cpus(), frozen.running(0.0)), (0.6, 0.6));
+        let waits = Sample {
+            wanted: 0.45,
+            ..frozen
+        };
+        let running = [0.1, 0.7, 2.0].map(|before| waits.running(before));
+        assert_eq!(running, [0.6, 0.7, 0.9]);
         let capped = Sample {
             cap: Some(0.3),
             ..s

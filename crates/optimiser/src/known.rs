@@ -16,6 +16,10 @@ pub(crate) struct Known {
     pub(crate) promise: Promise,
     pub(crate) pinned: Option<CpuSet>,
     pub(crate) demand: Demand,
+    /// CPUs that it would use where nobody is in its way ([`Sample::running`]).
+    pub(crate) running: f64,
+    /// CPUs that it used, at the last two looks; at one that was not: without end.
+    pub(crate) used: [f64; 2],
     /// Those that came before have lower numbers.
     pub(crate) arrival: u64,
     /// As the host has it.
@@ -34,12 +38,15 @@ impl Known {
             cpus: seen.pinned.clone(),
             ..Setting::untouched(seen.promise.weight)
         };
-        let demand = Demand::first(sample(seen, span_ns, &setting).cpus());
+        let sample = sample(seen, span_ns, &setting);
+        let (demand, running) = (Demand::first(sample.cpus()), sample.running(0.0));
         Known {
             vcpus: seen.vcpus,
             promise: seen.promise,
             pinned: seen.pinned.clone(),
             demand,
+            running,
+            used: [sample.used, f64::INFINITY],
             arrival,
             setting,
             changed_ns: None,
@@ -64,9 +71,10 @@ impl Known {
             self.pinned = seen.pinned.clone();
         }
         (self.vcpus, self.promise) = (seen.vcpus, seen.promise);
-        let step = self
-            .demand
-            .update(sample(seen, span_ns, &self.setting).cpus(), settings);
+        let sample = sample(seen, span_ns, &self.setting);
+        self.running = sample.running(self.running);
+        self.used = [sample.used, self.used[0]];
+        let step = self.demand.update(sample.cpus(), settings);
         match (other, step) {
             (true, _) => Some(Trigger::Promise(seen.name.clone())),
             (false, true) => Some(Trigger::Step(seen.name.clone())),

@@ -12,7 +12,8 @@
 //! share                                 how much of the machine each gets: weighted water-filling
 //! owners, dedicate                      who has CPUs of its own, and which
 //! place, pack                           where the others run: one pool, or packed by their shares
-//! act                                   shares as weights, caps and freezing
+//! act, due, duty                        shares as weights, caps and freezing; what VMs would have by them; when frozen
+//!                                       VMs have their turns
 //! plan                                  from shares to what each VM is to be set to
 //! hysteresis                            which settings are worth a change
 //! known, optimiser                      what is remembered of a VM; all of it, one observation after the other
@@ -53,6 +54,8 @@ pub mod cpuset;
 pub mod decision;
 pub mod dedicate;
 pub mod demand;
+pub mod due;
+pub mod duty;
 pub mod error;
 pub mod hysteresis;
 mod known;

@@ -231,6 +231,9 @@ fn guest<'a>(known: &'a Known, machine: &Machine, floor: f64) -> Guest<'a> {
         own: known.own.as_ref(),
         packed: known.packed.as_ref(),
         weight: known.setting.weight,
+        running: known.running,
+        used: known.used[0].max(known.used[1]),
+        run_fraction: known.setting.run_fraction,
     }
 }
 

@@ -132,6 +132,9 @@ mod tests {
                 own: vm.own.as_ref(),
                 packed: None,
                 weight: 100,
+                running: 0.0,
+                used: 0.0,
+                run_fraction: None,
             })
             .collect();
         let shares: Vec<f64> = vms.iter().map(|vm| vm.demand).collect();

@@ -2,6 +2,7 @@
 //! From what all VMs ask for to what each of them is to be set to, and why.
 use crate::act::{self, Bounds, Setting};
 use crate::cpuset::CpuSet;
+use crate::due::due;
 use crate::machine::Machine;
 use crate::owners::owners;
 use crate::place::{Place, Rest, place};
@@ -24,6 +25,12 @@ pub struct Guest<'a> {
     pub packed: Option<&'a CpuSet>,
     /// Its `cpu.weight` now.
     pub weight: u32,
+    /// CPUs that it would use, when it is not frozen, where nobody is in its way; the part of the time in which it is
+    /// not frozen.
+    pub running: f64,
+    /// CPUs that it used at the last two looks: the more of both.
+    pub used: f64,
+    pub run_fraction: Option<f64>,
 }
 
 impl Guest<'_> {
@@ -110,6 +117,15 @@ pub fn plan(
         .collect();
     let mut weights = act::weights(division.rest.level, division.rest.kept, &shared).into_iter();
     let spare = machine.online() as f64 / capacity;
+    let due = match settings.means.freezing && !settings.means.caps {
+        true => due_of(machine, &places, &division.cpus, &owns),
+        false => vec![None; guests.len()],
+    };
+    let short = |(i, due): (usize, &Option<f64>)| {
+        let due = due.unwrap_or(0.0);
+        claims[i].demand > due && guests[i].used < due * (1.0 - settings.step)
+    };
+    let uneven = due.iter().enumerate().any(short);
     let outcome = |(i, place): (usize, Place)| {
         let own = owns(i);
         let bounds = Bounds {
@@ -118,6 +134,10 @@ pub fn plan(
             limit: guests[i].promise.limit,
             want,
             spare,
+            running: guests[i].running,
+            run_fraction: guests[i].run_fraction,
+            due: due[i],
+            uneven,
         };
         let weight = if own { None } else { weights.next() };
         let packed = place.packed;
@@ -137,6 +157,25 @@ pub fn plan(
         outcomes,
         want,
     }
+}
+
+/// What each guest would have of its place by the shares there; none: the CPUs are its own.
+fn due_of(
+    machine: &Machine,
+    places: &[Place],
+    shares: &[f64],
+    owns: &dyn Fn(usize) -> bool,
+) -> Vec<Option<f64>> {
+    let shared: Vec<usize> = (0..places.len()).filter(|i| !owns(*i)).collect();
+    let vms: Vec<_> = shared
+        .iter()
+        .map(|i| (places[*i].cpus.as_ref(), shares[*i]))
+        .collect();
+    let mut all = vec![None; places.len()];
+    for (i, due) in shared.iter().zip(due(machine, &vms)) {
+        all[*i] = Some(due);
+    }
+    all
 }
 
 /// The setting of one guest and the reasons for it. `weight`: what holds up its share; none: its own.
@@ -162,7 +201,7 @@ fn settled(
             },
         });
     }
-    let (cap, run_fraction, why) = act::bounds(&settings.means, b, settings.hysteresis);
+    let (cap, run_fraction, why) = act::bounds(settings, b);
     reasons.extend(why);
     (
         Setting {
@@ -247,6 +286,9 @@ mod tests {
             own: None,
             packed: None,
             weight: 100,
+            running: 0.0,
+            used: 0.0,
+            run_fraction: None,
         };
         let claim = Claim {
             demand,

@@ -100,6 +100,8 @@ pub enum Reason {
     Limited { limit: f64 },
     /// It wants more than its share, others go short, and no CPU sets can be used.
     OverShare { share: f64, demand: f64 },
+    /// It has been seen to use this much when it was not frozen, and is due less of its CPUs.
+    OverUse { due: f64, running: f64 },
     /// Neither caps nor freezing can be used: its limit does not hold.
     LimitNotKept { limit: f64 },
     /// The optimiser ends: all is as it was.
@@ -163,6 +165,12 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "it wants {demand:.2} CPUs of which {share:.3} are its share"
+                )
+            }
+            Reason::OverUse { due, running } => {
+                write!(
+                    f,
+                    "it takes {running:.3} CPUs when it is not frozen, and is due {due:.3}"
                 )
             }
             Reason::LimitNotKept { limit } => {

@@ -210,7 +210,17 @@ fn without_sets_caps_hold_shares_and_without_caps_freezing_does() {
             ..Settings::default()
         };
         let mut o = Optimiser::new(settings).unwrap();
-        o.observe(&example(1, 1.0, 0.95)).unwrap();
+        // One goes short: frozen are others when that is seen a second time.
+        for second in 1..=3 {
+            let mut seen = example(second, 1.0, 0.95);
+            seen.vms[16].load = Load {
+                ran_ns: 0,
+                run_delay_ns: SECOND / 2,
+            };
+            o.observe(&seen).unwrap();
+            assert!(second == 3 || set(&o, "dummy-03").run_fraction.is_none());
+        }
+        assert_eq!(set(&o, "dummy-15").run_fraction, None);
         (set(&o, "target").clone(), set(&o, "dummy-03").clone())
     };
     let (target, dummy) = decide(means);
@@ -225,8 +235,9 @@ fn without_sets_caps_hold_shares_and_without_caps_freezing_does() {
         freezing: true,
         ..means
     });
+    // It had a quarter of a CPU.
     let fraction = dummy.run_fraction.unwrap();
-    assert!((fraction - 0.05625 * 2.0 / 1.9 / 0.5).abs() < 1e-9);
+    assert!((fraction - 0.05625 * 2.0 / 1.9 / 0.25).abs() < 1e-9);
     assert_eq!((target.run_fraction, dummy.cap), (None, None));
     // Weights hold up the guarantee.
     assert_eq!(dummy.weight, 100);

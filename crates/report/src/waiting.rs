@@ -4,7 +4,7 @@ use crate::Style;
 use crate::html::strip::{group, thread_name, worst};
 use crate::html::{group_of, table_of_waits};
 use crate::text::duration;
-use berth_results::detail::{COSTS, HOST, IDLE, OTHERS, WorstWait};
+use berth_results::detail::{COSTS, FROZEN, HOST, IDLE, OTHERS, WorstWait};
 use berth_results::experiment::Experiment;
 use berth_results::schema::RunRecord;
 
@@ -105,6 +105,7 @@ fn whom(e: &Experiment, arm: &str, group: &str) -> Option<String> {
                 IDLE => "an idle CPU".into(),
                 COSTS => "switching".into(),
                 OTHERS => "other VMs".into(),
+                FROZEN => "its VM's being frozen".into(),
                 vm => group_of(e, vm),
             }
         };

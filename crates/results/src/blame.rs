@@ -10,7 +10,7 @@
 //! Nothing is remembered per thread: per CPU it is counted how many threads of each class wait, and when the CPU
 //! changes to something else, that many times the span is added. A thread that joins in the middle of a span
 //! subtracts the part it did not see. All sums are exact; a switch costs as many additions as classes wait there.
-use crate::detail::{COSTS, HOST, IDLE, OTHERS, Wait};
+use crate::detail::{COSTS, FROZEN, HOST, IDLE, OTHERS, Wait};
 
 type CpuId = u32;
 type Nanos = u64;
@@ -245,8 +245,8 @@ impl Blame {
         (0..self.spans.len() as u32).for_each(|cpu| self.close(cpu, now));
     }
 
-    /// The accounts, settled: rows that are not zero. Names of all VMs, and of all groups.
-    pub fn waits(&self, vms: &[&str], groups: &[&str]) -> Vec<Wait> {
+    /// Names of the classes, of those of all VMs and of all groups.
+    fn names<'a>(&self, vms: &[&'a str], groups: &[&'a str]) -> Vec<&'a str> {
         let classes = self.classes();
         let mut names: Vec<&str> = match self.resolution {
             Resolution::Vm => vms.to_vec(),
@@ -256,11 +256,28 @@ impl Blame {
         if let (Resolution::FirstGroups, Some(last)) = (self.resolution, names.last_mut()) {
             *last = OTHERS;
         }
-        names.extend([HOST, IDLE, COSTS]);
+        names.push(HOST);
+        names
+    }
+
+    /// The accounts, settled: rows that are not zero. Names of all VMs, and of all groups; for how long the threads of
+    /// each entry of the statistics were stopped since their VM was frozen, ns: it is told as a cause, and stands in no
+    /// run queue's account (empty: nobody was).
+    pub fn waits(&self, vms: &[&str], groups: &[&str], frozen_ns: &[u64]) -> Vec<Wait> {
+        let classes = self.classes();
+        let mut names = self.names(vms, groups);
+        names.extend([IDLE, COSTS, FROZEN]);
+        let mut frozen = vec![0; classes];
+        for (entry, ns) in (0..).zip(frozen_ns) {
+            frozen[self.class_of(entry)] += ns;
+        }
         let mut waits = Vec::new();
         for waiter in 0..classes {
             for (cause, name) in names.iter().enumerate() {
-                let ns = self.between(waiter, cause);
+                let ns = match cause < self.causes() {
+                    true => self.between(waiter, cause),
+                    false => frozen[waiter],
+                };
                 if ns > 0 {
                     waits.push(Wait {
                         waiter: names[waiter].to_string(),
@@ -300,7 +317,7 @@ mod tests {
         assert_eq!(row(0), [0, 5, 0, 20, 0]);
         assert_eq!(row(1), [13, 0, 0, 0, 1]);
         assert_eq!(row(2), [0, 0, 0, 9, 0]);
-        let told = b.waits(&["a", "b"], &["g"]);
+        let told = b.waits(&["a", "b"], &["g"], &[0, 7, 0]);
         let told: Vec<_> = told
             .iter()
             .map(|w| (w.waiter.as_str(), w.cause.as_str(), w.ns))
@@ -312,6 +329,7 @@ mod tests {
                 ("a", IDLE, 20),
                 ("b", "a", 13),
                 ("b", COSTS, 1),
+                ("b", FROZEN, 7),
                 (HOST, IDLE, 9)
             ]
         );

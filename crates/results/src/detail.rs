@@ -9,18 +9,22 @@ pub const IDLE: &str = "(idle)";
 pub const COSTS: &str = "(switching)";
 /// Cause of waiting: VMs beyond those that are told apart.
 pub const OTHERS: &str = "(others)";
+/// Cause of waiting: the VM was frozen (`cgroup.freeze`). Its threads stood in no run queue then, and would have run or
+/// stood in one.
+pub const FROZEN: &str = "(frozen)";
 /// The host's own threads, as waiters and as causes.
 pub const HOST: &str = "host";
 
 /// Time that threads of one VM stood in run queues while something else had the CPU.
 ///
-/// The sum over the causes of a waiter is its run delay in the measured window: in the simulator to the nanosecond, in
-/// the lab the kernel's own (schedstat), so interruptions by kernel threads and clients are in it, as [`HOST`].
+/// The sum over the causes of a waiter, [`FROZEN`] left out, is its run delay in the measured window: in the simulator
+/// to the nanosecond, in the lab the kernel's own (schedstat), so interruptions by kernel threads and clients are in
+/// it, as [`HOST`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// A VM, a group of VMs (where there are too many to tell apart), or [`HOST`].
     pub waiter: String,
-    /// A VM or a group, [`HOST`], [`IDLE`], [`COSTS`] or [`OTHERS`].
+    /// A VM or a group, [`HOST`], [`IDLE`], [`COSTS`], [`OTHERS`] or [`FROZEN`].
     pub cause: String,
     /// In the measured window, ns.
     pub ns: u64,

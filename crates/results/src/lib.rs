@@ -7,6 +7,7 @@
 pub mod blame;
 pub mod columns;
 pub mod detail;
+pub mod evenness;
 pub mod expect;
 pub mod experiment;
 pub mod findings;

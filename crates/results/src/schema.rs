@@ -16,6 +16,8 @@
 //! | `web.{wakeup,run_delay}.count` | 1 | how many of them ended in the measured window |
 //! | `web.switches` | 1/s | times that one of its threads was switched in |
 //! | `web.cpu` | CPU | mean CPUs used |
+//! | `web.least` | CPU | of a group of several VMs: the CPUs used by the one with the least |
+//! | `web.jain` | 1 | of such a group: Jain's index of its VMs' CPU time, 1 where all have the same |
 //! | `web.fast` | CPU | simulator: of them, on cores of the fastest kind, where there are several |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |

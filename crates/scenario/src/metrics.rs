@@ -37,6 +37,18 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     (
+        "least",
+        &[],
+        "CPU",
+        "CPUs used by the VM of a group with the least",
+    ),
+    (
+        "jain",
+        &[],
+        "1",
+        "Jain's index of the CPU time of a group's VMs: 1 if all have the same",
+    ),
+    (
         "fast",
         &[],
         "CPU",

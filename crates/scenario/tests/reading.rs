@@ -218,8 +218,11 @@ fn mistakes() {
         ),
         ("[[host.hotplug]]\ncpu = 0\nonline = false", &["needs `at`"]),
         (
-            "[optimiser]\nby = [\"sets\", \"freezing\"]",
-            &["cannot freeze VMs", "optimiser.by"],
+            "[optimiser]\nby = [\"frezing\"]",
+            &[
+                "`optimiser.by` has no `frezing`",
+                "did you mean `freezing`?",
+            ],
         ),
         (
             "[optimiser]\nby = [\"set\"]",

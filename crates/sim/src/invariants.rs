@@ -3,7 +3,7 @@
 //! CPU is runnable, belongs to that CPU's run queue and may run there. Checked at the end of every run: the
 //! sums below.
 use crate::error::SimError;
-use crate::machine::task::{Life, NONE, OpsState};
+use crate::machine::task::{Life, NONE, OpsState, Trap};
 use crate::scx::Handle;
 use crate::scx::consts::TASK_QUEUED;
 use crate::words::SchedClass;
@@ -49,6 +49,9 @@ pub fn check(k: Handle) -> Result<(), SimError> {
         }
         if hot.dsq != NONE {
             queued[hot.dsq as usize] += 1;
+        }
+        if hot.trap == Trap::Stopped && hot.life != Life::Asleep {
+            return Err(broken(format!("task {} is frozen and not stopped", name())));
         }
         let flagged = k.tasks.ts(t).scx.flags & TASK_QUEUED != 0;
         let runnable = hot.life == Life::Runnable;

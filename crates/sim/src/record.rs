@@ -17,7 +17,8 @@ pub fn waits(k: Handle, scenario: &Scenario, vms: &[VmSpec]) -> Vec<Wait> {
     let vms: Vec<&str> = vms.iter().map(|v| v.name.as_str()).collect();
     let groups: Vec<&str> = scenario.vms.iter().map(|g| g.name.as_str()).collect();
     let blame = k.stats.blame.as_ref();
-    blame.map_or(Vec::new(), |b| b.waits(&vms, &groups))
+    let frozen: Vec<u64> = k.stats.vms.iter().map(|c| c.frozen_ns).collect();
+    blame.map_or(Vec::new(), |b| b.waits(&vms, &groups, &frozen))
 }
 
 fn group_name(scenario: &Scenario, group: u32) -> String {

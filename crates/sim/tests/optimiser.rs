@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The optimiser beside a simulated host: what it promises holds under schedulers that know VMs and such that do not,
 //! it follows loads that change, and without it nothing is different.
-use berth_optimiser::{Decision, Trigger};
+use berth_optimiser::{Decision, Promise, Trigger};
 use berth_policy::policy::{LoadOptions, Policy};
+use berth_results::detail::{COSTS, FROZEN, IDLE};
 use berth_results::schema::RunRecord;
 use berth_scenario::edit::Edit;
-use berth_scenario::model::{Dist, Optimiser, Scenario, Step};
+use berth_scenario::model::{Dist, Optimiser, Scenario, Step, Vm};
 use berth_scenario::{Input, read};
 use berth_sim::SimError;
 use berth_sim::oracle::random;
@@ -84,6 +85,44 @@ fn a_promise_holds_under_any_scheduler() {
         "{}",
         blind.metrics["target.cpu"]
     );
+}
+
+/// The limits of the study with VMs that may be frozen, also under Linux's O(1) scheduler, which favours who sleeps for
+/// seconds: CPU sets give the target its CPU, and turns give the others equal parts of theirs, which they do not have
+/// without. Where the scheduler is fair nobody is frozen.
+#[test]
+fn o1_shares_when_vms_may_be_frozen() {
+    let text = include_str!("../../../papers/schedulers/s6-optimiser.toml");
+    let met = |name: &str, load: &str, by: &str| {
+        let (load, by) = (
+            format!("task.tick.load={load}"),
+            format!("optimiser.by={by}"),
+        );
+        let record = run(&scenario(text, &[&load, &by]), name, 1);
+        let m = &record.metrics;
+        let what = format!("{name}, {load}, {by}");
+        assert!(m["target.cpu"] >= 0.99, "{what}: {}", m["target.cpu"]);
+        let rest = 1.9 - m["target.cpu"];
+        assert!(m["dummy.cpu"] >= 0.9 * rest, "{what}: {}", m["dummy.cpu"]);
+        let frozen = record.waits.iter().any(|wait| wait.cause == FROZEN);
+        let even = m["dummy.jain"] >= 0.9 && m["dummy.least"] >= 0.01;
+        (even, frozen, m["host.changes"])
+    };
+    let (freezing, sets) = (r#"["sets","weights","freezing"]"#, r#"["sets","weights"]"#);
+    for load in ["22%", "47%"] {
+        let (even, frozen, changes) = met("o1", load, freezing);
+        // Of seventeen VMs each is changed once in 10 s at most, on average.
+        assert!(even && frozen && changes <= 1.7, "{load}: {changes}");
+        let (even, frozen, _) = met("o1", load, sets);
+        assert!(!even && !frozen, "{load}");
+        for name in ["cfs", "rr", "eevdf"] {
+            let (even, frozen, changes) = met(name, load, freezing);
+            assert!(
+                even && !frozen && changes <= 0.1,
+                "{name}, {load}: {changes}"
+            );
+        }
+    }
 }
 
 /// The worked example: whose CPUs they are, and the shares by which.
@@ -172,6 +211,38 @@ fn by_weights_and_by_caps() {
     assert!((0.15..=0.22).contains(&used), "{used}");
 }
 
+/// By freezing alone limits hold to the turn, whatever the policy; the time is on account, and is no run delay.
+#[test]
+fn limits_by_freezing() {
+    for name in POLICIES {
+        let scenario = promised(
+            1,
+            &[
+                r#"optimiser.by=["freezing"]"#,
+                r#"optimiser.vm.neighbour.limit="0.3 CPUs""#,
+                r#"vm.neighbour.tasks=["busy"]"#,
+            ],
+        );
+        let record = run(&scenario, name, 1);
+        let used = record.metrics["neighbour.cpu"];
+        // There are two CPUs, and it wants one: it has its turns.
+        assert!((0.295..=0.301).contains(&used), "{name}: {used}");
+        let of = |cause: &str| {
+            let wait = (record.waits.iter()).find(|w| w.waiter == "neighbour" && w.cause == cause);
+            wait.map_or(0.0, |w| w.ns as f64 / 10e9)
+        };
+        let frozen = of(FROZEN);
+        assert!((0.695..=0.705).contains(&frozen), "{name}: {frozen}");
+        let causes = ["target", "neighbour", IDLE, COSTS].map(of);
+        let delay = causes.iter().sum::<f64>();
+        let share = record.metrics["neighbour.run_delay.share"];
+        assert!(
+            (delay / (delay + used) - share).abs() < 1e-9,
+            "{name}: {delay}, {share}"
+        );
+    }
+}
+
 /// VMs that start later are seen when they run, and VMs that somebody pinned stay where they are.
 #[test]
 fn late_and_pinned_vms() {
@@ -227,7 +298,17 @@ fn random_hosts_are_watched_without_harm() {
         // Runs are short.
         (settings.period_ns, settings.decide_ns, settings.gap_ns) =
             (20_000_000, 40_000_000, 40_000_000);
-        let promises = BTreeMap::new();
+        let mut promises = BTreeMap::new();
+        if seed % 2 == 1 {
+            // Frozen by turns, all of them.
+            (settings.means.caps, settings.means.freezing) = (false, true);
+            let promise = |vm: &Vm| Promise {
+                limit: Some(0.3 * f64::from(vm.vcpus)),
+                ..Promise::default()
+            };
+            let each = scenario.vms.iter();
+            promises = each.map(|vm| (vm.name.clone(), promise(vm))).collect();
+        }
         scenario.optimiser = Some(Optimiser { settings, promises });
         for name in ["eevdf", "vmfair", "flms"] {
             let none = BTreeMap::new();

@@ -2,7 +2,7 @@
 //! Who waited for whom: VM by VM, per arm.
 use super::escape::{csv_row, escape};
 use super::figure::Figure;
-use berth_results::detail::{COSTS, HOST, IDLE, OTHERS};
+use berth_results::detail::{COSTS, FROZEN, HOST, IDLE, OTHERS};
 use berth_results::experiment::Experiment;
 use std::collections::BTreeMap;
 
@@ -46,7 +46,9 @@ pub fn group_of(e: &Experiment, name: &str) -> String {
 /// Names in the order of the scenario: VMs or groups, the host, then what is nobody.
 fn order(e: &Experiment, names: impl Iterator<Item = String>) -> Vec<String> {
     let rank = |name: &str| {
-        let special = [OTHERS, HOST, IDLE, COSTS].iter().position(|s| *s == name);
+        let special = [OTHERS, HOST, IDLE, COSTS, FROZEN]
+            .iter()
+            .position(|s| *s == name);
         let group = group_of(e, name);
         let group = e.setup.groups.iter().position(|g| g.name == group);
         let number = name.rsplit('-').next().and_then(|n| n.parse::<u32>().ok());
@@ -110,7 +112,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
         caption: format!(
             "{unit} down wanted a CPU while what stands across had it: milliseconds of waiting per second, all threads \
              and seeds; rows add up to the run delay. {IDLE}: the CPU was free, the wake-up on its way. {COSTS}: it \
-             was changing threads. Darker is more, the same scale for all arms."
+             was changing threads. {FROZEN}: the VM was frozen, which is no run delay. Darker is more, the \
+             same scale for all arms."
         ),
         body: format!("<div class=\"matrices\">{body}</div>"),
         csv,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The optimiser that watches the host and sets CPUs, weights and caps of VMs while they run.
+//! The optimiser that watches the host and sets CPUs, weights and caps of VMs while they run, or freezes them by turns.
 use super::Default::{Is, Said};
 use super::{Kind, key};
 
@@ -17,9 +17,9 @@ pub static OPTIMISER: Kind = Kind {
         ),
         key(
             "by",
-            "list of sets, weights, caps",
+            "list of sets, weights, caps, freezing",
             Is("[\"sets\", \"weights\", \"caps\"]"),
-            "what it may set: CPU sets, cpu.weight, cpu.max",
+            "what it may set: CPU sets, cpu.weight, cpu.max; cgroup.freeze for part of each 100 ms, where not caps",
         ),
         key(
             "spread",

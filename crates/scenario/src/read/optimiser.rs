@@ -75,16 +75,13 @@ fn means(section: &Section<'_>) -> Result<Means> {
             "sets" => means.sets = true,
             "weights" => means.weights = true,
             "caps" => means.caps = true,
-            "freezing" => {
-                let why = "the simulator cannot freeze VMs: leave `freezing` out of `optimiser.by`";
-                return Err(Error::at(&at, why));
-            }
+            "freezing" => means.freezing = true,
             _ => {
                 return Err(unknown(
                     "optimiser.by",
                     &word,
                     &at,
-                    &["sets", "weights", "caps"],
+                    &["sets", "weights", "caps", "freezing"],
                 ));
             }
         }

@@ -21,6 +21,8 @@ pub struct Group {
     pub bandwidth: Bandwidth,
     /// cpu.idle.
     pub idle: bool,
+    /// cgroup.freeze.
+    pub frozen: bool,
     /// ops.cgroup_init has been called.
     pub inited: bool,
     /// pid of the VM's first thread (its thread group).
@@ -132,6 +134,7 @@ impl CgroupTable {
                 ..Bandwidth::default()
             },
             idle: false,
+            frozen: false,
             inited: false,
             leader: None,
             objects: leak(),

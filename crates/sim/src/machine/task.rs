@@ -46,6 +46,18 @@ pub enum Waits {
     Ready,
 }
 
+/// What a task meets when it next runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    None,
+    /// Its VM is frozen: it stops.
+    Freezer,
+    /// It has stopped there, or would have woken: it runs when its VM is thawed.
+    Stopped,
+    /// It was killed: it exits.
+    Kill,
+}
+
 /// Ownership of a task between kernel and policy (`scx_ops_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpsState {
@@ -91,13 +103,13 @@ pub struct TaskHot {
     pub nice: i8,
     /// CPU time still asked for by the workload.
     pub remaining: Nanos,
-    /// Since when it waits in a queue, and whether and how: then it is counted on its run queue's CPU.
+    /// Since when it waits in a queue (or is stopped by the freezer), and whether and how: then it is counted on its
+    /// run queue's CPU.
     pub queued_at: Nanos,
     pub waits: Waits,
     /// Position in the run queue's list of runnable tasks.
     pub runnable_seq: u64,
-    /// Killed: exits when it next runs.
-    pub killed: bool,
+    pub trap: Trap,
     /// The policy's init_task has been called, and its enable.
     pub inited: bool,
     pub enabled: bool,
@@ -360,7 +372,7 @@ fn blank() -> TaskHot {
         queued_at: 0,
         waits: Waits::No,
         runnable_seq: 0,
-        killed: false,
+        trap: Trap::None,
         inited: false,
         enabled: false,
         mark: 0,

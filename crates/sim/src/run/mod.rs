@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One simulation: a scenario under one policy with one seed, from boot to record.
+mod duty;
 mod guests;
 mod load;
 mod optimiser;
@@ -26,6 +27,7 @@ use crate::workload::api::Workload;
 use crate::workload::scenario::ScenarioWorkload;
 use berth_policy::instance::Instance;
 use berth_policy::policy::Policy;
+use berth_results::evenness;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{PleYield, Scenario};
 use hdrhistogram::Histogram;
@@ -322,6 +324,9 @@ fn machine_metrics(
         quantiles(out, &format!("{name}.wakeup"), &wakeup, &all);
         let some = [("p50", 0.5), ("p99", 0.99)];
         quantiles(out, &format!("{name}.run_delay"), &delay, &some);
+    }
+    for group in &scenario.vms {
+        evenness::add(out, &group.name, group.count);
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The optimiser beside a simulated host: every period it sees what a host shows (run time and run delay of each VM,
 //! which CPUs are online), and what it decides is done as a host's manager would do it: affinity of threads,
-//! `cpu.weight`, `cpu.max`. It takes no CPU time.
+//! `cpu.weight`, `cpu.max`, `cgroup.freeze` by turns. It takes no CPU time.
+use super::duty::Duty;
 use super::window::settle;
 use crate::error::SimError;
 use crate::machine::MaskId;
@@ -29,6 +30,7 @@ pub struct Controller {
     vms: Vec<Watched>,
     /// The host's own threads, at the last look.
     host: Load,
+    duty: Duty,
     /// Changes decided in the measured window.
     changes: u64,
     decisions: Vec<Decision>,
@@ -72,6 +74,7 @@ impl Controller {
             last_ns: 0,
             vms: vms.iter().map(watched).collect(),
             host: Load::default(),
+            duty: Duty::new(vms.len()),
             changes: 0,
             decisions: Vec::new(),
             optimiser,
@@ -87,12 +90,18 @@ impl Controller {
         m: &mut Simulation<W>,
         end: Nanos,
     ) -> Result<(), SimError> {
-        while self.next_ns <= end {
-            m.run_until(self.next_ns)?;
-            self.next_ns += self.period_ns;
-            self.look(m)?;
+        loop {
+            let next_ns = self.next_ns.min(self.duty.next_ns());
+            if next_ns > end {
+                return m.run_until(end);
+            }
+            m.run_until(next_ns)?;
+            if next_ns == self.next_ns {
+                self.next_ns += self.period_ns;
+                self.look(m)?;
+            }
+            self.duty.take_turns(m)?;
         }
-        m.run_until(end)
     }
 
     /// The machine's statistics begin anew: what they had so far belongs to the next look. To be called right before.
@@ -136,6 +145,10 @@ impl Controller {
         if let Some(error) = refused {
             return Err(error);
         }
+        self.duty.set(self.vms.iter().map(|vm| {
+            let (setting, _) = self.optimiser.explain(&vm.name)?;
+            Some((setting.cpus.clone(), setting.run_fraction?))
+        }));
         if let Some(decision) = decision
             && (self.decisions.is_empty() || !decision.changes.is_empty())
         {

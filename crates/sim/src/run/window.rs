@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Windows of measurement have sharp edges.
-use crate::machine::task::Waits;
+use crate::machine::task::{Trap, Waits};
 use crate::scx::kernel::Handle;
 
 /// Account what is running and waiting up to now, so that a window has sharp edges.
@@ -12,6 +12,9 @@ pub fn settle(mut k: Handle) {
     }
     for hot in kernel.tasks.hot.iter().filter(|hot| hot.waits != Waits::No) {
         kernel.stats.still_waits(hot.stats, hot.queued_at, now);
+    }
+    for hot in (kernel.tasks.hot.iter()).filter(|hot| hot.trap == Trap::Stopped) {
+        kernel.stats.frozen(hot.stats, hot.queued_at, now);
     }
     kernel.stats.settled_at = now;
     for cpu in 0..k.cpus.len() as u32 {

@@ -6,7 +6,7 @@ use super::mutation::Mutation;
 use super::pass::Why;
 use crate::engine::queue::NEVER;
 use crate::machine::cgroup::ROOT;
-use crate::machine::task::{Life, MARK_VCPU, NONE, nice_to_load, nice_to_weight, set_comm};
+use crate::machine::task::{Life, MARK_VCPU, NONE, Trap, nice_to_load, nice_to_weight, set_comm};
 use crate::trace::Kind;
 use crate::words::{CpuId, SchedClass, TaskId, TaskSpec};
 use berth_policy::abi::Op;
@@ -91,6 +91,7 @@ impl Handle {
             rest.start_boottime = start;
         }
         let stats = self.stats.index(spec.vm);
+        let frozen = self.cgroups.groups[cgroup as usize].frozen;
         let hot = &mut self.tasks.hot[task as usize];
         hot.class = spec.class;
         hot.cpu = home;
@@ -99,6 +100,9 @@ impl Handle {
         hot.stats = stats;
         hot.token = spec.token;
         hot.cgroup = cgroup;
+        if frozen {
+            hot.trap = Trap::Freezer;
+        }
         if let Some(hw) = &mut self.hardware {
             hw.born(task, spec);
         }
@@ -242,13 +246,13 @@ impl Handle {
         };
         match hot.life {
             Life::Asleep => {
-                hot.killed = true;
                 hot.remaining = 0;
+                self.leave_freezer(task, Trap::Kill);
                 self.wake_task(task, false);
             }
             Life::Runnable => {
                 let cpu = hot.cpu;
-                hot.killed = true;
+                self.leave_freezer(task, Trap::Kill);
                 if self.cpus[cpu as usize].curr == task {
                     self.sync_work(cpu);
                     if self.cpus[cpu as usize].run_end != NEVER {

@@ -68,7 +68,7 @@ impl Handle {
         self.cgroups.groups[ROOT as usize].inited
     }
 
-    fn group_of_vm(self, vm: VmId) -> Result<u32, CgroupError> {
+    pub(super) fn group_of_vm(self, vm: VmId) -> Result<u32, CgroupError> {
         match self.cgroups.of_vm(vm) {
             ROOT => Err(CgroupError::NoSuchVm(vm)),
             index => Ok(index),
@@ -214,6 +214,7 @@ impl Handle {
             } else {
                 self.move_group(*task, join);
             }
+            self.freeze_as_group(*task);
         }
         self.irq_work();
         Ok(())

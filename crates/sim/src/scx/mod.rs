@@ -44,6 +44,7 @@ pub mod consts;
 pub mod dispatch;
 pub mod dsq;
 pub mod enqueue;
+mod freezer;
 pub mod hardware;
 pub mod higher;
 pub mod identity;

@@ -3,7 +3,8 @@
 //! vCPU that spins for long is [`crate::guest::spin`]'s.
 use super::kernel::{Handle, Kernel};
 use crate::engine::queue::NEVER;
-use crate::machine::task::SPINNING;
+use crate::machine::task::{SPINNING, Trap};
+use crate::unlikely::unlikely;
 use crate::words::{CpuId, Nanos, TaskId};
 
 impl Handle {
@@ -37,6 +38,9 @@ impl Kernel {
     pub fn work_end(&self, cpu: CpuId, task: TaskId, start: Nanos) -> Nanos {
         let hot = &self.tasks.hot[task as usize];
         debug_assert_eq!(hot.cpu, cpu);
+        if unlikely(hot.trap != Trap::None) {
+            return start;
+        }
         let remaining = hot.remaining;
         let c = &self.cpus[cpu as usize];
         if remaining < SPINNING {

@@ -5,7 +5,7 @@ use super::kernel::{Handle, Source};
 use super::mutation::Mutation;
 use super::pass::Why;
 use crate::engine::queue::NEVER;
-use crate::machine::task::{Life, MARK_LATE, NONE, Waits};
+use crate::machine::task::{Life, MARK_LATE, NONE, Trap, Waits};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
 use crate::words::{CpuId, Nanos, SchedClass, TaskId};
@@ -20,6 +20,9 @@ impl Handle {
         };
         if unlikely(hot.life != Life::Asleep) {
             return false;
+        }
+        if unlikely(matches!(hot.trap, Trap::Freezer | Trap::Stopped)) {
+            return self.wake_frozen(task);
         }
         let slot = hot.slot;
         hot.mark &= !MARK_LATE;

@@ -11,7 +11,7 @@ use crate::error::SimError;
 use crate::guest::{World, WorldRef};
 use crate::invariants;
 use crate::machine::cgroup::PERIOD_US;
-use crate::machine::task::{ENDLESS, MARK_LATE, MARK_VCPU, SPINNING, comm};
+use crate::machine::task::{ENDLESS, MARK_LATE, MARK_VCPU, SPINNING, Trap, comm};
 use crate::machine::vcpu::Call;
 use crate::scx::identity::VmSpec;
 use crate::scx::kernel::{Handle, Kernel, Source};
@@ -384,8 +384,10 @@ impl<W: Workload> Simulation<W> {
         k.sync_work(cpu);
         let task = c.curr;
         let hot = &mut k.tasks.hot[task as usize];
-        if unlikely(hot.killed) {
-            return k.exit_running(cpu);
+        match hot.trap {
+            Trap::None => (),
+            Trap::Kill => return k.exit_running(cpu),
+            Trap::Freezer | Trap::Stopped => return k.stop_frozen(cpu),
         }
         if hot.remaining != 0 || hot.mark & MARK_VCPU != 0 {
             return self.outside(k, cpu, task);

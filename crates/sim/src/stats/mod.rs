@@ -30,6 +30,9 @@ pub struct Counters {
     pub migrations: u64,
     /// Longest stay in a run queue that ended, ns.
     pub longest_ns: u64,
+    /// Time in which threads would have run or stood in run queues if their VM had not been frozen, ns: as far as it
+    /// lies in the measured window.
+    pub frozen_ns: u64,
 }
 
 /// Counts of times, logarithmic with 128 steps per power of two (0.8 %): one addition per time. Read as an
@@ -250,6 +253,11 @@ impl Stats {
     /// A stay in the run queue goes on; what lies before now is on account.
     pub fn still_waits(&mut self, entry: u32, since: Nanos, now: Nanos) {
         self.vms[entry as usize].waited_ns += now - since.max(self.settled_at);
+    }
+
+    /// A thread has been stopped by the freezer since then; what lies before now is on account.
+    pub fn frozen(&mut self, entry: u32, since: Nanos, now: Nanos) {
+        self.vms[entry as usize].frozen_ns += now - since.max(self.settled_at);
     }
 
     /// Does what threads waited equal what they waited for? The sums of the first class where not: waited, attributed.

@@ -2,7 +2,7 @@
 //! The machine as a workload may use it.
 use crate::guest::{WorldRef, machine_of};
 use crate::machine::cgroup::{Bandwidth, CgroupError};
-use crate::machine::task::Life;
+use crate::machine::task::{Life, Trap};
 use crate::machine::vcpu::Call;
 use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
@@ -123,7 +123,7 @@ impl Ctx {
         if k.tasks
             .hot
             .get(task as usize)
-            .is_none_or(|t| t.life != Life::Asleep)
+            .is_none_or(|t| t.life != Life::Asleep || t.trap == Trap::Stopped)
         {
             return false;
         }
@@ -222,6 +222,12 @@ impl Ctx {
     /// something is different; no throttling but the policy's own follows. Errors: as in the kernel.
     pub fn set_vm_bandwidth(&mut self, vm: VmId, to: Bandwidth) -> Result<(), CgroupError> {
         self.k.set_vm_bandwidth(vm, to)
+    }
+
+    /// Write to `cgroup.freeze` of a VM's cgroup: its threads stop, or go on. A VM with a guest level stops as a whole.
+    /// Errors: no such VM.
+    pub fn freeze_vm(&mut self, vm: VmId, frozen: bool) -> Result<(), CgroupError> {
+        self.k.freeze_vm(vm, frozen)
     }
 
     /// Write to `cpu.idle` of a VM's cgroup. The policy is told (`ops.cgroup_set_idle`), changed or not.

@@ -21,6 +21,8 @@ pub(super) struct RequestStream {
     pub bytes: [u64; 2],
     /// What counts as carried by both; of a stream, whose replies only acknowledge, the request.
     pub carried: u64,
+    /// Its replies only acknowledge, so that one stands for all before it.
+    pub acknowledges: bool,
     /// Number of its first user among all users of the scenario.
     first_user: u32,
 }
@@ -84,6 +86,7 @@ impl Clients {
                         Some(_) => client.request_bytes,
                         None => client.request_bytes + client.reply_bytes,
                     },
+                    acknowledges: client.window_bytes.is_some(),
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {

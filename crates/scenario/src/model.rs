@@ -514,8 +514,8 @@ impl Net {
     }
 }
 
-/// `[net.stages]`: what the stages of a packet's way through a KVM host cost, for one packet alone. Of each, `batch_ppm`
-/// is spent once for all packets that are taken together.
+/// `[net.stages]`: what the stages of a packet's way through a KVM host cost, for one packet alone. Of each,
+/// `batch_ppm` is spent once for all packets that are taken together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stages {
     pub card: Card,

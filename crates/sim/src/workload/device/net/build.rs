@@ -38,8 +38,8 @@ impl Staff {
 }
 
 impl Net {
-    /// `None`: requests are interrupts, nothing lies between. `streams`: each client's. `busy` tells which vCPUs of which
-    /// VM have other work.
+    /// `None`: requests are interrupts, nothing lies between. `streams`: each client's. `busy` tells which vCPUs of
+    /// which VM have other work.
     ///
     /// # Errors
     /// A path that does not exist: no driver domain, or none with a free vCPU; a link that carries nothing.

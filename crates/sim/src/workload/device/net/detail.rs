@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What each stage of a packet's way costs, on which CPU it was done, and what is counted of it; see `docs/network.md`.
 //! Kept apart from who moves parcels ([`super::staged`]).
-use super::state::Parcel;
+use super::parcel::Parcel;
 use crate::words::{CpuId, Nanos};
 use berth_scenario::model::{Host, Stages};
 use std::collections::{BTreeMap, VecDeque};
@@ -512,7 +512,7 @@ mod tests {
         assert!(d.holds(0) && !d.gives(0));
         // A batch is full.
         let parcel = Parcel {
-            cargo: super::super::state::Cargo {
+            cargo: super::super::parcel::Cargo {
                 sent: 0,
                 stream: 0,
                 user: 0,

@@ -2,7 +2,8 @@
 //! A parcel's way from a client to a task and back: link, NIC with its interrupt, back end, guest; see
 //! `docs/network.md`.
 use super::super::{Bus, Device, Event, Place, Taker, Worker};
-use super::state::{Cargo, Net, Stage};
+use super::parcel::Cargo;
+use super::state::{Net, Stage};
 use crate::words::{Nanos, VmId};
 use crate::workload::api::Action;
 use berth_scenario::model::NetPath;

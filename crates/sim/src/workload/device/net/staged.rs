@@ -4,8 +4,9 @@
 use super::super::{Bus, Place, Taker};
 use super::build::in_turn;
 use super::detail::{Batch, Part};
+use super::parcel::{Cargo, Parcel};
 use super::path::{POLL, RESEND, SOFTIRQ, SOFTIRQ_DONE, event};
-use super::state::{Cargo, Net, Parcel, Stage};
+use super::state::{Net, Stage};
 use crate::words::{CpuId, Nanos};
 use crate::workload::api::Action;
 use berth_scenario::model::NetPath;

@@ -5,34 +5,10 @@ use super::super::Worker;
 use super::super::flow::Flow;
 use super::detail::Detail;
 use super::link::Link;
+use super::parcel::{Cargo, Parcel};
 use crate::words::{CpuId, Nanos};
 use berth_scenario::model::Net as Spec;
 use std::collections::VecDeque;
-
-/// A client's request on its way in, or the reply on its way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cargo {
-    /// When the client sent the request, ns.
-    pub sent: Nanos,
-    /// Position of the client's stream in what [`Net::new`] was given.
-    pub stream: u32,
-    /// Number of the user in its stream.
-    pub user: u32,
-    /// It is a reply.
-    pub out: bool,
-}
-
-/// Cargo at a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parcel {
-    pub cargo: Cargo,
-    /// Since when it is in its present stage.
-    pub since: Nanos,
-    /// The CPU that brought it here.
-    pub cpu: CpuId,
-    /// An acknowledgement that another one stands for: it goes along for nothing.
-    pub rides: bool,
-}
 
 /// Where a parcel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -101,14 +101,14 @@ pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
         (_, "count" | "offered" | "lost" | "share" | "other_package_share") => "1",
-        ("response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion", _) => {
+        ("response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion" | "samples", _) => {
             "ns"
         }
-        ("cpu" | "fast", _) => "CPU",
+        ("cpu" | "fast" | "path_cpu", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"
         }
-        ("requests" | "packets", _) => "1/s",
+        ("requests" | "packets" | "dropped", _) => "1/s",
         ("throughput", _) => "bit/s",
         _ => "1",
     }

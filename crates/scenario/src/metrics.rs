@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 99] = [
     (
         "response",
         &[
@@ -130,6 +130,40 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
         &[],
         "1/s",
         "packets that the network card took in for it or sent from it",
+    ),
+    (
+        "samples",
+        &[
+            "driver", "bridge", "filter", "tap", "copy", "inject", "guest", "wake", "all",
+        ],
+        "ns",
+        "CPU time of a stage per packet, as samplers count (net.stages)",
+    ),
+    (
+        "calls",
+        &[
+            "driver", "bridge", "filter", "tap", "copy", "inject", "guest", "wake",
+        ],
+        "1",
+        "visits of a stage per packet (net.stages)",
+    ),
+    (
+        "path_cpu",
+        &["all", "max"],
+        "CPU",
+        "CPUs that stages take; max: of it on one CPU (net.stages)",
+    ),
+    (
+        "path",
+        &["lines", "crossings", "cold", "batch"],
+        "1",
+        "of a packet, from other CPUs; batch: mean size (net.stages)",
+    ),
+    (
+        "dropped",
+        &[],
+        "1/s",
+        "packets that found a queue full (net.stages)",
     ),
     (
         "switches",

@@ -280,6 +280,12 @@ pub struct Vm {
     pub cap_milli: Option<u64>,
     /// Host CPUs the VM's vCPUs may use; empty = all.
     pub affinity: Vec<u32>,
+    /// Host CPUs of the thread that moves its packets (`net.path`); empty = as `affinity`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backend_affinity: Vec<u32>,
+    /// Part of its threads that `affinity` holds, parts per million, see [`Vm::bound`]; none = all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage_ppm: Option<u32>,
     /// Nice of its threads, -20..=19.
     pub nice: i32,
     /// Slice that the kernel's own scheduler is asked for (`sched_setattr`); none = its usual one.
@@ -306,6 +312,13 @@ impl Vm {
         self.class == Class::Mixed && vcpu < self.vcpus && vcpu >= self.compute_vcpus()
     }
 
+    /// How many of so many threads `affinity` holds: `coverage` of them, to the nearest, half a thread upwards. In this
+    /// order: the thread that moves packets, if the VM has one, then the vCPUs.
+    pub fn bound(&self, threads: u32) -> u32 {
+        let ppm = u64::from(self.coverage_ppm.unwrap_or(1_000_000));
+        ((u64::from(threads) * ppm + 500_000) / 1_000_000) as u32
+    }
+
     /// Its vCPUs that are not reserved for I/O: 0 up to this number.
     pub fn compute_vcpus(&self) -> u32 {
         match self.class {
@@ -326,6 +339,8 @@ impl Default for Vm {
             weight: 100,
             cap_milli: None,
             affinity: Vec::new(),
+            backend_affinity: Vec::new(),
+            coverage_ppm: None,
             nice: 0,
             slice_ns: None,
             cgroup: None,
@@ -503,6 +518,71 @@ pub struct Net {
     pub per_packet_guest_ns: Nanos,
     /// Bytes of a packet.
     pub mtu: u32,
+    /// CPUs that take the card's interrupts: the n-th VM's queue those of the n-th in turn; empty: CPU n mod CPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irq_cpus: Vec<u32>,
+    /// What a packet costs stage by stage; none: `irq`, `per_packet_host` and `per_packet_guest` are all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Stages>,
+}
+
+impl Net {
+    /// Threads of a VM that only move its packets.
+    pub fn threads_per_vm(&self) -> u32 {
+        u32::from(matches!(self.path, NetPath::Vhost | NetPath::Emulator))
+    }
+}
+
+/// `[net.stages]`: what the stages of a packet's way through a KVM host cost, for one packet alone. Of each,
+/// `batch_ppm` is spent once for all packets that are taken together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stages {
+    pub card: Card,
+    /// Interrupt and driver.
+    pub driver_ns: Nanos,
+    pub bridge_ns: Nanos,
+    /// Connection tracking.
+    pub filter_ns: Nanos,
+    pub tap_ns: Nanos,
+    /// Into guest memory or out of it, and for each byte.
+    pub copy_ns: Nanos,
+    pub copy_byte_ns: Nanos,
+    /// The guest's interrupt, or its exit to send.
+    pub inject_ns: Nanos,
+    /// Driver and stack of the guest.
+    pub guest_ns: Nanos,
+    /// Working sets of a thread that comes from another CPU.
+    pub cold_copy_ns: Nanos,
+    pub cold_inject_ns: Nanos,
+    pub cold_guest_ns: Nanos,
+    /// A line of 64 bytes from the cache of another CPU: below the same last-level cache, or not.
+    pub near_line_ns: Nanos,
+    pub far_line_ns: Nanos,
+    /// Lines that a stage has of its own: they are where it ran last.
+    pub own_lines: u32,
+    /// A wake-up by the same CPU, by another one.
+    pub wake_here_ns: Nanos,
+    pub wake_other_ns: Nanos,
+    pub batch_ppm: u32,
+    /// Most packets that are taken together.
+    pub batch: u32,
+    /// Packets that a VM's queue of the card, and its tap, hold; more are dropped.
+    pub ring: u32,
+    pub tap_queue: u32,
+    /// A packet that was dropped is sent again so much later.
+    pub resend_ns: Nanos,
+    /// CPUs that do bridge, filter and tap for the n-th VM in turn; empty: the CPU that took the interrupt.
+    pub rps_cpus: Vec<u32>,
+}
+
+/// What the guest takes its network card for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Card {
+    /// Rings shared with the back end.
+    Virtio,
+    /// A model of a real card: two copies, and exits for its registers.
+    Emulated,
 }
 
 /// Who moves packets between NIC and guest.
@@ -532,6 +612,8 @@ impl Default for Net {
             per_packet_host_ns: 1_000,
             per_packet_guest_ns: 1_000,
             mtu: 1500,
+            irq_cpus: Vec::new(),
+            stages: None,
         }
     }
 }

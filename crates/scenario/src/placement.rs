@@ -301,7 +301,7 @@ pub fn threads_where(
                 name: format!("{}/{vcpu}", instance.name),
                 vm: Some(instance.clone()),
                 role: Role::Vcpu(vcpu),
-                affinity: own_or(&task.affinity, &vm.affinity),
+                affinity: own_or(&task.affinity, affinity_of(scenario, vm, vcpu)),
                 nice: (vm.nice + task.nice).clamp(-20, 19),
                 work,
                 weight: vm.weight,
@@ -351,7 +351,13 @@ pub fn forked(
     let vm = folded.map(|v| &scenario.vms[v.group]);
     let affinity = match (&parent.vm, vm) {
         (Some(inside), None) => affinity_inside(&scenario.vms[inside.group], child),
-        _ => own_or(&child.affinity, vm.map_or(&[], |v| &v.affinity)),
+        _ => {
+            let vcpu = parent.role.vcpu().unwrap_or(0);
+            own_or(
+                &child.affinity,
+                vm.map_or(&[], |v| affinity_of(scenario, v, vcpu)),
+            )
+        }
     };
     let work = match pool_queue(child) {
         Some(_) => Work::Pools(vec![task.to_string()]),
@@ -457,6 +463,24 @@ fn find<'a>(scenario: &'a Scenario, place: &str, task: &str) -> Result<&'a Task,
             place: place.into(),
             task: task.into(),
         })
+}
+
+/// Host CPUs of a vCPU's thread; empty = all.
+fn affinity_of<'a>(scenario: &Scenario, vm: &'a Vm, vcpu: u32) -> &'a [u32] {
+    let others = scenario.net.threads_per_vm();
+    match others + vcpu < vm.bound(others + vm.vcpus) {
+        true => &vm.affinity,
+        false => &[],
+    }
+}
+
+/// Host CPUs of the thread that moves a VM's packets; empty = all.
+pub fn backend_affinity(vm: &Vm) -> &[u32] {
+    match vm.backend_affinity.is_empty() {
+        true if vm.bound(1 + vm.vcpus) == 0 => &[],
+        true => &vm.affinity,
+        false => &vm.backend_affinity,
+    }
 }
 
 fn own_or(own: &[u32], other: &[u32]) -> Vec<u32> {

@@ -90,6 +90,9 @@ pub enum Feature {
     Guests,
     DriverDomain,
     Packets,
+    PacketStages,
+    Interrupts,
+    PartAffinity,
     TurboVcpus,
     Locks,
     Spinning,
@@ -168,6 +171,27 @@ pub static TABLE: [Row; 28] = {
             "net.path",
             Yes,
             Instead("requests are interrupts"),
+        ),
+        row(
+            PacketStages,
+            "stages of a packet's way",
+            "net.stages",
+            Yes,
+            No,
+        ),
+        row(
+            Interrupts,
+            "choice of CPUs for a card's interrupts",
+            "net.irq_cpus",
+            Yes,
+            No,
+        ),
+        row(
+            PartAffinity,
+            "affinity of some of a VM's threads",
+            "vm.coverage, vm.backend_affinity",
+            Yes,
+            No,
         ),
         row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", No, No),
         row(Locks, "locks", "steps lock, unlock", Yes, Yes),
@@ -327,6 +351,7 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
             default: path_name(scenario.net.path) == DEFAULT_NET_PATH,
         });
     }
+    let carries = scenario.net.path != NetPath::None;
     let mut add = |feature, address: String| {
         all.push(Use {
             feature,
@@ -351,8 +376,20 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     if scenario.optimiser.is_some() {
         add(Feature::Optimiser, "optimiser".into());
     }
+    if carries && scenario.net.stages.is_some() {
+        add(Feature::PacketStages, "net.stages".into());
+    }
+    if carries && !scenario.net.irq_cpus.is_empty() {
+        add(Feature::Interrupts, "net.irq_cpus".into());
+    }
     for vm in scenario.vms.iter().filter(|vm| vm.count > 0) {
         let at = |key: &str| format!("vm.{}.{key}", vm.name);
+        if vm.coverage_ppm.is_some() {
+            add(Feature::PartAffinity, at("coverage"));
+        }
+        if !vm.backend_affinity.is_empty() {
+            add(Feature::PartAffinity, at("backend_affinity"));
+        }
         if vm.role == VmRole::Driver {
             add(Feature::DriverDomain, at("role"));
         }

@@ -334,6 +334,69 @@ fn mistakes() {
         ("[net]\nlink = \"0bit/s\"", &["outside 1bit/s"]),
         ("[net]\nlink = 10", &["`net.link` takes bandwidth"]),
         ("[net]\nmtu = \"1B\"", &["64 B to 64 KiB"]),
+        ("[net]\npath = \"vhost\"\nirq_cpus = [9]", &["no CPU 9"]),
+        ("[net]\nirq_cpus = [0]", &["path `none` has no card"]),
+        (
+            "[vm.web]\ntasks = [\"e\"]\n[task.e]\nmodel = \"echo\"\n[client.c]\nto = \"web\"\nsends = \"every 1ms\"\n\
+             [net]\npath = \"vhost\"\n[net.stages]\n",
+            &["vm.web has a guest", "guest = \"none\""],
+        ),
+        (
+            "[vm.web]\nbackend_affinity = [0]",
+            &["on this path a VM has none"],
+        ),
+        (
+            "[vm.web]\nguest = \"none\"\ncoverage = \"50%\"",
+            &["give `affinity`"],
+        ),
+        (
+            "[vm.web]\naffinity = [0]\ncoverage = \"50%\"",
+            &["those of a guest are bound together"],
+        ),
+        (
+            "[vm.web]\nguest = \"none\"\naffinity = [0]\ncoverage = \"150%\"",
+            &["more than all of its threads"],
+        ),
+        (
+            "[net.stages]\n",
+            &["those of the paths vhost, emulator and direct"],
+        ),
+        (
+            "[net]\npath = \"driver-domain\"\n[net.stages]\n",
+            &["those of the paths vhost, emulator and direct"],
+        ),
+        (
+            "[net]\npath = \"emulator\"\n[net.stages]\ncard = \"emulted\"",
+            &["did you mean `emulated`?"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\ncard = \"emulated\"",
+            &["needs net.path = \"emulator\""],
+        ),
+        (
+            "[net]\npath = \"direct\"\n[net.stages]\nrps_cpus = [0]",
+            &["no softirq of the host"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\nper_batch = \"120%\"",
+            &["more than all of it"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\nresend = \"0s\"",
+            &["dropped again at once"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\nring = 0",
+            &["net.stages.ring"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\nbatch = 0",
+            &["net.stages.batch"],
+        ),
+        (
+            "[net]\npath = \"vhost\"\n[net.stages]\ncopi = \"1us\"",
+            &["did you mean `copy`?"],
+        ),
         (
             "[task.t]\nmodel = \"batch\"\ncompute = \"0s\"\nsleep = \"0s\"",
             &["takes no time"],
@@ -943,5 +1006,67 @@ fn kinds_of_cores() {
             error.contains(words) && error.contains("kinds.toml:"),
             "{text}: {error}"
         );
+    }
+}
+
+/// Stages of a packet's way: what the card makes of defaults, the whole file read again, and what the lab refuses.
+#[test]
+fn stages_of_the_network_are_the_simulators() {
+    let vm = "[vm.web]\nguest = \"none\"\ntasks = [\"e\"]\n[task.e]\nmodel = \"echo\"\n\
+              [client.c]\nto = \"web\"\nsends = \"every 1ms\"\n";
+    let input = |text: String| Input {
+        name: "s".into(),
+        shown: "s.toml".into(),
+        text,
+        folder: None,
+    };
+    let of = |stages: &str| {
+        let text = format!("{vm}[net]\npath = \"emulator\"\n[net.stages]\n{stages}\n");
+        read(&input(text), &[]).unwrap()
+    };
+    let stages = |loaded: &Loaded| loaded.scenario.net.stages.clone().unwrap();
+    let (virtio, emulated) = (of(""), of("card = \"emulated\""));
+    assert_eq!(
+        (stages(&virtio).copy_ns, stages(&virtio).inject_ns),
+        (6_000, 4_000)
+    );
+    let slow = stages(&emulated);
+    assert_eq!(
+        (slow.copy_ns, slow.copy_byte_ns, slow.inject_ns),
+        (18_000, 4, 10_000)
+    );
+    assert_eq!(
+        stages(&of("card = \"emulated\"\ncopy = \"1us\"")).copy_ns,
+        1_000
+    );
+    let again = read(&input(show::full(&emulated.facts)), &[]).unwrap();
+    assert_eq!(emulated.scenario, again.scenario);
+
+    let refused = |text: String| {
+        let loaded = read(&input(text), &[]).unwrap();
+        let at = |address: &str| loaded.at(address);
+        support::check(&loaded.scenario, support::Place::Sim, &at).unwrap();
+        let said = support::check(&loaded.scenario, support::Place::Lab, &at);
+        said.unwrap_err().to_string()
+    };
+    // The path itself is refused first where the file names it.
+    let net = "[net]\npath = \"emulator\"\n";
+    assert!(refused(format!("{vm}{net}[net.stages]\n")).contains("no network"));
+    let mut scenario = virtio.scenario.clone();
+    scenario.net.irq_cpus = vec![1];
+    scenario.vms[0].coverage_ppm = Some(500_000);
+    scenario.vms[0].affinity = vec![0];
+    scenario.vms[0].backend_affinity = vec![0];
+    let asked: Vec<String> = support::uses(&scenario)
+        .into_iter()
+        .map(|u| u.address)
+        .collect();
+    for address in [
+        "net.stages",
+        "net.irq_cpus",
+        "vm.web.coverage",
+        "vm.web.backend_affinity",
+    ] {
+        assert!(asked.iter().any(|a| a == address), "{address}: {asked:?}");
     }
 }

@@ -6,12 +6,14 @@
 mod experiment;
 mod host;
 mod optimiser;
+mod stages;
 mod vm;
 mod work;
 
 pub use experiment::{ARM, CALIBRATE, COMPARE, EXPECT, FILE, REPRODUCES, RUN};
 pub use host::{CACHE, COST, HOST, HOTPLUG, KIND, MIGRATE};
 pub use optimiser::{OPTIMISER, PROMISE};
+pub use stages::STAGES;
 pub use vm::{GUEST, NET, VM};
 pub use work::{CLIENT, TASK};
 
@@ -96,7 +98,7 @@ const fn later(name: &'static str, feature: &'static str) -> Key {
 }
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 20] = [
+pub static KINDS: [&Kind; 21] = [
     &FILE,
     &RUN,
     &HOST,
@@ -110,6 +112,7 @@ pub static KINDS: [&Kind; 20] = [
     &TASK,
     &CLIENT,
     &NET,
+    &STAGES,
     &OPTIMISER,
     &PROMISE,
     &ARM,

@@ -46,6 +46,18 @@ pub static VM: Kind = Kind {
             Said("all CPUs"),
             "host CPUs it may use, e.g. [0, 1] or \"0-3,8\"",
         ),
+        key(
+            "backend_affinity",
+            "list of CPUs",
+            Said("as affinity"),
+            "host CPUs of the thread that moves its packets (vhost, emulator)",
+        ),
+        key(
+            "coverage",
+            "percent",
+            Said("all"),
+            "threads that affinity holds: who moves packets first, then vCPUs",
+        ),
         key("nice", "-20 to 19", Is("0"), "nice value of its threads"),
         key(
             "slice",
@@ -183,5 +195,17 @@ pub static NET: Kind = Kind {
             "work of the guest",
         ),
         key("mtu", "size", Is("1500B"), "of a packet"),
+        key(
+            "irq_cpus",
+            "list of CPUs",
+            Said("CPU n for VM n"),
+            "host CPUs that take the card's interrupts, VMs dealt over them",
+        ),
+        key(
+            "stages",
+            "table [net.stages]",
+            Said("none: the three costs above"),
+            "what a packet costs stage by stage, and where",
+        ),
     ],
 };

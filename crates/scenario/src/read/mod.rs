@@ -185,7 +185,8 @@ fn walk(
     let vms = vms::vms(context, &file, root, &host)?;
     let (tasks, places) = tasks::tasks(context, &file, root, &vms, host.nr_cpus())?;
     let clients = tasks::clients(context, &file, root)?;
-    let net = net::net(&file)?;
+    let net = net::net(&file, host.nr_cpus(), &vms, &clients)?;
+    net::check_threads(&file, &net, &vms)?;
     let optimiser = optimiser::optimiser(&file, &vms)?;
     let mut scenario = Scenario {
         name: context.name.to_string(),

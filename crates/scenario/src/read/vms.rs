@@ -73,6 +73,11 @@ fn vm(
         milli => Ok(milli),
     })?;
     let affinity = section.cpus("affinity", host.nr_cpus())?;
+    let backend_affinity = section.cpus("backend_affinity", host.nr_cpus())?;
+    let coverage = section.text("coverage", |text| match quantity::percent_ppm(text)? {
+        ppm @ 0..=1_000_000 => Ok(ppm),
+        _ => Err("more than all of its threads".into()),
+    })?;
     let nice = section
         .integer("nice", -20, 19, "")?
         .and_then(|(n, _)| i32::try_from(n).ok())
@@ -115,6 +120,8 @@ fn vm(
         weight,
         cap_milli: cap_milli.map(|(milli, _)| milli),
         affinity,
+        backend_affinity,
+        coverage_ppm: coverage.map(|(ppm, _)| ppm),
         nice,
         slice_ns: slice_ns.map(|(ns, _)| ns),
         cgroup,

@@ -24,6 +24,8 @@ pub(super) struct RequestStream {
     /// Unanswered requests, and how many there may be.
     pub unanswered: u32,
     pub at_most: u32,
+    /// Its replies only acknowledge, so that one stands for all before it.
+    pub acknowledges: bool,
     /// Number of its first user among all users of the scenario.
     first_user: u32,
 }
@@ -89,6 +91,7 @@ impl Clients {
                     },
                     unanswered: 0,
                     at_most: client.at_most.unwrap_or(u32::MAX),
+                    acknowledges: client.window_bytes.is_some(),
                     first_user: clients.askers.len() as u32,
                 };
                 for user in 0..stream.users() {

@@ -4,7 +4,7 @@ use super::api::Ctx;
 use super::api::{HOST, Nanos, Role};
 use super::clients::Clients;
 use super::completion::Completion;
-use super::device::net::Net;
+use super::device::net::{Net, NetStream};
 use super::devices::{Board, Devices};
 use super::homes::Homes;
 use super::masks::Masks;
@@ -58,7 +58,11 @@ impl ScenarioWorkload {
             let of = |t: &HostThread| t.vm.as_ref().is_some_and(|v| v.ordinal == vm);
             specs.iter().any(|t| of(t) && t.role == Role::Vcpu(vcpu))
         };
-        let streams = clients.streams.iter().map(|s| (s.vm, s.bytes));
+        let streams = clients.streams.iter().map(|s| NetStream {
+            vm: s.vm,
+            bytes: s.bytes,
+            acknowledges: s.acknowledges,
+        });
         let devices = Devices {
             net: Net::new(scenario, streams, has_work)?,
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a thread does next: the steps of its task, one after the other.
 use super::api::{Action, Ctx, HOST, Nanos, Who};
-use super::device::Device;
+use super::device::{Device, Taker};
 use super::devices::cargo;
 use super::mail::Message;
 use super::program::Op;
@@ -145,8 +145,9 @@ impl ScenarioWorkload {
     fn reply(&mut self, thread: u32, ctx: &mut Ctx) -> Option<Nanos> {
         let t = &mut self.threads[thread];
         let cargo = t.in_hand.and_then(|message| cargo(message, true));
-        if let (Some(net), Some(cargo), false) = (&self.devices.net, cargo, t.packed) {
-            let ns = net.guest_ns(cargo, false);
+        if let (Some(net), Some(cargo), false) = (&mut self.devices.net, cargo, t.packed) {
+            let (cpu, woken) = (t.cpu, false);
+            let ns = net.guest_ns(cargo, Taker { thread, cpu, woken });
             if ns > 0 {
                 t.packed = true;
                 t.step -= 1;
@@ -171,8 +172,9 @@ impl ScenarioWorkload {
         let t = &mut self.threads[thread];
         let woken = std::mem::take(&mut t.slept);
         let cargo = t.in_hand.and_then(|message| cargo(message, false));
-        match (&self.devices.net, cargo) {
-            (Some(net), Some(cargo)) => net.guest_ns(cargo, woken),
+        let cpu = t.cpu;
+        match (&mut self.devices.net, cargo) {
+            (Some(net), Some(cargo)) => net.guest_ns(cargo, Taker { thread, cpu, woken }),
             _ => 0,
         }
     }

@@ -6,7 +6,7 @@ use super::homes::Homes;
 use super::mail::Message;
 use super::program::Programs;
 use berth_scenario::dist::Rng;
-use berth_scenario::placement::{HostThread, Work};
+use berth_scenario::placement::{self, HostThread, Work};
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
@@ -172,7 +172,10 @@ impl Threads {
             vm: Some(instance.clone()),
             role: worker.role,
             work: Work::Pools(Vec::new()),
-            affinity: vm.affinity.clone(),
+            affinity: match worker.role {
+                Role::Vcpu(_) => vm.affinity.clone(),
+                _ => placement::backend_affinity(vm).to_vec(),
+            },
             nice: vm.nice,
             weight: vm.weight,
             cgroup: instance.name.clone(),

@@ -89,6 +89,17 @@ pub(super) struct Worker {
     pub role: Role,
 }
 
+/// A task that pays for its part of a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taker {
+    /// Its number among the threads.
+    pub thread: u32,
+    /// The CPU that runs it.
+    pub cpu: CpuId,
+    /// It slept before it got this, so that the guest's interrupt is part of it.
+    pub woken: bool,
+}
+
 /// A device. `Work`: one piece of work, and who waits for it.
 pub(super) trait Device {
     type Work: Copy;
@@ -106,9 +117,8 @@ pub(super) trait Device {
     /// nothing returns [`Action::Block`], and is to be woken by [`Bus::wake`].
     fn serve(&mut self, worker: u32, bus: &mut impl Bus<Self::Work>) -> Action;
 
-    /// CPU time that a task pays for a piece of work, ns: before it gives it in, or when it has got it; `woken`: after
-    /// a sleep, so that the guest's interrupt is part of it.
-    fn guest_ns(&self, work: Self::Work, woken: bool) -> Nanos;
+    /// CPU time that a task pays for a piece of work, ns: before it gives it in, or when it has got it.
+    fn guest_ns(&mut self, work: Self::Work, taker: Taker) -> Nanos;
 
     /// A VM has stopped, and with it the device's threads of that VM: what they had is lost, and what is still on its
     /// way to the VM will be.

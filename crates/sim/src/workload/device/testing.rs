@@ -79,8 +79,8 @@ impl Device for Card {
         Action::Block
     }
 
-    fn guest_ns(&self, _asker: u32, woken: bool) -> Nanos {
-        if woken { GUEST_IRQ_NS } else { GUEST_NS }
+    fn guest_ns(&mut self, _asker: u32, taker: Taker) -> Nanos {
+        if taker.woken { GUEST_IRQ_NS } else { GUEST_NS }
     }
 
     fn stop_vm(&mut self, _vm: VmId, bus: &mut impl Bus<u32>) {
@@ -212,6 +212,11 @@ impl Workload for Asking {
     fn died(&mut self, _: u32, _: TaskId) {}
     fn next(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Action {
         let asker = who.token;
+        let taker = |woken| Taker {
+            thread: asker,
+            cpu: who.cpu,
+            woken,
+        };
         if asker == VMM {
             return self.card.serve(0, &mut Wires(&mut self.askers, ctx));
         }
@@ -222,7 +227,7 @@ impl Workload for Asking {
                     self.askers.took.push(now - me.since);
                 }
                 (me.step, me.since, me.answered) = (Step::Ask, now, false);
-                let ns = self.card.guest_ns(asker, false);
+                let ns = self.card.guest_ns(asker, taker(false));
                 Action::Compute { ns }
             }
             Step::Ask => {
@@ -233,7 +238,7 @@ impl Workload for Asking {
             }
             Step::Wait if me.answered => {
                 me.step = Step::Prepare;
-                let ns = self.card.guest_ns(asker, true);
+                let ns = self.card.guest_ns(asker, taker(true));
                 Action::Compute { ns }
             }
             Step::Wait => Action::Block,

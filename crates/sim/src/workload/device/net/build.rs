@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The network of a scenario: its streams, ports, back ends and the threads that move packets.
 use super::super::Worker;
+use super::detail::Detail;
 use super::link::Link;
-use super::state::{BackEnd, Counter, Hand, Net, Port, Stream};
+use super::state::{BackEnd, Counter, Hand, Net, NetStream, Port, Stream};
 use crate::words::{Nanos, Role};
 use berth_scenario::model::{NetPath, Scenario, VmRole};
 use berth_scenario::placement::{self, PlacementError, VmInstance};
@@ -37,14 +38,14 @@ impl Staff {
 }
 
 impl Net {
-    /// `None`: requests are interrupts, nothing lies between. `streams`: VM of each client's stream, bytes of a request
-    /// and of a reply. `busy` tells which vCPUs of which VM have other work.
+    /// `None`: requests are interrupts, nothing lies between. `streams`: each client's. `busy` tells which vCPUs of
+    /// which VM have other work.
     ///
     /// # Errors
     /// A path that does not exist: no driver domain, or none with a free vCPU; a link that carries nothing.
     pub fn new(
         scenario: &Scenario,
-        streams: impl Iterator<Item = (u32, [u64; 2])>,
+        streams: impl Iterator<Item = NetStream>,
         busy: impl Fn(u32, u32) -> bool,
     ) -> Result<Option<Net>, PlacementError> {
         let spec = scenario.net.clone();
@@ -85,7 +86,8 @@ impl Net {
         let ports = vms.iter().map(|vm| Port {
             rx: VecDeque::new(),
             // A queue per CPU; VMs are dealt over them.
-            cpu: vm.ordinal % scenario.host.nr_cpus().max(1),
+            cpu: in_turn(&spec.irq_cpus, vm.ordinal)
+                .unwrap_or(vm.ordinal % scenario.host.nr_cpus().max(1)),
             pending: false,
             quiet_until: 0,
             back: match spec.path {
@@ -99,12 +101,21 @@ impl Net {
             stopped: false,
             group: vm.group,
         });
-        let ports = ports.collect();
+        let ports: Vec<Port> = ports.collect();
+        let streams: Vec<Stream> = streams.map(|s| Stream::new(s, spec.mtu)).collect();
+        let detail = spec.stages.as_ref().map(|stages| {
+            let sizes = [
+                ports.len(),
+                counters.len(),
+                staff.backs.len(),
+                streams.len(),
+            ];
+            Box::new(Detail::new(stages, &scenario.host, sizes))
+        });
         Ok(Some(Net {
+            detail,
             link: Link::new(spec.link_bit_s, spec.latency_ns),
-            streams: streams
-                .map(|(vm, bytes)| Stream::new(vm, bytes, spec.mtu))
-                .collect(),
+            streams,
             spec,
             wire: Default::default(),
             ports,
@@ -116,4 +127,10 @@ impl Net {
             measure_from: Nanos::default(),
         }))
     }
+}
+
+/// The CPU for the n-th VM, of these in turn.
+pub(super) fn in_turn(cpus: &[u32], n: u32) -> Option<u32> {
+    let at = n as usize % cpus.len().max(1);
+    cpus.get(at).copied()
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A parcel's way from a client to a task and back: link, NIC with its interrupt, back end, guest; see
 //! `docs/network.md`.
-use super::super::{Bus, Device, Event, Place, Worker};
-use super::state::{Cargo, Net, Stage};
+use super::super::{Bus, Device, Event, Place, Taker, Worker};
+use super::parcel::Cargo;
+use super::state::{Net, Stage};
 use crate::words::{Nanos, VmId};
 use crate::workload::api::Action;
 use berth_scenario::model::NetPath;
@@ -14,9 +15,13 @@ const ARRIVED: u16 = 0;
 const NIC_IRQ: u16 = 1;
 const NIC_IRQ_HERE: u16 = 2;
 /// That interrupt is over.
-const POLL: u16 = 3;
+pub(super) const POLL: u16 = 3;
 /// The parcel at the head of the other wire has come to its client.
 const ANSWERED: u16 = 4;
+/// The softirq of another CPU begins; it has done what it has taken. A dropped parcel is sent again. (With stages.)
+pub(super) const SOFTIRQ: u16 = 5;
+pub(super) const SOFTIRQ_DONE: u16 = 6;
+pub(super) const RESEND: u16 = 7;
 
 impl Device for Net {
     type Work = Cargo;
@@ -27,27 +32,37 @@ impl Device for Net {
 
     /// A client's request is on the wire; a task's reply leaves the guest.
     fn enter(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
+        self.look(bus.now());
         let vm = self.stream(cargo).vm;
         match self.ports[vm as usize].back {
             _ if !cargo.out => self.send_in(cargo, bus),
+            back if self.detail.is_some() => self.give(back, cargo, bus),
             Some(back) => self.hand_over(back, cargo, bus),
             None => self.send_out(cargo, bus),
         }
     }
 
     fn event(&mut self, event: Event, bus: &mut impl Bus<Cargo>) {
+        self.look(bus.now());
         let vm = event.number;
         match event.what {
             ARRIVED => self.arrived(bus),
             NIC_IRQ => self.nic_irq(vm, false, bus),
             NIC_IRQ_HERE => self.nic_irq(vm, true, bus),
             POLL => self.poll(vm, bus),
+            SOFTIRQ => self.softirq(vm, true, bus),
+            SOFTIRQ_DONE => self.softirq_done(vm, bus),
+            RESEND => self.resend(bus),
             _ => self.answered(bus),
         }
     }
 
     /// One parcel after the other.
     fn serve(&mut self, worker: u32, bus: &mut impl Bus<Cargo>) -> Action {
+        if self.detail.is_some() {
+            self.look(bus.now());
+            return self.serve_batch(worker, bus);
+        }
         loop {
             let hand = &mut self.hands[worker as usize];
             if let Some(parcel) = hand.holds.take() {
@@ -75,7 +90,11 @@ impl Device for Net {
 
     /// The packets, and for a request the interrupt if that woke the task (of an assigned device, the interrupt has
     /// been served already).
-    fn guest_ns(&self, cargo: Cargo, woken: bool) -> Nanos {
+    fn guest_ns(&mut self, cargo: Cargo, taker: Taker) -> Nanos {
+        if self.detail.is_some() {
+            return self.guest_stage_ns(cargo, taker);
+        }
+        let woken = taker.woken;
         let irq = match self.spec.path {
             NetPath::DriverDomain | NetPath::Vhost | NetPath::Emulator if woken => self.spec.irq_ns,
             _ => 0,
@@ -92,6 +111,7 @@ impl Device for Net {
         };
         port.stopped = true;
         let own = port.back;
+        self.lose_held(vm, bus);
         for worker in 0..self.workers.len() {
             if self.workers[worker].vm != vm {
                 continue;
@@ -108,7 +128,11 @@ impl Device for Net {
             } else {
                 Default::default()
             };
-            for parcel in held.into_iter().chain(ring) {
+            let batch = match &mut self.detail {
+                Some(detail) => detail.take_back_end(back),
+                None => Default::default(),
+            };
+            for parcel in held.into_iter().chain(ring).chain(batch) {
                 self.leave(Stage::BackEnd, parcel, now);
                 bus.lost(parcel.cargo);
             }
@@ -124,12 +148,20 @@ impl Device for Net {
         for counter in &mut self.counters {
             counter.packets = 0;
         }
+        if let Some(detail) = &mut self.detail {
+            detail.begin_at(now);
+        }
     }
 
     fn metrics(&self, seconds: f64, out: &mut BTreeMap<String, f64>) {
         for counter in self.counters.iter().filter(|c| c.asked) {
             let name = format!("{}.packets", counter.group);
             out.insert(name, counter.packets as f64 / seconds);
+        }
+        for (group, counter) in self.counters.iter().enumerate().filter(|(_, c)| c.asked) {
+            if let Some(detail) = &self.detail {
+                detail.metrics(group, &counter.group, counter.packets, seconds, out);
+            }
         }
     }
 
@@ -140,7 +172,7 @@ impl Device for Net {
 
 impl Net {
     /// A client sends a request: it is on the wire.
-    fn send_in(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
+    pub(super) fn send_in(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
         let now = bus.now();
         let parcel = self.come(Stage::WireIn, cargo, now);
         self.wire[0].push_back(parcel);
@@ -159,6 +191,9 @@ impl Net {
         self.leave(Stage::WireIn, parcel, now);
         self.count(parcel.cargo, now);
         let vm = self.stream(parcel.cargo).vm;
+        if self.card_is_full(vm) {
+            return self.refuse(parcel.cargo, bus);
+        }
         let parcel = self.come(Stage::Nic, parcel.cargo, now);
         let port = &mut self.ports[vm as usize];
         port.rx.push_back(parcel);
@@ -182,6 +217,7 @@ impl Net {
         let now = bus.now();
         let port = &mut self.ports[vm as usize];
         if self.spec.path == NetPath::Direct
+            && self.spec.irq_cpus.is_empty()
             && !moved
             && let Some(first) = port.rx.front()
         {
@@ -192,6 +228,9 @@ impl Net {
             }
         }
         port.quiet_until = now.saturating_add(self.spec.coalesce_ns);
+        if self.detail.is_some() {
+            return self.take_from_card(vm, bus);
+        }
         let done = bus.interrupt(self.spec.irq_ns);
         if done > now {
             bus.at(bus.here(), done, event(POLL, vm));
@@ -202,6 +241,9 @@ impl Net {
 
     /// The interrupt's work is done: everything in the VM's queue goes on.
     fn poll(&mut self, vm: u32, bus: &mut impl Bus<Cargo>) {
+        if self.detail.is_some() {
+            return self.card_done(vm, bus);
+        }
         loop {
             let port = &mut self.ports[vm as usize];
             let Some(parcel) = port.rx.pop_front() else {
@@ -217,7 +259,7 @@ impl Net {
         }
     }
 
-    fn is_stopped(&self, cargo: Cargo) -> bool {
+    pub(super) fn is_stopped(&self, cargo: Cargo) -> bool {
         self.ports[self.stream(cargo).vm as usize].stopped
     }
 
@@ -235,7 +277,7 @@ impl Net {
     }
 
     /// The request is in the guest's memory; the guest is interrupted for it.
-    fn deliver(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
+    pub(super) fn deliver(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
         if self.is_stopped(cargo) {
             bus.lost(cargo);
         } else {
@@ -247,11 +289,17 @@ impl Net {
     fn send_out(&mut self, cargo: Cargo, bus: &mut impl Bus<Cargo>) {
         let now = bus.now();
         self.count(cargo, now);
-        let parcel = self.come(Stage::WireOut, cargo, now);
-        self.wire[1].push_back(parcel);
         let stream = &self.streams[cargo.stream as usize];
         let at = self.link.send(true, stream.bytes[1], now);
-        bus.at(bus.outside(stream.vm), at, event(ANSWERED, 0));
+        self.answer_at(cargo, at, bus);
+    }
+
+    /// A reply is on the wire, and will have arrived then, not before any other one.
+    pub(super) fn answer_at(&mut self, cargo: Cargo, at: Nanos, bus: &mut impl Bus<Cargo>) {
+        let parcel = self.come(Stage::WireOut, cargo, bus.now());
+        self.wire[1].push_back(parcel);
+        let vm = self.streams[cargo.stream as usize].vm;
+        bus.at(bus.outside(vm), at, event(ANSWERED, 0));
     }
 
     /// The reply at the head of the wire has reached its client.
@@ -263,6 +311,6 @@ impl Net {
     }
 }
 
-fn event(what: u16, number: u32) -> Event {
+pub(super) fn event(what: u16, number: u32) -> Event {
     Event { what, number }
 }

@@ -3,31 +3,12 @@
 //! ever before.
 use super::super::Worker;
 use super::super::flow::Flow;
+use super::detail::Detail;
 use super::link::Link;
+use super::parcel::{Cargo, Parcel};
 use crate::words::{CpuId, Nanos};
 use berth_scenario::model::Net as Spec;
 use std::collections::VecDeque;
-
-/// A client's request on its way in, or the reply on its way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cargo {
-    /// When the client sent the request, ns.
-    pub sent: Nanos,
-    /// Position of the client's stream in what [`Net::new`] was given.
-    pub stream: u32,
-    /// Number of the user in its stream.
-    pub user: u32,
-    /// It is a reply.
-    pub out: bool,
-}
-
-/// Cargo at a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parcel {
-    pub cargo: Cargo,
-    /// Since when it is in its present stage.
-    pub since: Nanos,
-}
 
 /// Where a parcel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +21,22 @@ pub(super) enum Stage {
     BackEnd,
     /// On the wire to the client.
     WireOut,
+    /// Waiting for the softirq of another CPU, or taken by it.
+    Softirq,
+    /// Dropped: the client has not noticed yet.
+    Resend,
+    /// Until the guest gives the acknowledgement that stands for it.
+    Held,
 }
 
-const STAGES: [(Stage, &str); 4] = [
+const STAGES: [(Stage, &str); 7] = [
     (Stage::WireIn, "on the wire to the host"),
     (Stage::Nic, "in the NIC"),
     (Stage::BackEnd, "at the back end"),
     (Stage::WireOut, "on the wire to the client"),
+    (Stage::Softirq, "in a softirq"),
+    (Stage::Resend, "waiting to be sent again"),
+    (Stage::Held, "waiting to be acknowledged"),
 ];
 
 /// A VM's queue in the NIC.
@@ -89,12 +79,34 @@ pub(super) struct Stream {
     /// Of a request and of a reply.
     pub bytes: [u64; 2],
     pub packets: [u64; 2],
+    /// Its replies only acknowledge.
+    pub acknowledges: bool,
+}
+
+/// What the network is told of a client's requests to one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetStream {
+    pub vm: u32,
+    /// Of a request and of a reply.
+    pub bytes: [u64; 2],
+    /// Its replies only acknowledge.
+    pub acknowledges: bool,
 }
 
 impl Stream {
-    pub fn new(vm: u32, bytes: [u64; 2], mtu: u32) -> Stream {
+    pub fn new(of: NetStream, mtu: u32) -> Stream {
+        let NetStream {
+            vm,
+            bytes,
+            acknowledges,
+        } = of;
         let packets = bytes.map(|bytes| bytes.div_ceil(u64::from(mtu.max(1))).max(1));
-        Stream { vm, bytes, packets }
+        Stream {
+            vm,
+            bytes,
+            packets,
+            acknowledges,
+        }
     }
 }
 
@@ -123,10 +135,12 @@ pub struct Net {
     pub(super) workers: Vec<Worker>,
     /// By worker.
     pub(super) hands: Vec<Hand>,
-    pub(super) stages: [Flow; 4],
+    pub(super) stages: [Flow; STAGES.len()],
     /// By VM group.
     pub(super) counters: Vec<Counter>,
     pub(super) measure_from: Nanos,
+    /// Costs by stage; none: three costs are all.
+    pub(super) detail: Option<Box<Detail>>,
 }
 
 impl Net {
@@ -149,7 +163,12 @@ impl Net {
     /// A parcel comes to a stage.
     pub(super) fn come(&mut self, stage: Stage, cargo: Cargo, now: Nanos) -> Parcel {
         self.stages[stage as usize].enter(now);
-        Parcel { cargo, since: now }
+        Parcel {
+            cargo,
+            since: now,
+            cpu: 0,
+            rides: false,
+        }
     }
 
     /// It leaves that stage.
@@ -160,12 +179,27 @@ impl Net {
     fn at_stage(&self, stage: Stage) -> Box<dyn Iterator<Item = &Parcel> + '_> {
         match stage {
             Stage::WireIn => Box::new(self.wire[0].iter()),
-            Stage::Nic => Box::new(self.ports.iter().flat_map(|p| &p.rx)),
+            Stage::Nic => {
+                let polled = self.detail.iter().flat_map(|d| d.polled.iter().flatten());
+                Box::new(self.ports.iter().flat_map(|p| &p.rx).chain(polled))
+            }
             Stage::BackEnd => {
                 let rings = self.backs.iter().flat_map(|b| &b.ring);
-                Box::new(rings.chain(self.hands.iter().filter_map(|h| h.holds.as_ref())))
+                let detail = self.detail.iter();
+                let taken = detail.flat_map(|d| d.sends.iter().chain(&d.taken).flatten());
+                let held = self.hands.iter().filter_map(|h| h.holds.as_ref());
+                Box::new(rings.chain(held).chain(taken))
             }
             Stage::WireOut => Box::new(self.wire[1].iter()),
+            Stage::Softirq => {
+                let detail = self.detail.iter();
+                Box::new(detail.flat_map(|d| d.backlog.iter().chain(&d.soft).flatten()))
+            }
+            Stage::Held => {
+                let detail = self.detail.iter();
+                Box::new(detail.flat_map(|d| d.streams.iter().flat_map(|s| &s.held)))
+            }
+            Stage::Resend => Box::new(self.detail.iter().flat_map(|d| &d.resends)),
         }
     }
 
@@ -191,7 +225,12 @@ mod tests {
 
     #[test]
     fn packets_of_a_parcel() {
-        assert_eq!(Stream::new(0, [64, 4500], 1500).packets, [1, 3]);
-        assert_eq!(Stream::new(0, [0, 1501], 1500).packets, [1, 2]);
+        let stream = |bytes| NetStream {
+            vm: 0,
+            bytes,
+            acknowledges: false,
+        };
+        assert_eq!(Stream::new(stream([64, 4500]), 1500).packets, [1, 3]);
+        assert_eq!(Stream::new(stream([0, 1501]), 1500).packets, [1, 2]);
     }
 }

@@ -20,20 +20,23 @@
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
  * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks.
  *
- * Scores come from performance counters (IPC), else from utilisation; the counters scores_pmu and
- * scores_utilisation say which. On a host whose cores are all alike it is Credit, which is amp-fair
- * there, and counts `symmetric`.
+ * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
+ * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say
+ * which. Counters that jump or stand still are not believed for that window. On a host whose cores
+ * are all alike it is Credit, which is amp-fair there, and counts `symmetric`.
  *
  * Charges wall time between switches, with interrupts and stolen time, as Xen does.
  *
  * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do
- * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain), more
- * than 1,024 vCPUs (those above have no slots).
+ * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain),
+ * hosts of three kinds and more vCPUs than CPUs (who has no slot may use the slowest kind only, and
+ * starves where that is a few CPUs), more than 1,024 vCPUs (those above have no slots).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
 #include "berth/param.bpf.h"
 #include "berth/pmu.bpf.h"
+#include "berth/scores.bpf.h"
 #include "berth/stats.bpf.h"
 #include "berth/topology.bpf.h"
 
@@ -60,7 +63,8 @@ BERTH_PARAM(u64, window_ms, "ms", 2000, 30, 60000,
 BERTH_PARAM(u64, filter_percent, "percent", 15, 0, 100,
 	    "D3: a sample of IPC further off counts when the next one is as far (paper: 15)");
 BERTH_CHOICE(score_by, "pmu|utilisation", 0,
-	     "Scores from performance counters where there are some, or from utilisation alone");
+	     "Where no score is given: from performance counters if there are some, or from "
+	     "utilisation alone");
 BERTH_CHOICE(efficiency, "estimate|literal", 0,
 	     "D16: score is the speed-up estimated from IPC by kind of core; literal: IPC x "
 	     "utilisation");
@@ -108,9 +112,11 @@ struct berth_stats {
 	u64 moved;	   /* brought to their slot's CPU */
 	u64 plans;
 	u64 plan_changes; /* plans with another order than the one before */
+	u64 scores_given; /* said by whoever loaded the policy, */
 	u64 scores_pmu;	  /* from performance counters, */
 	u64 scores_utilisation;
-	u64 symmetric; /* rounds of a host whose cores are all alike */
+	u64 windows_left_out; /* of vCPUs whose counters jumped or stood still */
+	u64 symmetric;	      /* rounds of a host whose cores are all alike */
 };
 BERTH_STATS;
 
@@ -137,6 +143,7 @@ BERTH_STATS;
 #include "amp/measure.bpf.h"
 #include "amp/rank.bpf.h"
 #include "amp/share.bpf.h"
+#include "amp/adapt.bpf.h"
 #include "amp/place.bpf.h"
 #include "berth/credit_core.bpf.h"
 #include "amp/conserve.bpf.h"

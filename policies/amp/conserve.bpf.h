@@ -102,18 +102,33 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
 	return best;
 }
 
-/* Take the best that waits at another CPU of which kind is between `from` and `to`. */
+/* Somebody has left the queue of cpu, to run elsewhere. */
+static __always_inline void left_queue(s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(cpu) <= 0)
+		emptied(cpu);
+}
+
+/* Take the best that waits at another CPU of which kind is between `from` and `to`. Whoever waits
+ * alone at an idle CPU as fast as this one or faster is left to it: it has been told, and comes at
+ * once. (Xen's thieves look at busy CPUs only.) */
 __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 {
 	struct choice *s = choice_here();
 	u64 best = NOBODY, this;
 	s32 peer = cpu, at = NO_CPU, i;
-	struct pcpu *c;
+	const struct cpumask *idle;
+	struct pcpu *c = pcpu_at(cpu);
+	u32 kind;
 
-	if (!s)
+	if (!s || !c)
 		return false;
+	kind = c->kind;
 	s->candidates = pri == OVER ? better_cpus : waiting_cpus;
 	put(&s->candidates, cpu, false);
+	idle = scx_bpf_get_idle_cpumask();
+	read_mask(&s->idle, idle);
+	scx_bpf_put_idle_cpumask(idle);
 	bpf_for(i, 0, berth_nr_cpus) {
 		peer = next_in(&s->candidates, peer);
 		if (peer < 0)
@@ -121,6 +136,8 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 		put(&s->candidates, peer, false);
 		c = pcpu_at(peer);
 		if (!c || c->kind < from || c->kind > to)
+			continue;
+		if (c->kind <= kind && has(&s->idle, peer) && scx_bpf_dsq_nr_queued(peer) == 1)
 			continue;
 		this = best_of_queue(peer, cpu, pri, NOBODY);
 		if (this == NOBODY) {
@@ -135,7 +152,10 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 	}
 	if (at < 0 || best == NOBODY)
 		return false;
-	return best_of_queue(at, cpu, pri, best) == best;
+	if (best_of_queue(at, cpu, pri, best) != best)
+		return false;
+	left_queue(at);
+	return true;
 }
 
 /* (W), step 4: the running vCPU of a slower CPU with the highest score is asked to come. */
@@ -247,7 +267,6 @@ static __always_inline bool is_behind(struct vcpu *v)
 static __noinline int offer(struct task_struct *p, struct vcpu *v)
 {
 	const struct cpumask *idle;
-	struct choice *s;
 	struct pcpu *c;
 	s32 found;
 
@@ -262,9 +281,6 @@ static __noinline int offer(struct task_struct *p, struct vcpu *v)
 	idle = scx_bpf_get_idle_cpumask();
 	found = choose_idle(p, v, c, v->cpu, idle);
 	scx_bpf_put_idle_cpumask(idle);
-	s = choice_here();
-	if (s && found == (s32)v->cpu)
-		found = next_in(&s->candidates, found);
 	if (found >= 0) {
 		c->cursor = found;
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
@@ -286,6 +302,7 @@ static __noinline int ask_idle(s32 cpu)
 	idle = scx_bpf_get_idle_cpumask();
 	read_mask(&s->candidates, idle);
 	scx_bpf_put_idle_cpumask(idle);
+	drop_both(&s->candidates, &waiting_cpus);
 	if (!keep_both(&s->candidates, &online_cpus))
 		return 0;
 	found = next_in(&s->candidates, c->cursor);

@@ -27,7 +27,8 @@ struct slot {
  * small: its slot is too short and put off, turn: what it has of slots put off in this round, lent:
  * what it was given of others' slots put off, and gives back; ranked: it is in the ranking; place:
  * its group's place there; score_next: for the next plan; level, rejected: the filter's, 0: none;
- * instructions, cycles, by kind, and ran, waited: of this window. */
+ * instructions, cycles, by kind, ran, waited, and implausible, that its counters stood still or
+ * jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -39,6 +40,7 @@ struct slot {
 	u32 target;    /* CPU + 1 that asked for it, or was claimed for it */                      \
 	u32 place;                                                                                 \
 	u32 small;                                                                                 \
+	u32 implausible;                                                                           \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \
 	u64 give;                                                                                  \
@@ -57,7 +59,8 @@ struct slot {
 	u64 ran;                                                                                   \
 	u64 waited;                                                                                \
 	u64 queued_at;
-/* instructions, cycles: its counters when they were read last; counted: they were. */
+/* instructions, cycles: its counters when they were read last, at counted_at; counted: they were.
+ */
 #define PCPU_MORE                                                                                  \
 	u32 number;                                                                                \
 	u32 kind;                                                                                  \
@@ -68,6 +71,7 @@ struct slot {
 	struct slot slots[MAX_SLOTS];                                                              \
 	u64 next_slot; /* when its next slot begins; 0: none in this round */                      \
 	u64 instructions;                                                                          \
-	u64 cycles;
+	u64 cycles;                                                                                \
+	u64 counted_at;
 
 #endif

@@ -5,6 +5,9 @@
 #ifndef __AMP_KINDS_BPF_H
 #define __AMP_KINDS_BPF_H
 
+#define ROUND_NS  (tslice_ms * MS)
+#define CREDIT_NS (MS / CREDITS_PER_MS)
+
 static u32 nr_kinds;
 static u32 speed_of_kind[MAX_KINDS]; /* 1024: the fastest the hardware can be */
 static u32 cpus_of_kind[MAX_KINDS];  /* online */
@@ -38,6 +41,19 @@ static __always_inline bool is_upper(struct pcpu *c)
 static __always_inline bool is_guest(struct vcpu *v)
 {
 	return v->slot != HOST && v->role == BERTH_ROLE_VCPU;
+}
+
+/* What Credit has granted v for this round, ns of it that it can use. Promised to vCPUs that may
+ * run anywhere, and to no others. */
+static __always_inline u64 granted(struct vcpu *v)
+{
+	struct domain *d = domain_at(v->slot);
+	u64 ns;
+
+	if (!d || !v->active || d->epoch != epoch || !v->wide || (v->flags & VF_PARKED))
+		return 0;
+	ns = (u64)d->share * CREDIT_NS;
+	return exclusive || ns > ROUND_NS ? ROUND_NS : ns;
 }
 
 /* Where v has a slot at this instant; NO_CPU: nowhere. */

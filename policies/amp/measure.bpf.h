@@ -5,18 +5,31 @@
 #ifndef __AMP_MEASURE_BPF_H
 #define __AMP_MEASURE_BPF_H
 
-#define ONE 1000000 /* parts per million */
+#define ONE	    1000000 /* parts per million */
+#define MOST_CYCLES 10	    /* a ns; more is a counter that has jumped, as are */
+#define MOST_IPC    16	    /* so many instructions a cycle */
 
 static u64 interval_at; /* when the present interval should have begun, */
 static u64 window_at;	/* and when its window did: with a round */
 static bool window_closed;
-static bool planned; /* there has been a window: scores mean something */
+static u32 window_nr; /* windows closed so far */
+static bool planned;  /* there has been a window: scores mean something */
+
+/* Can counters have counted so much in ns? A stay below a millisecond may be one of a few cycles,
+ * and the clock is the run queue's, which is behind at times. */
+static __always_inline bool plausible(u64 instructions, u64 cycles, u64 ns)
+{
+	if (cycles > (ns + MS) * MOST_CYCLES || instructions > (cycles + MS) * MOST_IPC)
+		return false;
+	return ns < MS || (cycles && instructions);
+}
 
 /* Read the counters of c, which executes this; what they counted since the last time is v's. Asked
  * where a vCPU stops or goes on, never by timers: a program that may sleep, as ops.init which sets
  * them up, may not use these maps. */
 static __noinline int sample(struct vcpu *v, struct pcpu *c)
 {
+	u64 now = scx_bpf_now(), instructions, cycles;
 	struct berth_counts counts;
 	u32 kind;
 
@@ -28,11 +41,18 @@ static __noinline int sample(struct vcpu *v, struct pcpu *c)
 	}
 	kind = c->kind & (MAX_KINDS - 1);
 	if (c->counted) {
-		v->instructions[kind] += counts.instructions - c->instructions;
-		v->cycles[kind] += counts.cycles - c->cycles;
+		instructions = counts.instructions - c->instructions;
+		cycles = counts.cycles - c->cycles;
+		if (plausible(instructions, cycles, now - c->counted_at)) {
+			v->instructions[kind] += instructions;
+			v->cycles[kind] += cycles;
+		} else {
+			v->implausible = 1;
+		}
 	}
 	c->instructions = counts.instructions;
 	c->cycles = counts.cycles;
+	c->counted_at = now;
 	c->counted = 1;
 	return 0;
 }
@@ -47,6 +67,7 @@ static __always_inline void restart_counts(struct pcpu *c)
 		return;
 	c->instructions = counts.instructions;
 	c->cycles = counts.cycles;
+	c->counted_at = scx_bpf_now();
 }
 
 /* D3: a new sample of v's IPC, or of what stands for it. */
@@ -107,29 +128,67 @@ static __always_inline u64 estimate(u64 x, u64 u)
 	return (u64)ONE * ONE / (per ?: 1);
 }
 
-/* v's score of the window of this length, for the next plan; 0: it was not active (D4d). */
+/* By what v's VM is scored in the window that has closed. */
+static __always_inline struct berth_scored *scored_of(struct vcpu *v)
+{
+	u32 slot = v->slot;
+	struct berth_scored *vm = bpf_map_lookup_elem(&berth_scored_by_vm, &slot);
+
+	if (vm && vm->window != window_nr) {
+		__builtin_memset(vm, 0, sizeof(*vm));
+		vm->window = window_nr;
+	}
+	return vm;
+}
+
+/* One more of the VM's vCPUs has this score, ppm. */
+static __always_inline void count_score(struct berth_scored *vm, u64 ppm)
+{
+	u32 before = vm->given + vm->pmu + vm->utilisation;
+
+	vm->score_milli = ((u64)vm->score_milli * before + ppm / 1000) / (before + 1);
+}
+
+/* v's score of the window of this length, for the next plan; 0: it was not active (D4d). What is
+ * said of it counts, else what was counted, else what it used: as if it never waited for memory. */
 static __always_inline void score(struct vcpu *v, u64 window)
 {
-	u64 u, s = sampled(v), wall = window;
+	u64 u, x, s = sampled(v), wall = window;
+	struct berth_scored *vm = scored_of(v);
+	u32 said = berth_score_of(v->pid);
+	bool measured;
 
 	v->score_next = 0;
 	if (utilisation == OF_WANTED)
 		wall = v->waited < window ? window - v->waited : 1;
+	if (v->implausible) {
+		s = 0;
+		berth_count(windows_left_out);
+		if (vm)
+			vm->left_out++;
+	}
 	if (s && score_by != BY_UTILISATION)
 		filter(v, s);
-	if (v->ran < active_ms * MS || !window)
+	if (v->ran < active_ms * MS || !window || !vm)
 		return;
 	u = v->ran < wall ? v->ran * ONE / wall : ONE;
-	if (score_by == BY_UTILISATION || !v->level) {
-		v->score_next = u ?: 1;
-		berth_count(scores_utilisation);
-		return;
-	}
-	berth_count(scores_pmu);
-	if (efficiency == LITERAL)
-		v->score_next = v->level * u / ONE ?: 1;
+	measured = score_by != BY_UTILISATION && v->level;
+	x = measured ? v->level : ONE;
+	if (said)
+		v->score_next = (u64)said * 1000;
 	else
-		v->score_next = estimate(v->level, u);
+		v->score_next = efficiency == LITERAL ? x * u / ONE ?: 1 : estimate(x, u);
+	count_score(vm, v->score_next);
+	if (said) {
+		vm->given++;
+		berth_count(scores_given);
+	} else if (measured) {
+		vm->pmu++;
+		berth_count(scores_pmu);
+	} else {
+		vm->utilisation++;
+		berth_count(scores_utilisation);
+	}
 }
 
 /* The window is over: scores from it. */
@@ -138,6 +197,7 @@ __noinline int close_window(u64 length)
 	struct vcpu *v;
 	u32 i;
 
+	window_nr++;
 	bpf_for(i, 1, vcpus_used) {
 		v = vcpu_at(i);
 		if (v && v->pid && is_guest(v))
@@ -158,6 +218,7 @@ __noinline int open_window(void)
 			continue;
 		v->ran = 0;
 		v->waited = 0;
+		v->implausible = 0;
 		for (k = 0; k < MAX_KINDS; k++) {
 			v->instructions[k] = 0;
 			v->cycles[k] = 0;

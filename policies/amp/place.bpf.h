@@ -88,6 +88,14 @@ static __always_inline bool awaits_owner(struct pcpu *c, s32 cpu)
 	return v && (v->flags & (VF_MIGRATING | VF_QUEUED)) && slot_of(v, scx_bpf_now()) == cpu;
 }
 
+/* Idle CPUs that p may use and at which nobody waits, into `candidates`. Whoever waits at an idle
+ * CPU is about to run there: it is nobody else's. Whether any. */
+static __always_inline bool spare_for(struct choice *s, struct task_struct *p, struct vcpu *v,
+				      const struct cpumask *idle)
+{
+	return idle_for(s, p, v, idle, NO_CPU) && !drop_both(&s->candidates, &waiting_cpus);
+}
+
 /* An idle upper CPU for p, the fastest; NO_CPU: none. */
 static __noinline s32 idle_upper(struct task_struct *p, struct vcpu *v, const struct cpumask *idle)
 {
@@ -101,7 +109,7 @@ static __noinline s32 idle_upper(struct task_struct *p, struct vcpu *v, const st
 		return NO_CPU;
 	bpf_for(kind, 0, slowest()) {
 		set = kind_cpus(kind);
-		if (!set || !idle_for(s, p, v, idle, NO_CPU) || !keep_both(&s->candidates, set))
+		if (!set || !spare_for(s, p, v, idle) || !keep_both(&s->candidates, set))
 			continue;
 		found = next_in(&s->candidates, choices_of_upper);
 		c = found >= 0 ? pcpu_at(found) : NULL;
@@ -141,24 +149,6 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 	return found;
 }
 
-static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cpu)
-{
-	const struct cpumask *idle;
-	s32 found;
-
-	if (nr_kinds < 2 || v->target || slot_of(v, scx_bpf_now()) >= 0)
-		return NO_CPU;
-	idle = scx_bpf_get_idle_cpumask();
-	found = idle_upper(p, v, idle);
-	scx_bpf_put_idle_cpumask(idle);
-	if (found >= 0 && scx_bpf_test_and_clear_cpu_idle(found))
-		return found;
-	found = guest_to_preempt(p, v);
-	if (found >= 0)
-		scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
-	return found;
-}
-
 /* An idle CPU of the slowest kind, claimed; the one it ran on last if that is idle. */
 static __noinline s32 claim_slow(struct task_struct *p, struct vcpu *v, const struct cpumask *idle)
 {
@@ -169,13 +159,40 @@ static __noinline s32 claim_slow(struct task_struct *p, struct vcpu *v, const st
 	if (!p || !v || !idle || !slow || !s)
 		return NO_CPU;
 	home = v->slow_home ? v->slow_home - 1 : 0;
-	if (v->slow_home && bpf_cpumask_test_cpu(home, p->cpus_ptr) &&
+	if (v->slow_home && !has(&waiting_cpus, home) && bpf_cpumask_test_cpu(home, p->cpus_ptr) &&
 	    scx_bpf_test_and_clear_cpu_idle(home))
 		return home;
-	if (!idle_for(s, p, v, idle, NO_CPU) || !keep_both(&s->candidates, slow))
+	if (!spare_for(s, p, v, idle) || !keep_both(&s->candidates, slow))
 		return NO_CPU;
 	cpu = next_in(&s->candidates, home);
 	return cpu >= 0 && scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : NO_CPU;
+}
+
+/* Whoever wakes has an idle CPU for itself, if there is one: an upper one, the one it ran on last,
+ * another. To wait where it was until an idle one has come for it, as in Credit, would be to lose
+ * if that one finds work of its own meanwhile, which it does where threads wake together. */
+static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cpu)
+{
+	const struct cpumask *idle;
+	bool stays;
+	s32 found;
+
+	if (nr_kinds < 2 || v->target || slot_of(v, scx_bpf_now()) >= 0)
+		return NO_CPU;
+	idle = scx_bpf_get_idle_cpumask();
+	stays = bpf_cpumask_test_cpu(cpu, idle) && !has(&waiting_cpus, cpu);
+	found = idle_upper(p, v, idle);
+	if (found >= 0 && !scx_bpf_test_and_clear_cpu_idle(found))
+		found = NO_CPU;
+	if (found < 0) {
+		found = guest_to_preempt(p, v);
+		if (found >= 0)
+			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
+	}
+	if (found < 0 && !stays)
+		found = claim_slow(p, v, idle);
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
 }
 
 static __noinline s32 slow_place(struct task_struct *p, struct vcpu *v, s32 cpu)
@@ -245,12 +262,16 @@ static __always_inline s32 rehome(struct task_struct *p, struct vcpu *v, s32 cpu
 static __always_inline s32 choose_idle(struct task_struct *p, struct vcpu *v, struct pcpu *c,
 				       s32 cpu, const struct cpumask *idle)
 {
+	struct choice *s;
 	s32 found;
 
 	if (nr_kinds > 1 && (v->target == cpu + 1 || slot_of(v, scx_bpf_now()) == cpu))
 		return NO_CPU;
 	found = idle_upper(p, v, idle);
-	return found >= 0 ? found : find_idle(p, v, c, idle, NO_CPU);
+	s = choice_here();
+	if (found >= 0 || !s || !spare_for(s, p, v, idle))
+		return found;
+	return next_in(&s->candidates, c->cursor);
 }
 
 /* Whoever has to go, goes where rehome() says. */

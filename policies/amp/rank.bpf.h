@@ -32,7 +32,6 @@ struct {
 
 static u32 nr_ranked;
 static u64 mean_score;	       /* of all active, in the present plan */
-static u64 second_score;       /* the highest of a group that is not the first */
 static u32 fair_percent = 100; /* R of the present plan */
 
 /* What loops count is not local: the verifier would walk through all its values. */
@@ -138,11 +137,9 @@ __noinline int number_ranking(void)
 {
 	struct vcpu *v, *last = NULL;
 	struct vm_score *vm;
-	u64 score;
 	u32 i;
 
 	rank = 0;
-	second_score = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		if (!v)
@@ -154,9 +151,6 @@ __noinline int number_ranking(void)
 		vm = score_of_vm(v->slot);
 		if (vm)
 			vm->place = rank;
-		score = score_of(v, false);
-		if (rank && score > second_score)
-			second_score = score;
 	}
 	return 0;
 }
@@ -207,21 +201,6 @@ __noinline int update_ranking(void)
 	return moves;
 }
 
-/* D14: the smallest R at which nobody but the first loses more than the limit: section 7's
- * r = 1 - s (1 + phi (e - 1)) / (phi (e - 1)), phi = fast CPUs by all; ten points a plan at most.
- */
-static __always_inline u32 adapted(u32 now)
-{
-	u64 phi = nr_online ? (u64)cpus_of_kind[0] * ONE / nr_online : 0;
-	u64 gain = second_score > ONE ? phi * (second_score - ONE) / ONE : 0;
-	u64 lost = gain ? (u64)limit_percent * (ONE + gain) / gain : 100;
-	u32 want = lost < 100 ? 100 - lost : 0;
-
-	if (want > now + 10)
-		return now + 10;
-	return want + 10 < now ? now - 10 : want;
-}
-
 /* A new plan from the scores of the last window. */
 __noinline int apply_plan(void)
 {
@@ -268,7 +247,6 @@ __noinline int apply_plan(void)
 	if (sort_ranking())
 		berth_count(plan_changes);
 	number_ranking();
-	fair_percent = mode == AMP_FAIR ? 100 : adaptive ? adapted(fair_percent) : r;
 	return 0;
 }
 

@@ -27,6 +27,7 @@ __noinline int move_queued(u32 index, s32 from, s32 to)
 			v->cpu = to;
 			joined(v, to);
 			first_left(from);
+			left_queue(from);
 			berth_count(moved);
 		}
 		break;
@@ -98,6 +99,12 @@ static int slot_over(void *map, u32 *key, struct bpf_timer *timer)
 	return 0;
 }
 
+static __always_inline void new_plan(void)
+{
+	apply_plan();
+	adapt();
+}
+
 /* Windows and plans begin and end with rounds; a plan from the window before counts from the next
  * interval on (D7b). */
 static __always_inline void keep_intervals(u64 now)
@@ -110,12 +117,12 @@ static __always_inline void keep_intervals(u64 now)
 		close_window(now - window_at);
 		window_closed = true;
 		if (plan_at == AT_WINDOW)
-			apply_plan();
+			new_plan();
 	}
 	if (now - interval_at < interval_ms * MS)
 		return;
 	if (plan_at == AT_INTERVAL)
-		apply_plan();
+		new_plan();
 	open_window();
 	interval_at += interval_ms * MS;
 	window_at = now;

@@ -14,9 +14,6 @@
 #ifndef __AMP_SHARE_BPF_H
 #define __AMP_SHARE_BPF_H
 
-#define ROUND_NS  (tslice_ms * MS)
-#define CREDIT_NS (MS / CREDITS_PER_MS)
-
 static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
 static u32 put_off_next;	  /* place in the ranking that is served next */
 static u64 small_now, served_now; /* in this round: credit of small slots, and what they have */
@@ -263,12 +260,10 @@ __noinline int lay_out(u32 kind)
 }
 
 /* What each vCPU may use in this round: Credit's grant. */
-__noinline u32 open_round(void)
+__noinline int open_round(void)
 {
-	u64 most = ROUND_NS;
-	struct domain *d;
 	struct vcpu *v;
-	u32 i, n = 0;
+	u32 i;
 
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
@@ -279,17 +274,9 @@ __noinline u32 open_round(void)
 		v->give = 0;
 		v->fast = 0;
 		v->used = 0;
-		v->room = 0;
-		d = domain_at(v->slot);
-		/* Promised to vCPUs that may run anywhere. */
-		if (!d || !v->active || d->epoch != epoch || !v->wide || (v->flags & VF_PARKED))
-			continue;
-		v->room = (u64)d->share * CREDIT_NS;
-		if (exclusive || v->room > most)
-			v->room = most;
-		n++;
+		v->room = granted(v);
 	}
-	return n;
+	return 0;
 }
 
 /* Share out an upper kind. */

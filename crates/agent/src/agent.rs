@@ -13,6 +13,7 @@ use crate::tripwire::{Stall, Tripwire};
 use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_identity::Scored;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -148,6 +149,9 @@ pub struct VmStatus {
     /// What was decided for it, where that is decided VM by VM.
     #[serde(default)]
     pub decided: Option<Decided>,
+    /// What the policy reckons that it gains from fast cores, and whence it knows.
+    #[serde(default)]
+    pub scored: Option<Scored>,
 }
 
 /// The policy in a status.
@@ -688,6 +692,10 @@ impl Agent {
                 .running
                 .as_ref()
                 .and_then(|r| r.acting.decided(&e.name)),
+            scored: self.running.as_ref().and_then(|r| {
+                let slot = self.keeper.slot(e.key)?;
+                r.acting.scored(slot)
+            }),
         };
         let policy = self.running.as_ref().map(|a| PolicyStatus {
             name: a.policy.name.clone(),

@@ -8,6 +8,7 @@ use crate::keeper::Keeper;
 use crate::register::Sink;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_identity::Scored;
 use berth_optimiser::{Decision, Optimiser, Setting};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -101,6 +102,11 @@ pub trait Acting {
 
     /// What was decided for a VM of this name, where that is decided VM by VM.
     fn decided(&self, _vm: &str) -> Option<Decided> {
+        None
+    }
+
+    /// By what the policy scores the VM of this slot, where it asks what VMs gain from fast cores.
+    fn scored(&self, _slot: u32) -> Option<Scored> {
         None
     }
 

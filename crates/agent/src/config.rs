@@ -17,6 +17,7 @@
 //! [[vm]]                      # what is known of VMs beforehand; the first that fits counts
 //! name = "web*"
 //! class = "latency"
+//! score = 1.75                # amp: how much faster on a fast core than on a slow one; [1.9, 1.2] for each vCPU
 //!
 //! [[promise]]                 # what the optimiser keeps; the first that fits counts
 //! name = "web*"
@@ -27,7 +28,7 @@
 use crate::backend::Way;
 use crate::backend::cgroup::OPTIMISER;
 use crate::door::Access;
-use crate::rules::{Promised, Rule, Rules};
+use crate::rules::{Gains, Promised, Rule, Rules};
 use crate::tripwire::LIMIT;
 use berth_identity::Class;
 use berth_optimiser::{Promise, Service};
@@ -112,7 +113,7 @@ const KEYS: [&str; 12] = [
     "promise",
 ];
 const PROMISE_KEYS: [&str; 4] = ["name", "service", "guarantee", "limit"];
-const VM_KEYS: [&str; 3] = ["name", "class", "io_vcpus"];
+const VM_KEYS: [&str; 4] = ["name", "class", "io_vcpus", "score"];
 /// Longest stall that makes sense: the kernel's own watchdog comes then.
 const STALL_MS: std::ops::RangeInclusive<i64> = 0..=30_000;
 
@@ -322,6 +323,9 @@ impl Reader<'_> {
             .tables(table, "vm")?
             .map(|vm| self.vm(vm))
             .collect::<Read<_>>()?;
+        for vm in self.tables(table, "vm")? {
+            config.rules.scores.extend(self.scores(vm)?);
+        }
         let promises = self.tables(table, "promise")?;
         config.rules.promises = promises.map(|p| self.promise(p)).collect::<Read<_>>()?;
         Ok(config)
@@ -476,6 +480,24 @@ impl Reader<'_> {
         Ok(Promised { name, promise })
     }
 
+    /// A number, or one for each vCPU.
+    fn scores(&self, table: &Table) -> Read<Option<Gains>> {
+        let number = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64));
+        let all = |v: &Value| match v.as_array() {
+            Some(list) => list.iter().map(number).collect(),
+            None => number(v).map(|one| vec![one]),
+        };
+        let said: Option<(Vec<f64>, usize)> =
+            self.get(table, "score", "a number or a list of them", all)?;
+        let (Some((scores, at)), Some((name, _))) = (said, self.string(table, "name")?) else {
+            return Ok(None);
+        };
+        let gains = Gains::new(&name, &scores);
+        gains
+            .map(Some)
+            .map_err(|e| self.wrong(at, Some("vm.score"), e))
+    }
+
     fn vm(&self, table: &Table) -> Read<Rule> {
         self.known(table, &VM_KEYS, "vm.")?;
         let start = table.span().map_or(0, |s| s.start);
@@ -620,6 +642,16 @@ mod tests {
     }
 
     #[test]
+    fn scores_of_vms() {
+        let text = "[[vm]]\nname = \"hpc*\"\nscore = 2\n[[vm]]\nname = \"db\"\nscore = [1.8, 1.25]\n\
+                    [[vm]]\nname = \"web\"\n";
+        let rules = parsed(text).unwrap().rules;
+        assert_eq!(rules.score_milli("hpc-3", 5), Some(2000));
+        assert_eq!(rules.score_milli("db", 1), Some(1250));
+        assert_eq!(rules.score_milli("web", 0), None);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_line_and_key() {
         for (text, said) in [
             ("mode = \"act\"\n", "c.toml:1: policy: missing"),
@@ -657,6 +689,18 @@ mod tests {
             (
                 "[[vm]]\nname = \"a\"\nio_vcpus = -1",
                 "c.toml:3: vm.io_vcpus: a number",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nscore = 0.5",
+                "c.toml:3: vm.score: 0.5 is not 1 to 100",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nscore = [1, \"x\"]",
+                "c.toml:3: score: a number or a list of them",
+            ),
+            (
+                "[[vm]]\nname = \"a\"\nscore = []",
+                "c.toml:3: vm.score: no score",
             ),
             (
                 "[[vm]]\nname = \"a\"\nweight = 1",

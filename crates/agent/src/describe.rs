@@ -227,7 +227,12 @@ fn entry(vm: &Vm, share: Entitled, rules: &Rules, guess: Option<&Guess>) -> Entr
             tid: t.id.tid,
             start: t.id.start,
         };
-        (key, record(t.role, &io_vcpus))
+        let score_milli = t.role.vcpu().and_then(|v| rules.score_milli(&vm.name, v));
+        let record = ThreadRecord {
+            score_milli,
+            ..record(t.role, &io_vcpus)
+        };
+        (key, record)
     });
     Entry {
         key: key(vm),
@@ -257,7 +262,11 @@ fn key(vm: &Vm) -> VmKey {
 
 fn record(role: Role, io_vcpus: &BTreeSet<u32>) -> ThreadRecord {
     let io = role.vcpu().is_some_and(|index| io_vcpus.contains(&index));
-    ThreadRecord { role, io }
+    ThreadRecord {
+        role,
+        io,
+        score_milli: None,
+    }
 }
 
 /// The cgroup of the whole VM, from that of its main thread.

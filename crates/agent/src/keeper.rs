@@ -90,6 +90,11 @@ impl Keeper {
         Ok(changes)
     }
 
+    /// The number of a VM that the policy knows.
+    pub fn slot(&self, vm: VmKey) -> Option<u32> {
+        self.register.slot(vm)
+    }
+
     /// How long after the start of its process the policy knew all vCPUs of a VM; none if it was there before the
     /// policy.
     pub fn known_after(&self, vm: VmKey) -> Option<Duration> {

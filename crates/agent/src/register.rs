@@ -303,6 +303,7 @@ mod tests {
             let record = ThreadRecord {
                 role: Role::Vcpu(0),
                 io: false,
+                score_milli: None,
             };
             (key, record)
         };

@@ -226,6 +226,7 @@ mod tests {
         let record = ThreadRecord {
             role: Role::Vcpu(0),
             io: false,
+            score_milli: None,
         };
         let key = |i: i32| ThreadKey {
             tid: pid + i,

@@ -164,6 +164,7 @@ fn entry(vm: &Vm) -> Entry {
         let record = ThreadRecord {
             role: t.role,
             io: false,
+            score_milli: None,
         };
         (key, record)
     };

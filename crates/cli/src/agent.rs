@@ -11,10 +11,11 @@ use berth_agent::backend::{Policy, Value, Way, Ways};
 use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
-use berth_agent::rules::{Rule, Rules};
+use berth_agent::rules::{Gains, Rule, Rules};
 use berth_agent::signals;
 use berth_experiment::policies::{self, Asked};
 use berth_host::root::Root;
+use berth_identity::Scored;
 use berth_scenario::model::Arm;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -70,6 +71,11 @@ pub struct StartArgs {
     #[arg(long, value_name = "VM=CLASS")]
     class: Vec<String>,
 
+    /// How much faster a VM's vCPUs are on a fast core than on a slow one, for a policy that asks (amp): 1 to 100, one
+    /// for all or one for each; not measured then
+    #[arg(long, value_name = "VM=SCORE[,SCORE]")]
+    score: Vec<String>,
+
     #[command(flatten)]
     promises: Promises,
 
@@ -94,6 +100,7 @@ const START_EXAMPLES: &str = "Examples:
   berth start vmfair --class 'web*=latency'      every ordinary thread of this host is scheduled by vmfair
   berth start vmfair --set slice_us=2000         the same with another slice; once more changes what runs
   berth start optimiser --target 'web*=0.95'     CPU sets, weights and caps of VMs, without sched_ext
+  berth start amp --score 'hpc*=1.8'             fast cores to who gains most; what these gain is said, not measured
   berth start vmfair --auto                      the optimiser where vmfair cannot act
   berth stop                                     back to the kernel's own scheduler; all is put back
 
@@ -161,6 +168,14 @@ pub fn start(args: &StartArgs) -> Done {
         return Err(Failure::Input("--partial needs --only: which VMs?".into()));
     }
     let policy = resolve(&choice)?;
+    if !args.score.is_empty()
+        && (policy.object.is_empty() || !policies::takes_scores(&policy.object))
+    {
+        return Err(Failure::Input(format!(
+            "--score: {} does not ask what VMs gain from fast cores; amp does",
+            policy.name
+        )));
+    }
     let rules = Rules {
         only: args.only.clone(),
         vms: args
@@ -169,6 +184,11 @@ pub fn start(args: &StartArgs) -> Done {
             .map(|c| rule(c))
             .collect::<Result<_, _>>()?,
         promises: args.promises.all()?,
+        scores: args
+            .score
+            .iter()
+            .map(|s| gains(s))
+            .collect::<Result<_, _>>()?,
     };
     let socket = &args.agent.socket;
     let object = policy.object.clone();
@@ -313,6 +333,17 @@ pub fn parameters(set: &[String]) -> Result<BTreeMap<String, String>, Failure> {
         ))),
     };
     set.iter().map(one).collect()
+}
+
+fn gains(text: &str) -> Result<Gains, Failure> {
+    let wrong = |why: &str| Failure::Input(format!("--score {text}: {why}"));
+    let usage = "VM=SCORE, such as 'hpc*=1.8', or one for each vCPU: db=1.8,1.2";
+    let (name, scores) = text.split_once('=').ok_or_else(|| wrong(usage))?;
+    let scores: Result<Vec<f64>, _> = scores.split(',').map(|s| s.trim().parse()).collect();
+    match scores {
+        Ok(scores) if !name.is_empty() => Gains::new(name, &scores).map_err(|e| wrong(&e)),
+        _ => Err(wrong(usage)),
+    }
 }
 
 fn rule(text: &str) -> Result<Rule, Failure> {
@@ -516,6 +547,13 @@ fn text(status: &Status) -> String {
             for warning in &p.warnings {
                 out += &format!("note: {warning}\n");
             }
+            // A policy that gives fast cores to who gains most from them has found none.
+            if p.counters
+                .get("symmetric")
+                .is_some_and(|rounds| *rounds > 0)
+            {
+                out += "note: this host's cores are all alike: nobody is scored, time is shared\n";
+            }
         }
         None => out += "no policy is loaded: Berth only watches\n",
     }
@@ -550,6 +588,11 @@ fn text(status: &Status) -> String {
         }
     }
     for vm in &status.vms {
+        out += &vm
+            .scored
+            .map_or(String::new(), |s| scored(&vm.name, &s) + "\n");
+    }
+    for vm in &status.vms {
         if let Some((class, why)) = &vm.seems {
             let name = &vm.name;
             let otherwise = match *class == vm.class {
@@ -569,6 +612,17 @@ fn text(status: &Status) -> String {
         out += &format!("  {vm} is left alone: {why}\n");
     }
     out
+}
+
+/// What a VM is reckoned to gain from fast cores.
+fn scored(vm: &str, scored: &Scored) -> String {
+    let score = f64::from(scored.score_milli) / 1000.0;
+    let source = scored.source();
+    let odd = match scored.left_out {
+        0 => String::new(),
+        n => format!("; counters of {n} vCPUs jumped or stood still and were left out"),
+    };
+    format!("  {vm} is {score:.2} times as fast on a fast core, by: {source}{odd}")
 }
 
 #[cfg(test)]
@@ -594,5 +648,34 @@ mod tests {
         assert!(wrong(choice("vmfair", &["slice=1"])).contains("slice_us"));
         assert!(parameters(&["x".to_string()]).is_err());
         assert!(rule("web*=latency").is_ok() && rule("web*=fast").is_err());
+    }
+
+    #[test]
+    fn scores_are_said_of_vms() {
+        let scores = |text| gains(text).map(|g| (g.name, g.score_milli));
+        assert_eq!(
+            scores("db=1.8, 1.25").unwrap(),
+            ("db".into(), vec![1800, 1250])
+        );
+        for wrong in [
+            "db", "=1.5", "db=", "db=fast", "db=0.5", "db=1.5,", "db=1e9",
+        ] {
+            match scores(wrong) {
+                Err(Failure::Input(why)) => assert!(why.contains(wrong), "{why}"),
+                other => panic!("{wrong}: {:?}", other.ok()),
+            }
+        }
+        let seen = Scored {
+            score_milli: 1100,
+            given: 0,
+            pmu: 1,
+            utilisation: 3,
+            left_out: 2,
+        };
+        assert_eq!(
+            scored("db", &seen),
+            "  db is 1.10 times as fast on a fast core, by: counters (1), utilisation (3); counters of 2 vCPUs jumped \
+             or stood still and were left out"
+        );
     }
 }

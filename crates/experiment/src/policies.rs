@@ -2,7 +2,7 @@
 //! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
 use crate::error::Failure;
 use crate::linux;
-use berth_identity::record::VMS;
+use berth_identity::record::{SCORES, VMS};
 use berth_policy::abi::Op;
 use berth_policy::error::LoadError;
 use berth_policy::ir::Program;
@@ -214,6 +214,11 @@ pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
     }
     let options = berth_policy::compile::CompileOptions::default();
     berth_policy::compile::compile(path, &options).map_err(|e| wrong(policy, &e))
+}
+
+/// Whether a policy asks what VMs gain from fast cores. One that only a kernel can read is taken at its word.
+pub fn takes_scores(object: &[u8]) -> bool {
+    readable(object).is_none_or(|p| p.maps.iter().any(|map| map.name == SCORES))
 }
 
 /// A parameter's value for a kernel: in the parameter's own unit, or as the user wrote it where the object declares

@@ -2,6 +2,7 @@
 //! The records of `policies/include/berth/identity.bpf.h`, byte for byte, and the maps they go into. Any policy with
 //! these maps is told; others are left alone.
 use crate::{Class, Role};
+use serde::{Deserialize, Serialize};
 
 /// Version of both records.
 pub const VERSION: u32 = 1;
@@ -9,10 +10,16 @@ pub const VERSION: u32 = 1;
 pub const VMS: &str = "berth_vms";
 /// Map of threads: thread id (`u32`) to [`ThreadRecord::bytes`].
 pub const THREADS: &str = "berth_threads";
+/// Map of scores: thread id (`u32`) to thousandths ([`ThreadRecord::score_milli`]); of `scores.bpf.h`.
+pub const SCORES: &str = "berth_scores";
+/// Array by slot: what a policy has made of them, [`Scored`]; of `scores.bpf.h`.
+pub const SCORED: &str = "berth_scored_by_vm";
 /// Variable (`u32`) to add one to after any later change of either map.
 pub const GENERATION: &str = "berth_generation";
 /// Map of jobs that begin: thread id (`u32`) to [`JobRecord::bytes`]; `policies/include/berth/jobs.bpf.h`.
 pub const JOBS: &str = "berth_jobs";
+/// What a score may be, in thousandths: a fast core is up to 100 times as fast as a slow one.
+pub const SCORE_MILLI: std::ops::RangeInclusive<u32> = 1000..=100_000;
 /// VMs that a policy can know at once.
 pub const MAX_VMS: usize = 4096;
 /// Threads that a policy can know at once.
@@ -88,6 +95,10 @@ pub struct ThreadRecord {
     pub role: Role,
     /// This vCPU serves I/O (mixed VMs).
     pub io: bool,
+    /// How many times as fast it is said to be on the fastest kind of cores as on the slowest, in thousandths
+    /// ([`SCORE_MILLI`]); none: nothing is said. No part of the record: it goes into the map [`SCORES`], if a policy
+    /// has one.
+    pub score_milli: Option<u32>,
 }
 
 impl ThreadRecord {
@@ -119,6 +130,61 @@ impl JobRecord {
         out[..4].copy_from_slice(&VERSION.to_ne_bytes());
         out[8..].copy_from_slice(&self.size_ns.to_ne_bytes());
         out
+    }
+}
+
+/// By what a policy has scored the vCPUs of a VM in its last window, as `struct berth_scored`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scored {
+    /// How many times as fast the VM is reckoned to be on the fastest kind of cores, in thousandths.
+    pub score_milli: u32,
+    /// Active vCPUs whose score was given,
+    pub given: u32,
+    /// was measured by performance counters,
+    pub pmu: u32,
+    /// comes from utilisation alone.
+    pub utilisation: u32,
+    /// vCPUs whose counters jumped or stood still, and were not believed.
+    pub left_out: u32,
+}
+
+impl Scored {
+    pub const SIZE: usize = 24;
+
+    /// From the bytes of the map; none: no vCPU of the VM was scored yet, or these are not such bytes.
+    pub fn parse(bytes: &[u8]) -> Option<Scored> {
+        let (fields, []) = bytes.as_chunks::<4>() else {
+            return None;
+        };
+        let fields: Vec<u32> = fields.iter().map(|f| u32::from_ne_bytes(*f)).collect();
+        let [_, score_milli, given, pmu, utilisation, left_out] = fields[..] else {
+            return None;
+        };
+        (given + pmu + utilisation + left_out > 0).then_some(Scored {
+            score_milli,
+            given,
+            pmu,
+            utilisation,
+            left_out,
+        })
+    }
+
+    /// Where the score comes from, in words: `given`, `counters`, `utilisation`, or of how many vCPUs each.
+    pub fn source(&self) -> String {
+        let all = [
+            (self.given, "given"),
+            (self.pmu, "counters"),
+            (self.utilisation, "utilisation"),
+        ];
+        let used: Vec<(u32, &str)> = all.into_iter().filter(|(n, _)| *n > 0).collect();
+        match used[..] {
+            [] => "none of its vCPUs was active".into(),
+            [(_, only)] => only.into(),
+            _ => {
+                let each = used.iter().map(|(n, what)| format!("{what} ({n})"));
+                each.collect::<Vec<_>>().join(", ")
+            }
+        }
     }
 }
 
@@ -157,5 +223,18 @@ mod tests {
         assert_ne!(process(7, 3), process(7, 4));
         assert_ne!(process(4_194_303, 3), process(0, 4));
         assert_eq!(VmId::Cgroup(123).key(), 123);
+    }
+
+    #[test]
+    fn where_a_score_comes_from() {
+        let parse = |fields: [u32; 6]| Scored::parse(&bytes::<6, 24>(fields));
+        let source = |fields| parse(fields).map(|s| s.source());
+        assert_eq!(parse([3, 0, 0, 0, 0, 0]), None);
+        assert_eq!(source([3, 1750, 2, 0, 0, 0]).as_deref(), Some("given"));
+        assert_eq!(source([3, 1750, 0, 4, 0, 0]).as_deref(), Some("counters"));
+        let both = "counters (1), utilisation (3)";
+        assert_eq!(source([3, 1100, 0, 1, 3, 3]).as_deref(), Some(both));
+        assert_eq!(Scored::parse(&[1; 20]), None);
+        assert_eq!(Scored::parse(&[1; 23]), None);
     }
 }

@@ -2,6 +2,7 @@
 /* What `header.rs` reads of berth/identity.bpf.h: its types, its maps and its numbers. */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
+#include "berth/scores.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

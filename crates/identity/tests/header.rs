@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Roles, classes and records are those of `policies/include/berth/identity.bpf.h`, by what the compiler says of it.
-use berth_identity::record::{self, GENERATION, MAX_THREADS, MAX_VMS, THREADS, VERSION, VMS};
-use berth_identity::{Class, Role, ThreadRecord, VmId, VmRecord};
+use berth_identity::record::{
+    self, GENERATION, MAX_THREADS, MAX_VMS, SCORED, SCORES, THREADS, VERSION, VMS,
+};
+use berth_identity::{Class, Role, Scored, ThreadRecord, VmId, VmRecord};
 use berth_policy::btf::{Btf, Type};
 use berth_policy::compile::{CompileOptions, compile};
 use berth_policy::policy::{LoadOptions, Policy};
@@ -130,7 +132,14 @@ fn a_vm_is_written_as_the_header_reads_it() {
 #[test]
 fn a_thread_is_written_as_the_header_reads_it() {
     let header = Header::read();
-    let fields = |role, io| header.fields("berth_thread", &ThreadRecord { role, io }.bytes());
+    let fields = |role, io| {
+        let thread = ThreadRecord {
+            role,
+            io,
+            score_milli: Some(1750),
+        };
+        header.fields("berth_thread", &thread.bytes())
+    };
     let io = header.number("thread_io") as i64;
     assert_eq!(
         fields(Role::Vcpu(5), true),
@@ -159,6 +168,10 @@ fn maps_keys_and_version_are_the_headers() {
         map(THREADS),
         (4, record_size(ThreadRecord::SIZE), record_size(MAX_THREADS))
     );
+    assert_eq!(map(SCORES), (4, 4, record_size(MAX_THREADS)));
+    // The host's slot, too.
+    let slots = record_size(MAX_VMS) + 1;
+    assert_eq!(map(SCORED), (4, record_size(Scored::SIZE), slots));
     assert_eq!(header.number(GENERATION), 1);
     assert_eq!(header.number("version"), u64::from(VERSION));
     let key = |pid, start| record::VmId::Process { pid, start }.key();
@@ -168,4 +181,21 @@ fn maps_keys_and_version_are_the_headers() {
         header.number("process") | (3 * header.number("process_numbers") + 9)
     );
     assert_eq!(VmId::Cgroup(77).key() & header.number("process"), 0);
+}
+
+#[test]
+fn what_a_policy_has_scored_is_read_as_the_header_writes_it() {
+    let header = Header::read();
+    let bytes: Vec<u8> = (1..=6u32).flat_map(u32::to_ne_bytes).collect();
+    let fields = header.fields("berth_scored", &bytes);
+    let scored = Scored::parse(&bytes).unwrap();
+    let read = named([
+        ("window", 1),
+        ("score_milli", scored.score_milli.into()),
+        ("given", scored.given.into()),
+        ("pmu", scored.pmu.into()),
+        ("utilisation", scored.utilisation.into()),
+        ("left_out", scored.left_out.into()),
+    ]);
+    assert_eq!(fields, read);
 }

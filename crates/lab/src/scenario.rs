@@ -6,7 +6,7 @@ use crate::observe::{self, Observer};
 use crate::strip;
 use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
-use berth_agent::rules::{Rule, Rules};
+use berth_agent::rules::{Gains, Rule, Rules};
 use berth_host::root::Root;
 use berth_identity::{ThreadRecord, VmId};
 use berth_loadgen::{NO_STAYS, Options, Vcpus};
@@ -144,9 +144,15 @@ fn discover(
         }
     };
     let instances = placement::instances(scenario);
+    let gains = |vm: &placement::VmInstance| Gains {
+        name: vm.name.clone(),
+        score_milli: scenario.vms[vm.group].scores_milli.clone(),
+    };
+    let scored = |vm: &&placement::VmInstance| !scenario.vms[vm.group].scores_milli.is_empty();
     let rules = Rules {
         only: Vec::new(),
         vms: instances.iter().map(rule).collect(),
+        scores: instances.iter().filter(scored).map(gains).collect(),
         ..Rules::default()
     };
     let mut keeper = Keeper::new(Root::live(), rules);
@@ -208,6 +214,7 @@ fn stand_ins(
         let record = ThreadRecord {
             role: thread.role,
             io: thread.role.vcpu().is_some_and(|v| vm.is_reserved(v)),
+            score_milli: thread.role.vcpu().and_then(|v| vm.score_milli(v)),
         };
         let key = ThreadKey {
             tid: *tid,

@@ -27,6 +27,8 @@
 //! | `web.on_kind.NAME` | 1 | simulator: share of its run time on cores of this kind (`host.kind.NAME`) |
 //! | `web.missed_fast` | 1 | simulator: share of its run time on slower cores while one of the fastest was idle or |
 //! | | | ran a VM of class batch |
+//! | `web.score` | 1 | simulator: so many times as fast on a fast core, as the policy reckons in its last plan |
+//! | `web.scored_by.{given,counters,utilisation,left_out}` | 1 | simulator: vCPUs by where their score comes from |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |

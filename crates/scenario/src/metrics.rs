@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 99] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
     (
         "response",
         &[
@@ -102,6 +102,18 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 99] = [
         &[],
         "1",
         "share on slower cores while a fast one was idle or ran batch",
+    ),
+    (
+        "score",
+        &[],
+        "1",
+        "times as fast on a fast core, as the policy reckons",
+    ),
+    (
+        "scored_by",
+        &["given", "counters", "utilisation", "left_out"],
+        "1",
+        "vCPUs by where their score comes from (simulator)",
     ),
     ("migrations", &[], "1/s", "changes of CPU"),
     (

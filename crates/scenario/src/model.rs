@@ -294,6 +294,10 @@ pub struct Vm {
     /// cgroup that it shares with every other VM that names it; none = one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
+    /// How many times as fast a vCPU is said to be on the fastest kind of cores as on the slowest, in thousandths: of
+    /// each vCPU, or one for all; empty = nothing is said, a policy that asks measures it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores_milli: Vec<u32>,
     /// Names of the tasks that run in it.
     pub tasks: Vec<String>,
     /// When it starts, after the run's start, and when it stops, if it does.
@@ -317,6 +321,14 @@ impl Vm {
     pub fn bound(&self, threads: u32) -> u32 {
         let ppm = u64::from(self.coverage_ppm.unwrap_or(1_000_000));
         ((u64::from(threads) * ppm + 500_000) / 1_000_000) as u32
+    }
+
+    /// What this vCPU is said to gain from fast cores, in thousandths.
+    pub fn score_milli(&self, vcpu: u32) -> Option<u32> {
+        match self.scores_milli[..] {
+            [all] => Some(all),
+            _ => self.scores_milli.get(vcpu as usize).copied(),
+        }
     }
 
     /// Its vCPUs that are not reserved for I/O: 0 up to this number.
@@ -344,6 +356,7 @@ impl Default for Vm {
             nice: 0,
             slice_ns: None,
             cgroup: None,
+            scores_milli: Vec::new(),
             tasks: Vec::new(),
             start_ns: 0,
             stop_ns: None,

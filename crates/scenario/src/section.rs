@@ -419,11 +419,14 @@ impl<'a> Section<'a> {
 
     /// A list of strings, each with its place.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<(String, At)>>> {
-        let Some(node) = self.node(key)? else {
-            return Ok(None);
-        };
+        let node = self.node(key)?;
+        node.map(|node| self.strings_of(key, &node)).transpose()
+    }
+
+    /// The same of a value that has been read already ([`Section::node`]), for keys that take other things besides.
+    pub fn strings_of(&self, key: &str, node: &Node) -> Result<Vec<(String, At)>> {
         let Value::Array(items) = &node.value else {
-            let error = self.wrong_type(key, &node);
+            let error = self.wrong_type(key, node);
             return Err(match &node.value {
                 Value::Str(s) => {
                     error.label(format!("write [{}]", Value::Str(s.clone()).to_toml()))
@@ -441,8 +444,7 @@ impl<'a> Section<'a> {
                 )
                 .label(format!("this is {}", other.what()))),
             })
-            .collect::<Result<_>>()
-            .map(Some)
+            .collect()
     }
 
     /// Host CPUs: `[0, 1]`, `"0-3,8"` or `"all"`. `None`: not said, or all.

@@ -920,6 +920,50 @@ fn hardware_keys() {
 }
 
 #[test]
+fn scores_of_vms() {
+    let vm = |keys: &str| Input {
+        name: "scores".into(),
+        shown: "scores.toml".into(),
+        text: format!("[vm.a]\nvcpus = 3\n{keys}\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\""),
+        folder: None,
+    };
+    let of = |keys: &str| {
+        let read = read(&vm(keys), &[]).unwrap();
+        let text = berth_scenario::show::full(&read.facts);
+        let shown = Input {
+            text,
+            ..vm(keys).clone()
+        };
+        let again = berth_scenario::read(&shown, &[]).unwrap();
+        assert_eq!(read.scenario, again.scenario);
+        [0, 1, 2].map(|vcpu| read.scenario.vms[0].score_milli(vcpu))
+    };
+    assert_eq!(of(""), [None; 3]);
+    assert_eq!(of("score = \"175%\""), [Some(1750); 3]);
+    assert_eq!(
+        of("score = [\"2 x 187.5%\", \"100%\"]"),
+        [Some(1875), Some(1875), Some(1000)]
+    );
+    for (keys, words) in [
+        ("score = 2", "takes percentage, or a list"),
+        ("score = \"175\"", "write for instance 50%"),
+        ("score = \"99%\"", "100% to 10000%, not 99%"),
+        ("score = \"0%\"", "100% to 10000%"),
+        ("score = \"10001%\"", "100% to 10000%"),
+        ("score = [\"0 x 110%\"]", "COUNT x PERCENT"),
+        ("score = [\"2 x 110%\"]", "about 2 vCPUs, but the VM has 3"),
+        ("score = []", "about 0 vCPUs, but the VM has 3"),
+        ("score = [1]", "score"),
+    ] {
+        let error = read(&vm(keys), &[]).unwrap_err().to_string();
+        assert!(
+            error.contains(words) && error.contains("scores.toml:"),
+            "{keys}: {error}"
+        );
+    }
+}
+
+#[test]
 fn kinds_of_cores() {
     let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
     let host = |text: &str| Input {
@@ -974,6 +1018,8 @@ fn kinds_of_cores() {
     for (text, words) in [
         (format!("{fast}\nsped = \"50%\""), "did you mean `speed`"),
         (format!("{fast}\nspeed = \"0%\""), "1% to 1000%"),
+        (format!("{fast}\nspeed = \"1001%\""), "1% to 1000%"),
+        (format!("{fast}\nspeed = \"100001%\""), "more than 100000%"),
         (format!("{fast}\nspeed = 2"), "takes percent"),
         (format!("{fast}\nfrequency = \"120%\""), "1% to 100%"),
         (

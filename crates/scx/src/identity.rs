@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tells a policy who its threads are (`policies/include/berth/identity.bpf.h`).
 use crate::{Loaded, ScxError, Value};
-use berth_identity::record::{GENERATION, THREADS, VMS};
-use berth_identity::{ThreadRecord, VmId, VmRecord};
+use berth_identity::record::{GENERATION, SCORED, SCORES, THREADS, VMS};
+use berth_identity::{Scored, ThreadRecord, VmId, VmRecord};
 
 impl Loaded {
     /// Whether the policy asks who its threads are.
@@ -18,12 +18,25 @@ impl Loaded {
         self.put(VMS, &id.key().to_ne_bytes(), &vm.bytes())
     }
 
-    /// Registers a thread of a VM.
+    /// Registers a thread of a VM, and its score with a policy that has use for it.
     ///
     /// # Errors
     /// As [`Loaded::set_vm`].
     pub fn set_thread(&mut self, tid: u32, thread: &ThreadRecord) -> Result<(), ScxError> {
-        self.put(THREADS, &tid.to_ne_bytes(), &thread.bytes())
+        let key = tid.to_ne_bytes();
+        match (self.map_size(SCORES), thread.score_milli) {
+            (None, _) => {}
+            (Some(_), Some(milli)) => self.put(SCORES, &key, &milli.to_ne_bytes())?,
+            (Some(_), None) => self.remove(SCORES, &key)?,
+        }
+        self.put(THREADS, &key, &thread.bytes())
+    }
+
+    /// By what the policy scores the VM of this slot; none: it has scored none of its vCPUs, or scores nobody.
+    pub fn scored(&self, slot: u32) -> Option<Scored> {
+        self.map_size(SCORED)?;
+        let found = self.map_value(SCORED, &slot.to_ne_bytes()).ok()??;
+        Scored::parse(found.first()?)
     }
 
     /// Forgets a VM; no error if the policy did not know it.
@@ -39,6 +52,9 @@ impl Loaded {
     /// # Errors
     /// The policy keeps no such map.
     pub fn remove_thread(&mut self, tid: u32) -> Result<(), ScxError> {
+        if self.map_size(SCORES).is_some() {
+            self.remove(SCORES, &tid.to_ne_bytes())?;
+        }
         self.remove(THREADS, &tid.to_ne_bytes())
     }
 

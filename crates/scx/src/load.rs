@@ -106,7 +106,7 @@ impl Prepared {
                 loaded.set_map_value(TOPOLOGY, &cpu.to_ne_bytes(), &record)?;
             }
         }
-        counters::fill(&mut loaded, 0..machine.nr_cpus())?;
+        counters::fill(&mut loaded, &machine)?;
         for (map, key, value) in &options.map_values {
             loaded.set_map_value(map, key, value)?;
         }

@@ -22,6 +22,7 @@ struct Cpu {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     cpus: Vec<Cpu>,
+    online: Vec<u32>,
     pub nr_llcs: u32,
     pub nr_nodes: u32,
 }
@@ -87,6 +88,7 @@ impl Machine {
         });
         Machine {
             cpus,
+            online: online.into_iter().collect(),
             nr_llcs: llcs.count(),
             nr_nodes: nodes.count(),
         }
@@ -94,6 +96,10 @@ impl Machine {
 
     pub fn nr_cpus(&self) -> u32 {
         self.cpus.len() as u32
+    }
+
+    pub fn online(&self) -> impl Iterator<Item = u32> {
+        self.online.iter().copied()
     }
 
     /// `struct berth_cpu` of each CPU, by number.
@@ -172,7 +178,7 @@ fn capacity(root: &Path, cpu: u32) -> u32 {
 }
 
 /// `0-3,8` as numbers.
-fn list(text: &str) -> Vec<u32> {
+pub(crate) fn list(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

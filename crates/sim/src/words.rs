@@ -83,6 +83,8 @@ pub struct TaskSpec {
     pub role: Role,
     /// It does I/O on behalf of latency-sensitive work (identity flag for policies).
     pub io: bool,
+    /// What it is said to gain from fast cores (identity of a vCPU for policies), thousandths.
+    pub score_milli: Option<u32>,
     /// -20..=19.
     pub nice: i32,
     /// Slice it asks for with `sched_setattr`, ns; 0 = the policy's default.
@@ -107,6 +109,7 @@ impl Default for TaskSpec {
             vm: None,
             role: Role::Other,
             io: false,
+            score_milli: None,
             nice: 0,
             slice_ns: 0,
             affinity: MaskId::ALL,

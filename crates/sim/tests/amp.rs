@@ -421,6 +421,113 @@ fn who_wakes_at_one_cpu_with_others_does_not_wait_while_another_is_idle() {
     }
 }
 
+/// Two vCPUs wake at one CPU at the same instant, and that is told of the first: when it has decided, it asks an idle
+/// one for the second.
+#[test]
+fn of_two_that_wake_at_one_cpu_the_second_is_asked_for_when_the_first_runs() {
+    let (vcpus, cast) = busy(1, 2);
+    let mut m = machine_of(vec![kind("slow", 0..4, 1_000_000)], &vcpus, cast, &[]);
+    m.run_until(2 * MS).unwrap();
+    let idle = (0..4).filter(|c| m.kernel().cpus[*c].is_idle());
+    assert_eq!(idle.count(), 2);
+}
+
+/// Threads of one VM that wake together, over and over, while cores are idle: none waits, although each wake-up asks an
+/// idle CPU that may find work of its own meanwhile. On cores that are all alike none moves either: a CPU that looks
+/// for work leaves those alone who wait at an idle one, which is about to run them.
+#[test]
+fn who_wakes_together_waits_for_nobody_while_cores_are_idle() {
+    let run = |speed: &str, seed| {
+        let text = format!(
+            "title = \"amp\"\n[run]\nwarmup = \"100ms\"\nmeasure = \"2s\"\n[compare]\npolicies = [\"amp\"]\n\
+             [host]\ncores = 12\nhz = \"exact\"\ncost = \"none\"\npmu = true\nspeed = {speed}\n\
+             [vm.one]\nvcpus = 4\nguest = \"none\"\ntasks = [\"one\"]\n\
+             [task.one]\nmodel = \"serial\"\nserial = \"20ms\"\ncompute = \"20ms\"\nrounds = 100000\n"
+        );
+        let input = Input {
+            name: "amp".into(),
+            shown: "amp".into(),
+            text,
+            folder: None,
+        };
+        let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+        let (set, options) = (BTreeMap::new(), Options::default());
+        run_one(&scenario.scenario, "amp", amp(), &set, seed, &options)
+            .unwrap()
+            .metrics
+    };
+    let unequal = run("[\"1 x 237.5%\", \"11 x 100%\"]", 1);
+    let waited = unequal["one.run_delay.max"];
+    assert!(waited < MS as f64, "{waited} ns");
+    let equal = run("\"100%\"", 1);
+    assert_eq!(equal["one.run_delay.max"], 0.0);
+    assert_eq!(equal["one.migrations"], 0.0);
+}
+
+/// The last fast core goes: all share the slow ones. It comes back, and has somebody again at once.
+#[test]
+fn the_last_fast_core_may_go_and_come_back() {
+    let text = "title = \"amp\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"1500ms\"\n[compare]\npolicies = [\"amp\"]\n\
+                [host]\ncores = 3\nhz = \"exact\"\ncost = \"none\"\npmu = true\n\
+                speed = [\"1 x 237.5%\", \"2 x 100%\"]\n\
+                [[host.hotplug]]\nat = \"1s\"\ncpu = 0\nonline = false\n\
+                [[host.hotplug]]\nat = \"1500ms\"\ncpu = 0\nonline = true\n\
+                [vm.a]\ncount = 3\nguest = \"none\"\ntasks = [\"a\"]\n[task.a]\nmodel = \"busy\"\n";
+    let input = Input {
+        name: "amp".into(),
+        shown: "amp".into(),
+        text: text.into(),
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    for mode in ["fair", "vm", "vcpu"] {
+        let set = params(&[("mode", mode), ("interval_ms", "120"), ("window_ms", "90")]);
+        let run = run_one(
+            &scenario.scenario,
+            "amp",
+            amp(),
+            &set,
+            1,
+            &Options::default(),
+        );
+        let run = run.unwrap().metrics;
+        // Three CPUs for a second, two for half of one.
+        let used: f64 = run["a.cpu"] * 1.5;
+        assert!((used - 4.0).abs() < 0.01, "{mode}: {used}");
+        let fast = run["a.fast"] * 1.5;
+        assert!((fast - 1.0).abs() < 0.01, "{mode}: {fast}");
+    }
+}
+
+/// D14: R is the smallest at which, by the closed form, nobody loses more than the limit who loses anything. 4 fast and
+/// 8 slow cores, twelve VMs of one vCPU: a third of the time is fast for all alike.
+#[test]
+fn adaptive_r_protects_those_who_lose_by_rank() {
+    // How many gain 2.0; the others gain 1.35. And R: 1 - s (1 + (e - 1) / 3) / ((1 / 3 - q)(e - 1)).
+    for (high, r) in [
+        // All four of them have a fast core: it is for the others, 1 - 0.1 * 1.1167 / 0.1167.
+        (4, 5),
+        // Two of them have none: 1 - 0.1 * 1.3333 / 0.3333.
+        (6, 60),
+    ] {
+        let (vcpus, mut cast) = busy(12, 1);
+        for (i, script) in cast.scripts.iter_mut().enumerate() {
+            script.spec.phase.stalled = if i < high { 136_364 } else { 552_190 };
+        }
+        let set = [
+            ("adaptive", "1"),
+            ("interval_ms", "120"),
+            ("window_ms", "90"),
+        ];
+        let mut m = machine(4, 8, &vcpus, cast, &set);
+        // From 100 % down, ten points a plan.
+        m.run_until(80 * ROUND).unwrap();
+        let k = m.kernel();
+        let got = Peek(k.policy.instance().unwrap()).var("fair_percent");
+        assert!(got.abs_diff(r) <= 1, "{high}: {got} %, not {r}");
+    }
+}
+
 /// D3: a sample within 15 % counts; one further off waits for a second like it.
 #[test]
 fn a_sudden_change_of_ipc_counts_when_it_is_seen_twice() {

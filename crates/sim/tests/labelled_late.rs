@@ -64,6 +64,7 @@ fn announce(m: &Simulation<Cast>) {
         let record = ThreadRecord {
             role: Role::Vcpu(vcpus.nth(script).unwrap()),
             io: false,
+            score_milli: None,
         };
         threads
             .update(&tid.to_ne_bytes(), &record.bytes(), 0)

@@ -8,7 +8,7 @@ use crate::keeper::Keeper;
 use crate::register::Sink;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
-use berth_identity::{ThreadRecord, VmId, VmRecord};
+use berth_identity::{Scored, ThreadRecord, VmId, VmRecord};
 use berth_scx::{LoadOptions, Loaded, Prepared, ScxError};
 use partial::Partial;
 use std::collections::BTreeMap;
@@ -99,6 +99,10 @@ impl Acting for Running {
             let named: Vec<_> = entries.filter(|e| rules.names(&e.name)).collect();
             partial.give(&named);
         }
+    }
+
+    fn scored(&self, slot: u32) -> Option<Scored> {
+        self.loaded.scored(slot)
     }
 
     fn change(&mut self, parameter: &str, new: &Value) -> Result<bool, Trouble> {

@@ -71,6 +71,12 @@ pub static VM: Kind = Kind {
             Said("one of its own"),
             "cgroup that all VMs share which name it",
         ),
+        key(
+            "score",
+            "percentage, or a list of COUNT x PERCENT",
+            Said("measured"),
+            "what policies are told: so fast on a fast core, of a slow one",
+        ),
         key("tasks", "list of tasks", Is("[]"), "what runs in it"),
         key(
             "start",

@@ -332,7 +332,7 @@ fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
         Value::Str(text) => vec![one(text, &node.at)?; cores as usize],
         Value::Array(_) => {
             let mut all = Vec::new();
-            for (text, at) in host.strings("speed")?.unwrap_or_default() {
+            for (text, at) in host.strings_of("speed", &node)? {
                 let (count, speed) = text.split_once('x').unwrap_or(("1", &text));
                 let Ok(count @ 1..=MOST_CPUS) = count.trim().parse::<u32>() else {
                     let why = format!(

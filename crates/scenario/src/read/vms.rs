@@ -8,7 +8,8 @@ use crate::keys;
 use crate::model::{Class, Host, Vm, VmRole};
 use crate::quantity;
 use crate::section::Section;
-use crate::tree::{Node, is_name};
+use crate::tree::{Node, Value, is_name};
+use berth_identity::record::SCORE_MILLI;
 
 /// The most VMs of a group, and vCPUs of all VMs together.
 const MOST_VMS: u32 = 100_000;
@@ -87,6 +88,7 @@ fn vm(
         _ => Err("the kernel takes slices of 100us to 100ms".into()),
     })?;
     let cgroup = shared_cgroup(section)?;
+    let scores_milli = scores(section, vcpus)?;
     let tasks = task_names(section, root)?;
     let start_ns = section.duration("start")?;
     let stop = section.text("stop", quantity::duration)?;
@@ -125,6 +127,7 @@ fn vm(
         nice,
         slice_ns: slice_ns.map(|(ns, _)| ns),
         cgroup,
+        scores_milli,
         tasks,
         start_ns,
         stop_ns: stop.map(|(ns, _)| ns),
@@ -151,6 +154,50 @@ fn shared_cgroup(section: &Section<'_>) -> Result<Option<String>> {
         }
     }
     Ok(Some(name))
+}
+
+/// `175%`, or a list of `COUNT x PERCENT` for all vCPUs, in thousandths.
+fn scores(section: &Section<'_>, vcpus: u32) -> Result<Vec<u32>> {
+    let Some(node) = section.node("score")? else {
+        return Ok(Vec::new());
+    };
+    let one = |text: &str, at: &At| -> Result<u32> {
+        let milli = quantity::percent_ppm(text).map_err(|e| Error::at(at, e))? / 1000;
+        if SCORE_MILLI.contains(&milli) {
+            return Ok(milli);
+        }
+        let percent = f64::from(milli) / 10.0;
+        let why = format!("a score should be 100% to 10000%, not {percent}%");
+        Err(Error::at(at, why).label("the speed on a fast core, of that on a slow one"))
+    };
+    match &node.value {
+        Value::Str(text) => return Ok(vec![one(text, &node.at)?]),
+        Value::Array(_) => {}
+        _ => return Err(section.wrong_type("score", &node)),
+    }
+    let mut all = Vec::new();
+    for (text, at) in section.strings_of("score", &node)? {
+        let (count, score) = text.split_once('x').unwrap_or(("1", &text));
+        let Ok(count @ 1..=MOST_CPUS) = count.trim().parse::<u32>() else {
+            let why = format!(
+                "`{}` should be COUNT x PERCENT, e.g. \"2 x 175%\"",
+                text.escape_debug()
+            );
+            return Err(Error::at(&at, why));
+        };
+        all.extend(std::iter::repeat_n(one(score, &at)?, count as usize));
+    }
+    match all.len() == vcpus as usize {
+        true => Ok(all),
+        false => Err(Error::at(
+            &node.at,
+            format!(
+                "`{}` is about {} vCPUs, but the VM has {vcpus}",
+                section.address("score"),
+                all.len()
+            ),
+        )),
+    }
 }
 
 fn class(section: &Section<'_>) -> Result<Class> {

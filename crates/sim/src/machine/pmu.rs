@@ -3,8 +3,9 @@
 //!
 //! A core of full speed has one cycle a nanosecond, one of another speed or frequency so many more or less. A second's
 //! work at full speed has as many instructions whatever core does it: the task's instructions per cycle times the part
-//! of its time that it does not wait. So who waits for memory has more instructions per cycle on a slow core. What
-//! switches and interrupts cost counts as if the task worked; spinning counts as work, as it does on hardware.
+//! of its time that it does not wait, a thousandth at least. So who waits for memory has more instructions per cycle on
+//! a slow core. What switches and interrupts cost counts as if the task worked; spinning counts as work, as it does on
+//! hardware.
 use super::rate::{FULL, Phase};
 use crate::words::{CpuId, Nanos, TaskId};
 
@@ -23,7 +24,7 @@ pub struct Doing {
 impl Doing {
     /// A task in this phase, at this rate of work, on a core with this rate of cycles (both parts per million).
     pub fn new(task: TaskId, phase: Phase, rate: u32, clock: u32) -> Doing {
-        let computes = u64::from(FULL.saturating_sub(phase.stalled));
+        let computes = u64::from(FULL.saturating_sub(phase.stalled).max(FULL / 1000));
         // Thousandths and parts per million; 1e9 cycles a second.
         let per_second = u128::from(rate) * u128::from(phase.ipc) * u128::from(computes);
         Doing {

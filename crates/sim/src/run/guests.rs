@@ -51,6 +51,7 @@ fn thread(
         vm: Some(instance.ordinal),
         role: Role::Vcpu(vcpu),
         io: vm.is_reserved(vcpu),
+        score_milli: vm.score_milli(vcpu),
         nice: vm.nice,
         affinity: m.kernel().mask(&vm.affinity),
         working_set,

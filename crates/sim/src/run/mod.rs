@@ -25,6 +25,8 @@ use crate::trace;
 use crate::words::Nanos;
 use crate::workload::api::Workload;
 use crate::workload::scenario::ScenarioWorkload;
+use berth_identity::Scored;
+use berth_identity::record::SCORED;
 use berth_policy::instance::Instance;
 use berth_policy::policy::Policy;
 use berth_results::evenness;
@@ -148,6 +150,7 @@ fn attempt(
     }
     let mut metrics = BTreeMap::new();
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
+    scores(k, scenario, &vms, &mut metrics);
     guests_before.metrics(m.world(), scenario, &mut metrics);
     m.workload.metrics(end, &mut metrics);
     if let Some(optimiser) = &optimiser {
@@ -327,6 +330,33 @@ fn machine_metrics(
     }
     for group in &scenario.vms {
         evenness::add(out, &group.name, group.count);
+    }
+}
+
+/// What a policy that asks what VMs gain from fast cores has found, and whence: of each VM, and of groups.
+fn scores(k: Handle, scenario: &Scenario, vms: &[VmSpec], out: &mut BTreeMap<String, f64>) {
+    let Some(map) = k.policy.instance().and_then(|i| i.map(SCORED)) else {
+        return;
+    };
+    let of = |vm: usize| Scored::parse(&map.lookup(&(vm as u32 + 1).to_ne_bytes())?);
+    let mut all: BTreeMap<&str, Vec<Scored>> = BTreeMap::new();
+    for (i, vm) in vms.iter().enumerate() {
+        let Some(scored) = of(i) else { continue };
+        let group = scenario.vms[vm.group as usize].name.as_str();
+        all.entry(group).or_default().push(scored);
+        if group != vm.name {
+            all.entry(&vm.name).or_default().push(scored);
+        }
+    }
+    for (name, of) in all {
+        let sum = |f: &dyn Fn(&Scored) -> u32| of.iter().map(f).map(f64::from).sum::<f64>();
+        let score = sum(&|s| s.score_milli) / 1000.0 / of.len() as f64;
+        out.insert(format!("{name}.score"), score);
+        let by = |what: &str| format!("{name}.scored_by.{what}");
+        out.insert(by("given"), sum(&|s| s.given));
+        out.insert(by("counters"), sum(&|s| s.pmu));
+        out.insert(by("utilisation"), sum(&|s| s.utilisation));
+        out.insert(by("left_out"), sum(&|s| s.left_out));
     }
 }
 

@@ -138,8 +138,15 @@ impl Handle {
         let record = ThreadRecord {
             role: spec.role,
             io: spec.io,
+            score_milli: spec.score_milli,
         };
         let pid = self.tasks.ts(task).pid as u32;
+        let scores = self.policy.instance().and_then(|i| i.map(record::SCORES));
+        if let (Some(scores), Some(milli)) = (scores, record.score_milli)
+            && let Err(e) = scores.update(&pid.to_ne_bytes(), &milli.to_ne_bytes(), 0)
+        {
+            self.scx_error(format!("berth_scores refuses thread {pid} (error {e})"));
+        }
         if let Err(e) = map.update(&pid.to_ne_bytes(), &record.bytes(), 0) {
             self.scx_error(format!("berth_threads refuses thread {pid} (error {e})"));
         }

@@ -119,6 +119,7 @@ impl ScenarioWorkload {
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
             role: spec.role,
             io: vm.is_some_and(|vm| spec.role.vcpu().is_some_and(|v| vm.is_reserved(v))),
+            score_milli: vm.and_then(|vm| vm.score_milli(spec.role.vcpu()?)),
             nice: spec.nice,
             affinity: ctx.mask(&spec.affinity),
             working_set: working_set(&self.homes.scenario, &spec.work),

@@ -14,6 +14,7 @@ pub mod job;
 pub mod neighbours;
 mod nested;
 mod observe;
+pub mod optimiser;
 mod program;
 mod progress;
 pub mod run;

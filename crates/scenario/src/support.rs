@@ -274,7 +274,14 @@ pub static TABLE: [Row; 28] = {
             Yes,
             No,
         ),
-        row(Optimiser, "optimiser", "optimiser", Yes, No),
+        Row {
+            feature: Optimiser,
+            what: "optimiser beside a run",
+            keys: "optimiser",
+            sim: Yes,
+            lab: Yes,
+            host: No,
+        },
         row(
             Costs,
             "costs of its own",

@@ -112,7 +112,7 @@ impl Net {
                     bus.at(rps, now, event(SOFTIRQ, vm));
                 }
             } else {
-                self.into_tap(vm, parcel, bus);
+                self.put_in_tap(vm, parcel, bus);
             }
         }
         let port = &mut self.ports[vm as usize];
@@ -166,7 +166,7 @@ impl Net {
         while let Some(mut parcel) = self.next_of(|d| &mut d.soft[vm as usize]) {
             self.leave(Stage::Softirq, parcel, now);
             parcel.cpu = cpu;
-            self.into_tap(vm, parcel, bus);
+            self.put_in_tap(vm, parcel, bus);
         }
         let Some(d) = &mut self.detail else { return };
         match d.backlog[vm as usize].is_empty() {
@@ -176,7 +176,7 @@ impl Net {
     }
 
     /// Into the queue of a VM's tap.
-    fn into_tap(&mut self, vm: u32, parcel: Parcel, bus: &mut impl Bus<Cargo>) {
+    fn put_in_tap(&mut self, vm: u32, parcel: Parcel, bus: &mut impl Bus<Cargo>) {
         let (Some(back), Some(d)) = (self.ports[vm as usize].back, &self.detail) else {
             return bus.lost(parcel.cargo);
         };

@@ -17,7 +17,12 @@ use std::time::{Duration, Instant};
 const HUNG: Duration = Duration::from_secs(300);
 /// Marks a process that is a VM.
 const VM: &str = "BERTH_TEST_VM";
-const NAME: &str = "berth-test-pinned";
+
+/// Its name: other runs of this test may have VMs at the same time.
+fn name() -> &'static str {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| format!("berth-test-pinned-{}", std::process::id()))
+}
 
 fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
@@ -108,6 +113,8 @@ fn network() -> Result<(), String> {
         libc::MS_BIND | libc::MS_REC,
     )?;
     mount("sysfs", "/sys", Some("sysfs"), 0)?;
+    // One process on a host may pin: this is a host of its own.
+    mount("tmpfs", "/run", Some("tmpfs"), 0)?;
     mount(
         &groups,
         "/sys/fs/cgroup",
@@ -177,7 +184,7 @@ impl Vm {
     fn start() -> Vm {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .arg0("qemu-system-x86_64")
-            .args(["-name", NAME, "-smp", "1"])
+            .args(["-name", name(), "-smp", "1"])
             .env(VM, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -261,7 +268,7 @@ impl Operator {
     }
 
     fn pin(&self, more: &[&str]) -> Value {
-        let out = self.agent("pin", &[&[NAME, "--json"], more].concat());
+        let out = self.agent("pin", &[&[name(), "--json"], more].concat());
         assert!(out.status.success(), "{out:?}");
         serde_json::from_slice(&out.stdout).unwrap()
     }
@@ -341,14 +348,10 @@ fn wrong_input_sets_nothing() {
     let (vm, operator) = (Vm::start(), Operator::new());
     let all = everywhere();
     for (arguments, status, words) in [
-        (
-            &["berth-test-pinne"][..],
-            2,
-            "did you mean `berth-test-pinned`",
-        ),
-        (&[NAME, "--cpu", "4000"], 2, "no CPU 4000"),
-        (&[NAME, "--policy", "fast"], 2, "one of none, paper"),
-        (&[NAME, "--method", "magic"], 2, "one of taskset"),
+        (&[&name()[1..]][..], 2, "did you mean `berth-test-pinned-"),
+        (&[name(), "--cpu", "4000"], 2, "no CPU 4000"),
+        (&[name(), "--policy", "fast"], 2, "one of none, paper"),
+        (&[name(), "--method", "magic"], 2, "one of taskset"),
     ] {
         let out = operator.agent("pin", arguments);
         assert_eq!(out.status.code(), Some(status), "{arguments:?} {out:?}");
@@ -358,12 +361,12 @@ fn wrong_input_sets_nothing() {
     until("no agent stays for nothing", || {
         operator.processes().0.is_empty()
     });
-    let nothing = operator.agent("unpin", &[NAME]);
+    let nothing = operator.agent("unpin", &[name()]);
     assert!(
         nothing.status.success() && text(&nothing).contains("nothing to undo"),
         "{nothing:?}"
     );
-    let plan = operator.berth(&["plan", NAME, "--json", "--over", "0.5"]);
+    let plan = operator.berth(&["plan", name(), "--json", "--over", "0.5"]);
     let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
     assert!(
         !plan["vms"][0]["values"].as_array().unwrap().is_empty(),
@@ -375,7 +378,7 @@ fn wrong_input_sets_nothing() {
 fn pins_and_unpins(network: bool) {
     let (mut vm, operator) = (Vm::start(), Operator::new());
     let (all, before) = (everywhere(), queues());
-    let dry = operator.berth(&["pin", NAME, "--policy", "full", "--dry-run"]);
+    let dry = operator.berth(&["pin", name(), "--policy", "full", "--dry-run"]);
     assert!(dry.status.success() && vm.all_at(&all), "{dry:?}");
     if network {
         assert!(text(&dry).contains("tapx > brx > vethx"), "{}", text(&dry));
@@ -408,7 +411,7 @@ fn pins_and_unpins(network: bool) {
         "{}",
         text(&status)
     );
-    let unpinned = operator.agent("unpin", &[NAME]);
+    let unpinned = operator.agent("unpin", &[name()]);
     assert!(unpinned.status.success(), "{unpinned:?}");
     assert!(vm.all_at(&all), "{:?}", vm.threads());
     assert_eq!(queues(), before);
@@ -455,7 +458,7 @@ fn leaves_to_others_what_they_set() {
     until("it is said", || {
         text(&operator.agent("status", &[])).contains("by somebody else")
     });
-    operator.agent("unpin", &[NAME]);
+    operator.agent("unpin", &[name()]);
     let left = vm.threads();
     assert!(
         left.iter()
@@ -506,7 +509,7 @@ fn killed_it_is_undone() {
 fn the_optimiser_goes_around_it() {
     let (vm, operator) = (Vm::start(), Operator::new());
     let all = everywhere();
-    let target = format!("{NAME}=0.95");
+    let target = format!("{}=0.95", name());
     let out = operator.agent("start", &["optimiser", "--target", &target]);
     if !out.status.success() {
         println!("without the optimiser: {}", text(&out));
@@ -519,7 +522,7 @@ fn the_optimiser_goes_around_it() {
         assert!(vm.all_at("0"), "{:?}", vm.threads());
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(operator.agent("unpin", &[NAME]).status.success());
+    assert!(operator.agent("unpin", &[name()]).status.success());
     operator.agent("stop", &[]);
     assert!(vm.all_at(&all), "{:?}", vm.threads());
 }
@@ -530,7 +533,14 @@ fn by_a_cgroup() {
     let out = operator.agent(
         "pin",
         &[
-            NAME, "--policy", "paper", "--method", "cgroup", "--cpu", "1", "--json",
+            name(),
+            "--policy",
+            "paper",
+            "--method",
+            "cgroup",
+            "--cpu",
+            "1",
+            "--json",
         ],
     );
     if out.status.code() == Some(2) {

@@ -143,8 +143,8 @@ fn rules(scenario: &Scenario, optimiser: &Optimiser) -> Rules {
     };
     Rules {
         only: instances.iter().map(|vm| vm.name.clone()).collect(),
-        vms: Vec::new(),
         promises: instances.iter().map(promised).collect(),
+        ..Rules::default()
     }
 }
 

@@ -158,7 +158,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 28] = {
+pub static TABLE: [Row; 31] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the optimiser costs while it watches and decides: `cargo run --release -p berth-agent --example cost`.
+//! What the optimiser costs as it watches and decides: `cargo run --release -p berth-agent --example optimiser_cost`.
 //!
 //! Synthetic hosts of 100 and 2,000 VMs with 8 threads each are unpacked into memory (`/dev/shm` where there is one)
 //! and looked at as the daemon does, for 20 s each; nothing is set. Files in memory are cheaper than those of `/proc`:

@@ -9,7 +9,7 @@ OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
-	same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers papers-lab mutants docs \
+	same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs \
 	unikernel unikernel-table setup-sim setup-lab setup-browser clean
 
 help: ## this list
@@ -92,10 +92,6 @@ readme: setup-sim setup-lab ## README's figures, simulated and from the lab (som
 papers: setup-sim ## the papers' experiments, run and judged; writes docs/papers (minutes; goes on where it stopped)
 	cargo build --release -q -p berth-cli --no-default-features
 	$(BERTH) reproduce
-
-papers-lab: setup-lab ## the papers' runs on a real kernel, anew, in the lab (an hour); then `make papers`
-	cargo build --release -q -p berth-cli
-	$(BERTH) reproduce schedulers --lab
 
 unikernel: setup-lab ## the unikernel: built, booted in QEMU, asked over UDP, its schedulers compared and judged
 	@tools/unikernel show

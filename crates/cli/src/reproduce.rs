@@ -36,11 +36,6 @@ pub struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Run what is of a real kernel anew, in throw-away VMs, and keep what it gives in the paper's folder; no page
-    #[cfg(feature = "kernel")]
-    #[arg(long, requires = "paper", conflicts_with_all = ["list", "quick", "check", "json"])]
-    lab: bool,
-
     /// What came out as JSON on standard output, instead of tables
     #[arg(long)]
     json: bool,
@@ -76,14 +71,9 @@ const EXAMPLES: &str = "Examples:
   berth reproduce flms EF6               one of them, shown
   berth reproduce flms --quick           does everything work? Short runs, nothing is judged
   berth reproduce --check                are the pages and verdicts of this version?
-  berth reproduce schedulers S6 --lab    what is of a real kernel in it, anew
 
 Runs are kept as they are finished: after Ctrl-C the same command goes on, and a run is not done twice. Those of another
 version are not used. A verdict and its reason stand in papers/NAME/claims.toml, written by hand; runs judge anew.";
-
-/// Longest time for one VM.
-#[cfg(feature = "kernel")]
-const LONGEST_BOOT_S: u64 = 7_200;
 
 pub fn run(args: &Args) -> Done {
     let everything = paper::all(&args.papers);
@@ -99,10 +89,6 @@ pub fn run(args: &Args) -> Done {
         _ => None,
     };
     runnable(args, &chosen)?;
-    #[cfg(feature = "kernel")]
-    if args.lab {
-        return record(args, &chosen, only);
-    }
     let kept = match &args.kept {
         Some(folder) => Kept::at(folder),
         None => Kept::of_user()?,
@@ -172,47 +158,6 @@ pub fn run(args: &Args) -> Done {
         true => Ok(()),
         false => Err(Failure::Expect),
     }
-}
-
-/// Runs on a real kernel, and what they give.
-#[cfg(feature = "kernel")]
-fn record(args: &Args, chosen: &[Paper], only: Option<&Experiment>) -> Done {
-    use berth_experiment::lab::{Boots, input};
-    use berth_experiment::reproduce::real;
-    use berth_lab::assets::KernelRule;
-    use berth_lab::run::LabOptions;
-    let mut options = LabOptions {
-        vcpus: berth_lab::Vcpus::Kvm,
-        timeout: std::time::Duration::from_secs(LONGEST_BOOT_S),
-        ..LabOptions::default()
-    };
-    if args.jobs > 0 {
-        options.jobs = args.jobs;
-    }
-    let boots = Boots {
-        rule: KernelRule::parse("newest").map_err(input)?,
-        refresh: false,
-        options,
-        cancel: interrupt::flag(),
-        talk: !args.quiet && std::io::stderr().is_terminal(),
-    };
-    for paper in chosen {
-        let wanted = Wanted {
-            paper,
-            only,
-            quick: false,
-            sealed: None,
-        };
-        let say = |text: &str| {
-            if !args.quiet {
-                eprintln!("{text}");
-            }
-        };
-        for path in real::record(&wanted, &boots, &say)? {
-            eprintln!("wrote {}", path.display());
-        }
-    }
-    Ok(())
 }
 
 /// Writes the files, or says which are not what they should be.

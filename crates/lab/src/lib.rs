@@ -14,7 +14,6 @@ pub mod job;
 pub mod neighbours;
 mod nested;
 mod observe;
-pub mod optimiser;
 mod program;
 mod progress;
 pub mod run;

@@ -188,9 +188,6 @@ pub fn check_scenario(scenario: &Scenario, vcpus: Vcpus) -> Result<(), LabError>
     let host = &scenario.host;
     vm::check_host(host)?;
     let refused = |e: &dyn std::fmt::Display| LabError::Scenario(e.to_string());
-    if let Some(why) = crate::optimiser::cannot(scenario, vcpus) {
-        return Err(LabError::Scenario(why));
-    }
     if vcpus == Vcpus::Kvm {
         berth_loadgen::fits_micro_vms(scenario).map_err(|e| refused(&e))?;
         return support::check_features(scenario, support::Place::Lab, &|_| None)

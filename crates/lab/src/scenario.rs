@@ -3,7 +3,6 @@
 use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::observe::{self, Observer};
-use crate::optimiser::Beside;
 use crate::strip;
 use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
@@ -35,8 +34,6 @@ pub fn perform(
     mut policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
     let counted = counters(policy.as_deref())?;
-    let mut told = policy.as_deref_mut().filter(|p| p.wants_identity());
-    let mut beside = None;
     let mut options = Options {
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
@@ -47,22 +44,14 @@ pub fn perform(
         stop: None,
         on_threads: None,
     };
-    let before_ns = options.lead_ns + options.warmup_ns;
-    options.on_threads = Some(Box::new(|threads| {
-        if let Some(policy) = &mut told {
-            introduce(scenario, threads, Path::new(CGROUPS), policy)?;
-        }
-        if let Some(asked) = &scenario.optimiser {
-            beside = Some(Beside::start(scenario, asked, before_ns)?);
-        }
-        Ok(())
-    }));
+    if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {
+        options.on_threads = Some(Box::new(|threads| {
+            introduce(scenario, threads, Path::new(CGROUPS), policy)
+        }));
+    }
     let observer = Observer::start();
-    let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string());
+    let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
     drop(options);
-    // It ends whatever the run has come to.
-    let optimised = beside.map(Beside::end).transpose();
-    let (outcome, optimised) = (outcome?, optimised?);
     let mut run = SeedRun {
         seed,
         metrics: outcome.metrics,
@@ -78,12 +67,6 @@ pub fn perform(
         let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the \
          host's";
         run.notes.push(note.to_string());
-    }
-    if let Some(done) = optimised {
-        let per_s = done.changes as f64 / (scenario.run.measure_ns as f64 / 1e9);
-        run.metrics.insert("host.changes".into(), per_s);
-        let note = |what: String| format!("the optimiser: {what}");
-        run.notes.extend(done.warnings.into_iter().map(note));
     }
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
     for (name, now) in counters(policy.as_deref())? {

@@ -134,6 +134,11 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
             what: "host.hotplug".into(),
         });
     }
+    if scenario.optimiser.is_some() {
+        return Err(LoadError::Unsupported {
+            what: "optimiser".into(),
+        });
+    }
     let form = form::choose(scenario, seed, options.vcpus)?;
     let streams = client::streams(scenario, seed);
     let (answers, from_workers) = channel();

@@ -274,14 +274,7 @@ pub static TABLE: [Row; 31] = {
             Yes,
             No,
         ),
-        Row {
-            feature: Optimiser,
-            what: "optimiser beside a run",
-            keys: "optimiser",
-            sim: Yes,
-            lab: Yes,
-            host: No,
-        },
+        row(Optimiser, "optimiser", "optimiser", Yes, No),
         row(
             Costs,
             "costs of its own",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The runs of an experiment: what `berth sim` does with the same arguments.
-use super::{Wanted, index, real, speedup};
+use super::{Wanted, index, speedup};
 use crate::calibrate;
 use crate::error::Failure;
 use crate::plan::{Lengths, plan};
@@ -29,8 +29,6 @@ pub struct MeasuredRun<'a> {
     pub run: &'a Run,
     /// The command that gives the same.
     pub command: String,
-    /// The kernel that it ran on; none: it was simulated.
-    pub kernel: Option<String>,
     pub variants: Vec<Variant>,
 }
 
@@ -60,20 +58,6 @@ pub fn measure<'a>(
             i + 1,
             experiment.runs.len()
         ));
-        if let Some(real) = &run.real {
-            let (kernel, outcomes) = real::kept(wanted, run, real, &command)?;
-            let variant = |outcome: Outcome| Variant {
-                label: outcome.variant.join(" "),
-                outcome,
-            };
-            runs.push(MeasuredRun {
-                run,
-                command,
-                kernel: Some(kernel),
-                variants: outcomes.into_iter().map(variant).collect(),
-            });
-            continue;
-        }
         let mut variants = Vec::new();
         // Without settings there is one run, with none.
         let each = run.each.iter().map(Some);
@@ -101,7 +85,6 @@ pub fn measure<'a>(
         runs.push(MeasuredRun {
             run,
             command,
-            kernel: None,
             variants,
         });
     }
@@ -160,20 +143,14 @@ fn one(
 /// The command line that does a run. `SETTING` stands for each of its settings.
 fn command(wanted: &Wanted<'_>, run: &Run) -> String {
     let (paper, file) = (&wanted.paper.name, &run.scenario);
-    let (verb, seeds) = match &run.real {
-        Some(real) => ("lab", real.seeds),
-        None => ("sim", seeds(wanted)),
-    };
     let mut words = vec![format!(
-        "berth {verb} papers/{paper}/{file} --seeds {seeds}"
+        "berth sim papers/{paper}/{file} --seeds {}",
+        seeds(wanted)
     )];
-    if run.real.is_some() {
-        words.push("--vcpus kvm --full".into());
-    }
     if run.chosen {
         words.push(format!("--arm {}", run.arms.join(",")));
     }
-    if run.real.is_none() && (!run.fit || wanted.quick) {
+    if !run.fit || wanted.quick {
         words.push("--no-calibrate".into());
     }
     words.extend(
@@ -188,7 +165,7 @@ fn command(wanted: &Wanted<'_>, run: &Run) -> String {
     if !run.parts.is_empty() {
         words.push("--set PART".into());
     }
-    if wanted.quick && run.real.is_none() {
+    if wanted.quick {
         let Lengths {
             warmup_ms,
             measure_ms,

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A paper's experiments, run and judged: `berth reproduce`.
 //!
-//! [`measure`] does the runs of an experiment, kept ones not twice, [`real`] reads those on a real kernel, [`index`]
-//! puts parts of a benchmark together, [`speedup`] relates VMs to themselves under another arm. [`judge`] says what came
-//! of each claim. [`table`] and [`figure`] show what was measured, [`page`] puts them into the paper's frame,
-//! [`summary`] counts the verdicts of all papers, [`files`] writes pages or compares them with those that are there.
+//! [`measure`] does the runs of an experiment, kept ones not twice, [`index`] puts parts of a benchmark together,
+//! [`speedup`] relates VMs to themselves under another arm. [`judge`] says what came of each claim. [`table`] and
+//! [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
+//! all papers, [`files`] writes pages or compares them with those that are there.
 pub mod figure;
 pub mod files;
 pub mod index;
 pub mod judge;
 pub mod measure;
 pub mod page;
-pub mod real;
 pub mod seal;
 pub mod speedup;
 pub mod summary;

@@ -22,9 +22,7 @@ pub fn tables(measured: &Measured<'_>) -> String {
             (true, false) => ", once for each part of the index",
             (false, false) => ", once for each setting of the table and each part of the index",
         };
-        let kernel = run.kernel.as_ref();
-        let kernel = kernel.map_or(String::new(), |k| format!(", on Linux {k} (kept)"));
-        format!("{note}`{}`{each}{kernel}\n\n{}", run.command, table(run))
+        format!("{note}`{}`{each}\n\n{}", run.command, table(run))
     });
     tables.collect::<Vec<_>>().join("\n")
 }

@@ -125,23 +125,6 @@ pub static RUN: Kind = Kind {
             Said("none"),
             "{ against, of }: rows may have speedup.mean, .geomean, .max, .of.VM, slowdown.max",
         ),
-        key(
-            "real",
-            "table",
-            Said("it is simulated"),
-            "{ file, seeds }: a run in the lab, by `berth reproduce --lab`; else what is kept of it is read",
-        ),
-    ],
-};
-
-pub static REAL: Kind = Kind {
-    label: "A run on a real kernel",
-    header: "[experiment.run.real]",
-    help: "",
-    says: "Boots of the lab with real vCPUs, and the file that keeps what they gave.",
-    keys: &[
-        key("file", "\"file\"", Required, "beside paper.toml"),
-        key("seeds", "whole number", Is("3"), "of this run"),
     ],
 };
 

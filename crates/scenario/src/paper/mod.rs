@@ -64,18 +64,8 @@ pub struct Run {
     pub parts: Vec<Part>,
     /// What its rows with speeds of VMs are relative to; none: they show none.
     pub speedup: Option<Speedup>,
-    /// A run on a real kernel, in the lab, of which the records are kept; none: it is simulated.
-    pub real: Option<Real>,
     /// Its place in paper.toml.
     pub at: At,
-}
-
-/// A run on a real kernel: the lab is booted when somebody asks for that, and else what it gave is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Real {
-    /// What it gave, beside paper.toml.
-    pub file: String,
-    pub seeds: u32,
 }
 
 /// A part of a benchmark. The benchmark's index is the weighted geometric mean of the parts' metrics, each divided by

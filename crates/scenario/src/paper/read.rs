@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From `papers/NAME/` to a [`Paper`]. Whatever is wrong in it is found here, before anything runs.
-use super::keys::{EXPERIMENT, FIGURE, PAPER, PART, REAL, ROW, RUN, SPEEDUP};
-use super::{Experiment, Figure, Form, Over, Paper, Part, Real, Row, Run, Speed, Speedup};
+use super::keys::{EXPERIMENT, FIGURE, PAPER, PART, ROW, RUN, SPEEDUP};
+use super::{Experiment, Figure, Form, Over, Paper, Part, Row, Run, Speed, Speedup};
 use crate::claims::{self, Claim};
 use crate::diag::{At, Error, Result, Source, nearest};
 use crate::edit::{self, Edit};
@@ -216,15 +216,6 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -
         let scenario = read_scenario(&input, &edits).map_err(wrong)?.scenario;
         check_metric(&part.metric, &section.at, &scenario)?;
     }
-    let real = match section.table.get("real") {
-        Some(_) => Some(real(&section.table("real", &REAL)?)?),
-        None => None,
-    };
-    if real.is_some() && (!parts.is_empty() || section.table.get("each").is_some()) {
-        let why = "a run on a real kernel has no index and no `each`";
-        return Err(Error::at(&section.at, why)
-            .label("show metrics, such as NAME.cpu; take `vary`, or a run for each setting"));
-    }
     Ok(Run {
         name: words(section, "name")?,
         scenario: file,
@@ -240,23 +231,7 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -
         rows,
         parts: parts.to_vec(),
         speedup,
-        real,
         at: section.at.clone(),
-    })
-}
-
-fn real(section: &Section<'_>) -> Result<Real> {
-    let (file, at) = section
-        .string("file")?
-        .unwrap_or_else(|| (String::new(), section.at.clone()));
-    let name = file.strip_suffix(".json").unwrap_or("");
-    if !tree::is_name(name) {
-        let why = format!("`{}` cannot keep what a run gave", file.escape_debug());
-        return Err(Error::at(&at, why).label("NAME.json, beside paper.toml"));
-    }
-    Ok(Real {
-        file,
-        seeds: section.count("seeds", 1, MOST_SEEDS, "")?,
     })
 }
 

@@ -34,7 +34,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 25] = [
         "jain",
         &[],
         "1",
-        "Jain's index of the CPU time of a group's VMs: 1 if all have the same",
+        "Jain's index of the CPU time of a group's VMs",
     ),
     (
         "fast",

@@ -19,7 +19,7 @@ pub static OPTIMISER: Kind = Kind {
             "by",
             "list of sets, weights, caps, freezing",
             Is("[\"sets\", \"weights\", \"caps\"]"),
-            "what it may set; freezing: VMs run by turns, where not caps",
+            "what it may set; the last: VMs run by turns",
         ),
         key(
             "spread",

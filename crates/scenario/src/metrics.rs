@@ -46,7 +46,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
         "jain",
         &[],
         "1",
-        "Jain's index of the CPU time of a group's VMs: 1 if all have the same",
+        "Jain's index of the CPU time of a group's VMs",
     ),
     (
         "fast",

@@ -19,7 +19,7 @@ pub static OPTIMISER: Kind = Kind {
             "by",
             "list of sets, weights, caps, freezing",
             Is("[\"sets\", \"weights\", \"caps\"]"),
-            "what it may set: CPU sets, cpu.weight, cpu.max; cgroup.freeze for part of each 100 ms, where not caps",
+            "what it may set; the last: VMs run by turns",
         ),
         key(
             "spread",

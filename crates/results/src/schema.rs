@@ -103,9 +103,11 @@ pub fn unit_of(metric: &str) -> &'static str {
     let mut parts = metric.split('.').skip(1);
     match (parts.next().unwrap_or(""), parts.next().unwrap_or("")) {
         (_, "count" | "offered" | "lost" | "share" | "other_package_share") => "1",
-        ("response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion" | "samples", _) => {
-            "ns"
-        }
+        (
+            "response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion"
+            | "samples",
+            _,
+        ) => "ns",
         ("cpu" | "fast" | "path_cpu", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"

@@ -92,11 +92,14 @@ fn plain(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static s
 
 const PER_QUEUE: (&str, &str) = ("cpus", "per_queue");
 
+/// A policy, its parameters, CPUs, when the six are done, and how long they wait on average, all in ms.
+type Row<'p> = (&'p str, Vec<(&'p str, &'p str)>, u32, [f64; 6], f64);
+
 #[test]
 fn six_tasks_end_when_they_do_on_paper() {
     let mean_wait = |ends: [f64; 6]| (ends.iter().sum::<f64>() - 30.0) / 6.0;
     let rr: [(&str, &str); 2] = [("queues", "2"), LAMBDA];
-    let rows: [(&str, Vec<(&str, &str)>, u32, [f64; 6], f64); 15] = [
+    let rows: [Row; 15] = [
         ("fcfs", vec![], 1, [7., 9., 20., 24., 25., 30.], 14.1667),
         ("sjf", vec![], 1, [19., 3., 30., 7., 1., 12.], 7.0),
         ("srtf", vec![], 1, [19., 3., 30., 7., 1., 12.], 7.0),

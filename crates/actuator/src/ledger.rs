@@ -158,6 +158,9 @@ impl Ledger {
             entries: self.entries.clone(),
         };
         let text = serde_json::to_vec(&content).map_err(|e| wrong(&e))?;
+        if text.len() as u64 > MOST {
+            return Err(wrong(&"more changes than could be read again"));
+        }
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =

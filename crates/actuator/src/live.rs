@@ -221,8 +221,9 @@ impl Live {
     /// Who has this number now was bound by mistake: it gets what it was born with, the affinity of its process, or of
     /// its parent.
     fn give_back(&self, tid: i32) {
-        let status = std::fs::read_to_string(self.proc.join(format!("{tid}/status")));
+        let status = std::fs::read(self.proc.join(format!("{tid}/status")));
         let Ok(status) = status else { return };
+        let status = String::from_utf8_lossy(&status);
         let number = |key: &str| {
             let line = status.lines().find_map(|l| l.strip_prefix(key))?;
             line.trim().parse::<i32>().ok()
@@ -265,11 +266,10 @@ impl Host for Live {
             Knob::Affinity { pid, tid, start } => {
                 self.is_there(knob, *pid, *tid, *start)?;
                 // What it may run on, also where that is offline; `sched_getaffinity` leaves those out.
-                let status =
-                    std::fs::read_to_string(self.proc.join(format!("{pid}/task/{tid}/status")));
-                let status = status.map_err(|_| Error::Gone {
-                    what: knob.to_string(),
-                })?;
+                let status = std::fs::read(self.proc.join(format!("{pid}/task/{tid}/status")));
+                let status = status.map_err(|_| Error::gone(knob))?;
+                // A thread may call itself by any bytes.
+                let status = String::from_utf8_lossy(&status);
                 let line = status
                     .lines()
                     .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
@@ -346,7 +346,11 @@ impl Host for Live {
                 // In one piece: half a value is never there.
                 let text = format!("{value}\n");
                 let written = opened.write_all(text.as_bytes());
-                written.map_err(|e| Error::kernel(knob, &e))?;
+                written.map_err(|e| match e.raw_os_error() {
+                    // In version 1 a set that its parent's does not hold; this process may write all the same.
+                    Some(libc::EACCES) if file.starts_with("cpuset.") => Error::refused(knob, e),
+                    _ => Error::kernel(knob, &e),
+                })?;
                 match self.any_file_system {
                     true => opened
                         .set_len(text.len() as u64)

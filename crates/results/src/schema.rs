@@ -108,7 +108,7 @@ pub fn unit_of(metric: &str) -> &'static str {
             | "samples",
             _,
         ) => "ns",
-        ("cpu" | "fast" | "path_cpu", _) => "CPU",
+        ("cpu" | "least" | "fast" | "path_cpu", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"
         }

@@ -8,12 +8,12 @@ use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// It answers at once, or not at all.
+/// It answers at once, or not at all: for a whole answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of an answer, at most.
-const MOST: u64 = 1 << 16;
+const MOST: usize = 1 << 16;
 /// Bytes of a list that all its versions read whole.
 const LIST: usize = 240;
 
@@ -29,17 +29,38 @@ fn connect(folder: &Path, knob: &Knob, pid: i32) -> Result<UnixStream, Error> {
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
     timed.map_err(|e| Error::refused(knob, e))?;
+    // Anybody may have made a socket of that name.
+    let peer = rustix::net::sockopt::socket_peercred(&stream);
+    let peer = peer.map_err(|e| Error::refused(knob, e))?.uid;
+    if !peer.is_root() && peer != rustix::process::geteuid() {
+        return Err(Error::refused(knob, format!("{name} is not root's")));
+    }
     Ok(stream)
+}
+
+/// All that it says until it closes.
+fn answer(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || text.len() > MOST {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece)? {
+            0 => return Ok(text),
+            n => text.extend(&piece[..n]),
+        }
+    }
 }
 
 /// The numbers, ascending, a blank between them.
 pub fn read(folder: &Path, knob: &Knob, pid: i32) -> Result<String, Error> {
     let mut stream = connect(folder, knob, pid)?;
-    let mut text = Vec::new();
     let asked = stream.write_all(b"setup");
-    asked
-        .and_then(|()| stream.take(MOST).read_to_end(&mut text))
-        .map_err(|e| Error::refused(knob, e))?;
+    let text = asked.and_then(|()| answer(&mut stream));
+    let text = text.map_err(|e| Error::refused(knob, e))?;
     let text = String::from_utf8_lossy(&text);
     banned(&text).ok_or_else(|| {
         let text: String = text.chars().take(80).collect();
@@ -85,7 +106,7 @@ pub fn write(folder: &Path, knob: &Knob, pid: i32, value: &str) -> Result<(), Er
     let mut stream = connect(folder, knob, pid)?;
     let told = stream.write_all(format!("settings ban irqs {list}").as_bytes());
     // It has taken it when it has closed the connection.
-    let told = told.and_then(|()| stream.take(MOST).read_to_end(&mut Vec::new()));
+    let told = told.and_then(|()| answer(&mut stream));
     told.map(|_| ()).map_err(|e| Error::refused(knob, e))
 }
 

@@ -33,11 +33,12 @@ pub fn find(root: &Root) -> Option<Balance> {
         let Ok(status) = proc.read_record(&format!("{pid}/status"), &mut buf) else {
             continue;
         };
-        let uid = status_value(status, "Uid").and_then(|ids| {
+        let root = status_value(status, "Uid").and_then(|ids| {
             let mut words = ids.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
-            procfile::number(words.nth(1)?)
+            // All four: who only acts as root is somebody else's.
+            words.all(|w| w == b"0").then_some(())
         });
-        if uid == Some(0) {
+        if root.is_some() {
             return Some(Balance { pid, start });
         }
     }

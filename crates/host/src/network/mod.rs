@@ -119,7 +119,7 @@ pub fn of(root: &Root, vms: &Snapshot) -> Networks {
     let mut numbers: Option<BTreeMap<u32, String>> = None;
     for vm in &vms.vms {
         let mut network = Network::default();
-        match files::of(&proc, vm.pid) {
+        match files::of(&proc, vm.pid, root.is_live()) {
             Err(_) => network.hidden = true,
             Ok(files) => {
                 network.vhost = files.vhost;
@@ -181,8 +181,9 @@ fn exists(sys: &Dir, path: &str) -> bool {
 
 fn tap(sys: &Dir, name: &str, queues: u32, users: &mut BTreeMap<String, u32>) -> Link {
     *users.entry(name.into()).or_default() += 1;
-    let here = exists(sys, &format!("class/net/{name}/ifindex"));
-    let bridge = last_of_link(sys, &format!("class/net/{name}/master"));
+    // One of another network namespace may have the name of a device of this one that is no tap.
+    let here = exists(sys, &format!("class/net/{name}/tun_flags"));
+    let bridge = last_of_link(sys, &format!("class/net/{name}/master")).filter(|_| here);
     let uplinks = match &bridge {
         Some(bridge) => uplinks_of_bridge(sys, bridge).0,
         None => Vec::new(),

@@ -100,7 +100,7 @@ fn shipped_policies_describe_themselves() {
         assert!(!policy.params().is_empty(), "{name} has no parameter");
         for p in policy.params() {
             assert!(!p.help.is_empty(), "{name}: {} has no help", p.name);
-            let units = ["ns", "us", "ms", "percent", "weight", "count", "bool"];
+            let units = ["ns", "us", "ms", "percent", "%", "weight", "count", "bool"];
             assert!(
                 units.contains(&p.unit.as_str()) || p.words.len() > 1,
                 "{name}: {} is in {}",

@@ -9,19 +9,19 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
             "mean", "p50", "p90", "p99", "p999", "max", "count", "offered", "lost",
         ],
         "ns",
-        "from arrival to reply; count: answered, offered: due, lost: part of them without room",
+        "from arrival to reply; count: answered, offered: due, lost: part of these",
     ),
     (
         "waiting",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
-        "response less its own computing, of threads per request (simulator)",
+        "response less computing; threads per request (simulator)",
     ),
     (
         "begin",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
-        "from arrival until its thread has a CPU, of threads per request (simulator)",
+        "from arrival to a CPU; threads per request (simulator)",
     ),
     (
         "wakeup",

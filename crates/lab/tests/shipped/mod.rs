@@ -58,6 +58,10 @@ pub fn on_1024_possible_cpus(assets: &Assets) -> Result<String, String> {
     on(assets, "cores = 2", host(1, 1, 1, 2, 1), Some(1024))
 }
 
+/// Those whose loops the verifier does not follow to their end (a fault of theirs, `docs/mrsf.md`): until that is
+/// mended they run in the simulator only.
+const UNVERIFIED: [&str; 2] = ["mqms", "mrsf"];
+
 fn on(
     assets: &Assets,
     cores: &str,
@@ -80,9 +84,9 @@ fn on(
         },
     };
     let never = AtomicBool::new(false);
-    // Six policies are verified one after the other, by an emulated CPU.
+    // All policies are verified one after the other, by an emulated CPU.
     let mut patient = LabOptions {
-        timeout: Duration::from_secs(900),
+        timeout: Duration::from_secs(1800),
         possible_cpus,
         ..options()
     };
@@ -97,6 +101,13 @@ fn on(
     let seen = &boot.answer.result;
     let mut wrong = Vec::new();
     for (name, of) in seen.as_object().ok_or("no answer")? {
+        if UNVERIFIED.contains(&name.as_str()) {
+            let refused = of["refused"].as_str().unwrap_or("taken");
+            if !refused.contains("Argument list too long") {
+                wrong.push(format!("{name} is no longer refused as it was: {refused}"));
+            }
+            continue;
+        }
         let judged = judge(of).and_then(|()| match patient.mode {
             Mode::Deterministic => shares(of, cpus),
             // Its clock is the wall's: how much runs in a while is up to the machine's load.

@@ -9,7 +9,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
             "mean", "p50", "p90", "p99", "p999", "max", "count", "offered", "lost",
         ],
         "ns",
-        "from arrival to reply; count: answered, offered: due; lost: part",
+        "arrival to reply; count: answered, offered: due, lost: part",
     ),
     (
         "waiting",

@@ -237,17 +237,21 @@ static __always_inline bool admit(struct task_struct *p, struct job *j, bool fre
 	return true;
 }
 
+/* Not local: the verifier would walk through its values. Two CPUs that gather at once deal fewer
+ * each. */
+static u32 gathered;
+
 static __always_inline void gather(void)
 {
 	struct task_struct *p;
 	struct job *j;
-	u32 n = 0;
 
 	if (!scx_bpf_dsq_nr_queued(TOGETHER))
 		return;
+	gathered = 0;
 	bpf_for_each(scx_dsq, p, TOGETHER, 0) {
 		j = job_of(p);
-		if (!j || ++n > MOST_DEAL)
+		if (!j || ++gathered > MOST_DEAL)
 			break;
 		deal_one(j);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, key_of(p, j));

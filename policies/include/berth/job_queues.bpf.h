@@ -467,31 +467,32 @@ void BPF_STRUCT_OPS(jobs_disable, struct task_struct *p)
 	job_ends(p, j);
 }
 
-/* Which CPU serves which queue; those that have changed hands are looked at. */
+/* The first CPUs that are online. Not local: the verifier would walk through all values. */
+static struct {
+	u32 nr;
+	s32 cpus[MOST_QUEUES];
+} tying;
+
+/* Which CPU serves which queue; those that have changed hands are looked at. CPUs come and go one
+ * at a time. */
 static __noinline void tie(void)
 {
-	u32 queue, nr = 0, nth, seen;
 	struct seat *seat;
-	s32 cpu, found;
+	u32 queue, nth;
+	s32 cpu;
 
+	tying.nr = 0;
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		seat = seat_of(cpu);
-		if (seat && seat->online)
-			nr++;
+		if (!seat || !seat->online)
+			continue;
+		nth = tying.nr++;
+		if (nth < MOST_QUEUES)
+			tying.cpus[nth] = cpu;
 	}
 	bpf_for(queue, 0, QUEUES) {
-		nth = queue % (nr ?: 1);
-		seen = 0;
-		found = 0;
-		bpf_for(cpu, 0, berth_nr_cpus) {
-			seat = seat_of(cpu);
-			if (!seat || !seat->online)
-				continue;
-			if (seen == nth)
-				found = cpu;
-			seen++;
-		}
-		homes[queue % MOST_QUEUES] = found;
+		nth = queue % (tying.nr ?: 1);
+		homes[queue % MOST_QUEUES] = tying.cpus[nth % MOST_QUEUES];
 	}
 }
 

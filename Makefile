@@ -27,7 +27,7 @@ test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 
 lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, columns
 	@tools/lint
 
-bench: setup-sim ## speed of engine and policies, as ratios to a bare loop in the same process
+bench: setup-sim ## speed of engine and policies as ratios to a bare loop in the same process, built with fat LTO
 	CARGO_PROFILE_RELEASE_LTO=fat cargo run --release -q -p berth-sim --example bench -- --json $(OUT)/bench.json
 
 bench-profiled: setup-sim ## the same for two levels, of a build with a profile of other worlds' runs (6 minutes)

@@ -237,8 +237,8 @@ static __always_inline bool admit(struct task_struct *p, struct job *j, bool fre
 	return true;
 }
 
-/* Not local: the verifier would walk through its values. Two CPUs that gather at once deal fewer
- * each. */
+/* Not local: the verifier would walk through its values. CPUs that gather at once share it, so one
+ * may deal fewer or more than MOST_DEAL; what is left is dealt when the next CPU chooses. */
 static u32 gathered;
 
 static __always_inline void gather(void)

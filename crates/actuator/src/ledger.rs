@@ -143,6 +143,11 @@ impl Ledger {
         })
     }
 
+    /// Whether something is remembered in a folder.
+    pub fn is_there(folder: &Path) -> bool {
+        std::fs::symlink_metadata(folder.join(NAME)).is_ok()
+    }
+
     /// Writes it, and returns when it is on disk. Without entries the file is removed.
     ///
     /// # Errors

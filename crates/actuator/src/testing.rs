@@ -366,7 +366,10 @@ fn what_others_set_after_an_agent_was_killed_is_theirs() {
     let foreign = (thread(2), Outcome::Foreign("5".into()));
     assert!(report.outcomes.contains(&foreign), "{report:?}");
     let now = host.values.borrow();
-    assert_eq!((&*now[&thread(2)], &*now[&group("cpu.weight")]), ("5", "100"));
+    assert_eq!(
+        (&*now[&thread(2)], &*now[&group("cpu.weight")]),
+        ("5", "100")
+    );
 }
 
 /// Whoever undoes may have to ask somebody who takes his time, or who is frozen himself.

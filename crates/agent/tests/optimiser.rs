@@ -440,8 +440,7 @@ fn a_vm_that_ends_while_it_is_frozen_leaves_its_group_thawed() {
     assert!(!state.contains("vms/a"), "{state}");
 }
 
-/// Somebody comes into the cgroup of a VM that is frozen by turns, or below it: from the next look on it is not, and the
-/// VM is bound by its threads.
+/// Somebody comes into the cgroup of a VM that is frozen by turns, or below it: from the next look on it is not.
 #[test]
 fn whoever_comes_into_a_vms_cgroup_is_not_frozen_with_it() {
     for place in ["vms/a", "vms/a/below"] {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket, and where other
-    /// agents of this host have acted since it was started]
+    /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket, and where
+    /// other agents of this host have acted since it was started]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 

@@ -154,7 +154,7 @@ mod tests {
             let c = |text: &str| std::ffi::CString::new(text).ok();
             let (from, to, root) = (c(plain.path().to_str()?)?, c("/dev/net/tun")?, c("/")?);
             let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
-            // SAFETY: C strings that outlive the calls; the namespace is of this thread alone, which ends with the test.
+            // SAFETY: C strings that outlive the calls; the namespace is of this thread alone, which ends soon.
             let done = unsafe {
                 libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) == 0
                     && libc::mount(none, root.as_ptr(), none, flags, none.cast()) == 0

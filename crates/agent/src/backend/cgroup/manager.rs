@@ -234,8 +234,8 @@ impl<H: Host> Manager<H> {
         said.into_iter().for_each(|why| self.warn(why));
     }
 
-    /// Gets to know VMs that came, and lets go of those that went, of those that are in another cgroup now, and of those
-    /// that have company in theirs: what was set there is no longer a VM's alone. Gives those that are met now.
+    /// Gets to know VMs that came, and lets go of those that went, that are in another cgroup now, or that have company
+    /// in theirs: what was set there is no longer a VM's alone. Gives those that are met now.
     fn meet(&mut self, host: &Keeper) -> BTreeSet<VmKey> {
         let entries: BTreeMap<VmKey, &Entry> = host
             .description()
@@ -327,7 +327,8 @@ impl<H: Host> Manager<H> {
         }
     }
 
-    /// VMs that were let go of, or that have the name of one that was there before, are set to what was decided for them.
+    /// VMs that were let go of, or that have the name of one that was there before, are set to what was decided for
+    /// them.
     fn set_again(&mut self, host: &Keeper, vms: &BTreeSet<VmKey>) {
         let again: Vec<Change> = host
             .snapshot()
@@ -354,8 +355,8 @@ impl<H: Host> Manager<H> {
         })
     }
 
-    /// Of these changes, those of VMs that have had their groups for themselves until now, and have not any more: what is
-    /// decided for them is set by other means.
+    /// The same changes; those of VMs that had their groups for themselves and have not any more begin anew, by other
+    /// means.
     fn without_company(&mut self, host: &Keeper, changes: &[Change]) -> Vec<Change> {
         let of = |change: &Change| host.snapshot().vms.iter().find(|vm| vm.name == change.vm);
         let lost = |change: &Change| {

@@ -6,8 +6,8 @@
 //! policies by a [`backend`], the seam behind which ways of acting are, and watches that nobody is starved
 //! ([`tripwire`]); [`breaker`] says when one that was ended is tried again. [`arrivals`] says when there is something
 //! to see, [`automatic`] what VMs seem to be for, [`members`] who is in a cgroup; [`place`] is where it is remembered
-//! what is changed, and undone after a kill. The lab tells its policies who the threads are by the same [`register`] and
-//! [`keeper`].
+//! what is changed, and undone after a kill. The lab tells its policies who the threads are by the same [`register`]
+//! and [`keeper`].
 pub mod agent;
 pub mod arrivals;
 pub mod automatic;

@@ -568,6 +568,49 @@ fn a_cgroup_of_weight_0_is_left_at_that() {
 }
 
 #[test]
+fn threads_that_come_and_go_are_not_remembered_for_ever() {
+    let target = Promise {
+        service: Service::Target,
+        guarantee: 0.9,
+        ..Promise::default()
+    };
+    let mut site = Site::new("sets", target);
+    let is_bound = |s: &Site, tid: i32, start: u64| {
+        let knob = Knob::Affinity {
+            pid: 100,
+            tid,
+            start,
+        };
+        s.paper.0.values.borrow().get(&knob).is_some_and(|v| v != ALL)
+    };
+    site.until("it is bound", |s| is_bound(s, 100, 5));
+    for round in 0..12 {
+        let (tid, start) = (5000 + round, 9000 + round as u64);
+        let knob = Knob::Affinity {
+            pid: 100,
+            tid,
+            start,
+        };
+        let folder = site.folder.path().join(format!("proc/100/task/{tid}"));
+        std::fs::create_dir(&folder).unwrap();
+        let stat = format!(
+            "{tid} (w) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} {}0 0 0 0 0 0 0\n",
+            "0 ".repeat(16)
+        );
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        for file in ["comm", "schedstat", "syscall", "cgroup"] {
+            std::fs::write(folder.join(file), "0 0 0\n").unwrap();
+        }
+        site.paper.0.values.borrow_mut().insert(knob.clone(), ALL.into());
+        site.until("it follows", |s| is_bound(s, tid, start));
+        std::fs::remove_dir_all(folder).unwrap();
+        site.paper.0.values.borrow_mut().remove(&knob);
+    }
+    let known = format!("{:?}", site.manager).matches("TaskId { pid: 100").count();
+    assert!((2..=3).contains(&known), "{known}");
+}
+
+#[test]
 fn a_recording_of_another_machine_is_not_acted_on() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::new(folder.path().join("state"), None, None);

@@ -4,8 +4,8 @@
 use super::noticed::{noticed, rounds_wanted};
 use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
-use berth_agent::place::Place;
 use berth_agent::backend::{Policy, Value as Setting, Way};
+use berth_agent::place::Place;
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;

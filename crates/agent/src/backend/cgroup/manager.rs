@@ -448,6 +448,11 @@ impl<H: Host> Manager<H> {
                 .iter()
                 .map(affinity)
                 .find(|knob| hands.was(knob).is_some());
+            // Those that have ended would be without end where threads come and go.
+            if kept.threads.len() > vm.threads.len() {
+                let there: BTreeSet<TaskId> = vm.threads.iter().map(|t| t.id).collect();
+                kept.threads.retain(|id| there.contains(id));
+            }
             for thread in &vm.threads {
                 if !kept.threads.insert(thread.id) {
                     continue;

@@ -43,6 +43,8 @@ impl Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     pub outcomes: Vec<(Knob, Outcome)>,
+    /// Changes that were remembered of another boot of this machine: nothing is left of them, and nothing is undone.
+    pub of_another_boot: usize,
 }
 
 impl Report {
@@ -88,18 +90,19 @@ impl<H: Host> Acting<H> {
     }
 
     /// Sets values, in this order; one that cannot be set does not keep others from being set. The ledger is on disk
-    /// before the first of them is.
+    /// before the first of them is, and again after the last, with what became of them: the kernel may have taken
+    /// something else.
     ///
     /// # Errors
-    /// The ledger cannot be written; then nothing was set.
+    /// The ledger cannot be written: before, and nothing was set; or after, and what was set is remembered as what was
+    /// about to be.
     pub fn set(&mut self, wanted: &[(Knob, String)]) -> Result<Report, Error> {
         let before: Vec<Option<Outcome>> = wanted
             .iter()
             .map(|(knob, value)| self.intend(knob, value))
             .collect();
-        if before.iter().any(Option::is_none)
-            && let Err(e) = self.ledger.save()
-        {
+        let any = before.iter().any(Option::is_none);
+        if any && let Err(e) = self.ledger.save() {
             self.ledger.take_back();
             return Err(e);
         }
@@ -109,6 +112,9 @@ impl<H: Host> Acting<H> {
             report.add(knob, outcome);
         }
         self.ledger.keep(|e| e.now.is_some() || e.next.is_some());
+        if any {
+            self.ledger.save()?;
+        }
         Ok(report)
     }
 

@@ -16,12 +16,13 @@ pub enum Error {
     Denied { what: String, why: String },
     #[error("{}: {why}", path.display())]
     Ledger { path: PathBuf, why: String },
-    /// Another process acts on this host.
+    /// Another process acts on this host; who, if that can be told.
     #[error(
-        "{}: another process acts on this host by it: end that one first (berth stop, or stop its daemon)",
-        path.display()
+        "{}: {} acts on this host by it: end that one first (berth stop, or stop its daemon)",
+        path.display(),
+        by.as_deref().unwrap_or("another process")
     )]
-    Held { path: PathBuf },
+    Held { path: PathBuf, by: Option<String> },
 }
 
 impl Error {

@@ -7,7 +7,8 @@
 use crate::cpus::same;
 use crate::error::Error;
 use crate::knob::Knob;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fsync, open, openat, renameat, unlinkat};
+use crate::lock;
+use rustix::fs::{Mode, OFlags, fsync, open, openat, renameat, unlinkat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,7 +33,7 @@ pub struct Entry {
     pub was: String,
     /// What was written last, and read back.
     pub now: Option<String>,
-    /// What is about to be written.
+    /// What is about to be written. Whoever is killed meanwhile leaves this value, or what the kernel made of it.
     pub next: Option<String>,
     /// What was written earlier, the last first: threads may have been born with it.
     #[serde(default)]
@@ -89,6 +90,8 @@ pub struct Ledger {
     /// In the order of the first changes.
     entries: Vec<Entry>,
     at: BTreeMap<Knob, usize>,
+    /// Changes of another boot, which are forgotten.
+    of_another_boot: usize,
     /// Held as long as it is open; the kernel lets go of it if this process is killed.
     _lock: File,
 }
@@ -116,13 +119,14 @@ impl Ledger {
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&held, LOCK, flags, Mode::from_raw_mode(0o600)).map_err(|e| wrong(&e))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Held {
-            path: folder.into(),
-        })?;
+        let lock = File::from(lock);
+        lock::hold(&lock, folder)?;
+        lock::write(&lock, &[]).map_err(|e| wrong(&e))?;
         let path = folder.join(NAME);
-        let entries = match read(&held, &path)? {
-            Some(content) if content.boot == boot => content.entries,
-            _ => Vec::new(),
+        let (entries, of_another_boot) = match read(&held, &path)? {
+            Some(content) if content.boot == boot => (content.entries, 0),
+            Some(content) => (Vec::new(), content.entries.len()),
+            None => (Vec::new(), 0),
         };
         Ok(Ledger {
             folder: held,
@@ -134,8 +138,14 @@ impl Ledger {
                 .map(|(e, i)| (e.knob.clone(), i))
                 .collect(),
             entries,
-            _lock: File::from(lock),
+            of_another_boot,
+            _lock: lock,
         })
+    }
+
+    /// Whether something is remembered in a folder.
+    pub fn is_there(folder: &Path) -> bool {
+        std::fs::symlink_metadata(folder.join(NAME)).is_ok()
     }
 
     /// Writes it, and returns when it is on disk. Without entries the file is removed.
@@ -170,6 +180,12 @@ impl Ledger {
         file.sync_all().map_err(|e| wrong(&e))?;
         renameat(&self.folder, NEW, &self.folder, NAME).map_err(|e| wrong(&e))?;
         fsync(&self.folder).map_err(|e| wrong(&e))
+    }
+
+    /// How many changes of another boot it told of when it was opened: they are not undone, since nothing of them
+    /// outlived that boot, and what has their names now is something else.
+    pub fn of_another_boot(&self) -> usize {
+        self.of_another_boot
     }
 
     /// All that is remembered, in the order of the first changes.
@@ -214,19 +230,6 @@ impl Ledger {
             .map(|(e, i)| (e.knob.clone(), i))
             .collect();
     }
-}
-
-/// The one process that acts on a host, wherever its ledger is. Held as long as it is open.
-///
-/// # Errors
-/// Another one has it; the file cannot be made.
-pub fn alone(path: &Path) -> Result<File, Error> {
-    let wrong = |e: rustix::io::Errno| Error::ledger(path, e);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::from_raw_mode(0o600)).map_err(wrong)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| Error::Held { path: path.into() })?;
-    Ok(File::from(file))
 }
 
 fn read(folder: &OwnedFd, path: &Path) -> Result<Option<Content>, Error> {

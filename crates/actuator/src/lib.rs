@@ -16,6 +16,7 @@ pub mod guardian;
 mod knob;
 pub mod ledger;
 pub mod live;
+pub mod lock;
 mod restore;
 pub mod systemd;
 pub mod unit;
@@ -24,7 +25,7 @@ pub use acting::{Acting, Outcome, Report};
 pub use cpus::{list, of_mask, read as cpus, same};
 pub use error::Error;
 pub use knob::{ALL, HERE, Host, Knob, MADE, NOWHERE};
-pub use restore::restore;
+pub use restore::{restore, restore_all};
 
 #[cfg(test)]
 mod testing;

@@ -4,6 +4,8 @@
 //! A path comes from a process's own cgroup or from the ledger: whatever it says, nothing outside of the cgroup file
 //! systems is opened, no symbolic link is followed, and only files that are meant to be set here are written.
 mod balance;
+#[cfg(test)]
+mod enemy;
 mod group;
 pub mod irq;
 mod queue;
@@ -221,13 +223,7 @@ impl Live {
     /// Who has this number now was bound by mistake: it gets what it was born with, the affinity of its process, or of
     /// its parent.
     fn give_back(&self, tid: i32) {
-        let status = std::fs::read(self.proc.join(format!("{tid}/status")));
-        let Ok(status) = status else { return };
-        let status = String::from_utf8_lossy(&status);
-        let number = |key: &str| {
-            let line = status.lines().find_map(|l| l.strip_prefix(key))?;
-            line.trim().parse::<i32>().ok()
-        };
+        let number = |key: &str| status_number(&self.proc, tid, key);
         let from = match number("Tgid:") {
             Some(leader) if leader != tid => Some(leader),
             _ => number("PPid:"),
@@ -366,7 +362,12 @@ impl Host for Live {
                 hierarchy,
             } => {
                 self.is_there(knob, *pid, *pid, *start)?;
-                group::enter(self.groups(knob)?, knob, (*pid, hierarchy), value)
+                let groups = self.groups(knob)?;
+                group::enter(groups, knob, (*pid, hierarchy), value)?;
+                self.is_there(knob, *pid, *pid, *start).inspect_err(|_| {
+                    // The number changed hands between the look and the write.
+                    group::give_back(groups, &self.proc, knob, (*pid, hierarchy), value);
+                })
             }
             Knob::Irq { irq, name } => irq::write(&self.irqs, &self.sys, knob, (*irq, name), value),
             Knob::Queue {
@@ -424,6 +425,15 @@ fn mask(value: &str) -> Option<Vec<u64>> {
         *mask.get_mut(cpu as usize / 64)? |= 1 << (cpu % 64);
     }
     Some(mask)
+}
+
+/// A number in the status of a thread: `Tgid:`, `PPid:`.
+fn status_number(proc: &Path, tid: i32, key: &str) -> Option<i32> {
+    let status = std::fs::read(proc.join(format!("{tid}/status"))).ok()?;
+    // A thread may call itself by any bytes.
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|l| l.strip_prefix(key))?;
+    line.trim().parse().ok()
 }
 
 /// When a thread began, in clock ticks since boot.

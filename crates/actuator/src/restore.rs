@@ -19,13 +19,35 @@ pub fn restore(host: &impl Host, ledger: &mut Ledger) -> Result<Report, Error> {
     undo(host, ledger, &|_| true)
 }
 
-/// In which order kinds of values are undone: a thread gets its affinity back when its CPU set is what it was, since
-/// that bounds it (and, before Linux 6.2, overwrites it); interrupts are balanced again when they are where they were.
+/// The same for several ledgers, in this order. Whoever is frozen by any of them runs again first.
+///
+/// # Errors
+/// One of them cannot be written; what could be undone is, in all of them.
+pub fn restore_all(host: &impl Host, ledgers: &mut [Ledger]) -> Result<Report, Error> {
+    for ledger in &*ledgers {
+        thaw(host, ledger, &|_| true);
+    }
+    let (mut all, mut wrong) = (Report::default(), None);
+    for ledger in ledgers {
+        match restore(host, ledger) {
+            Ok(report) => {
+                all.outcomes.extend(report.outcomes);
+                all.of_another_boot += report.of_another_boot;
+            }
+            Err(e) => wrong = wrong.or(Some(e)),
+        }
+    }
+    wrong.map_or(Ok(all), Err)
+}
+
+/// In which order kinds of values are undone. A group that was made goes before its values, which whoever was born in
+/// it may keep from being what they were. A thread gets its affinity back when its CPU set is what it was, since that
+/// bounds it (and, before Linux 6.2, overwrites it); interrupts are balanced again when they are where they were.
 fn rank(knob: &Knob) -> u32 {
     match knob {
         Knob::Member { .. } => 0,
-        Knob::Group { .. } | Knob::Unit { .. } => 1,
-        Knob::Made { .. } => 2,
+        Knob::Made { .. } => 1,
+        Knob::Group { .. } | Knob::Unit { .. } => 2,
         Knob::Affinity { .. } => 3,
         Knob::Irq { .. } | Knob::Queue { .. } => 4,
         Knob::Unbalanced { .. } => 5,
@@ -38,15 +60,13 @@ pub fn undo(
     ledger: &mut Ledger,
     which: &dyn Fn(&Entry) -> bool,
 ) -> Result<Report, Error> {
-    let mut report = Report::default();
+    let mut report = Report {
+        of_another_boot: ledger.of_another_boot(),
+        ..Report::default()
+    };
     let (mut left, mut undone) = (BTreeSet::new(), Vec::new());
-    // Who is frozen runs again before anything is asked that may take its time.
-    for entry in ledger.entries().iter().filter(|e| which(e)) {
-        if !entry.between.is_empty() && host.read(&entry.knob).is_ok_and(|now| entry.ours(&now)) {
-            // What becomes of it is told below.
-            let _ = host.put_back(&entry.knob, &entry.was);
-        }
-    }
+    let mut half_done = Vec::new();
+    thaw(host, ledger, which);
     // Whose a value is must be known before anything is put back that changes it.
     let mut entries: Vec<(&Entry, Result<String, Error>)> = ledger
         .entries()
@@ -59,6 +79,10 @@ pub fn undo(
     for (entry, before) in entries {
         let outcome = put_back(host, entry, before);
         match outcome {
+            Outcome::Instead(_) => {
+                left.insert(entry.knob.clone());
+                half_done.push(entry.knob.clone());
+            }
             Outcome::Refused(_) | Outcome::Denied(_) => {
                 left.insert(entry.knob.clone());
             }
@@ -73,8 +97,23 @@ pub fn undo(
     }
     heirs(host, ledger, &undone);
     ledger.keep(|e| !which(e) || left.contains(&e.knob));
+    // What is there now nobody else has set: next time it is put back all the same.
+    for knob in half_done {
+        if let Some(entry) = ledger.of(&knob) {
+            entry.next = Some(entry.was.clone());
+        }
+    }
     ledger.save()?;
     Ok(report)
+}
+
+/// Who is frozen runs again before anything is asked that may take its time. What becomes of it is told later.
+fn thaw(host: &impl Host, ledger: &Ledger, which: &dyn Fn(&Entry) -> bool) {
+    for entry in ledger.entries().iter().filter(|e| which(e)) {
+        if !entry.between.is_empty() && host.read(&entry.knob).is_ok_and(|now| entry.ours(&now)) {
+            let _ = host.put_back(&entry.knob, &entry.was);
+        }
+    }
 }
 
 /// What was born with a value that was set, after the ledger was written last: it gets what its process's first thread
@@ -121,7 +160,9 @@ fn put_back(host: &impl Host, entry: &Entry, before: Result<String, Error>) -> O
         Err(e) => return Outcome::of(&e),
     };
     let half_way = knob.half_way(&entry.was).is_some_and(|v| same(&v, &before));
-    if !entry.ours(&before) && !same(&before, &entry.was) && !half_way {
+    // Whoever was killed while he set it did not live to see what the kernel made of his value.
+    let half_done = entry.next.is_some();
+    if !entry.ours(&before) && !same(&before, &entry.was) && !half_way && !half_done {
         return Outcome::Foreign(before);
     }
     // It may have become so with another one that was put back.
@@ -133,6 +174,6 @@ fn put_back(host: &impl Host, entry: &Entry, before: Result<String, Error>) -> O
         (_, Err(Error::Gone { .. })) | (Err(Error::Gone { .. }), _) => Outcome::Gone,
         (_, Ok(there)) if same(&there, &entry.was) => Outcome::Set,
         (Err(e), _) | (Ok(()), Err(e)) => Outcome::of(&e),
-        (Ok(()), Ok(there)) => Outcome::Refused(format!("{knob} stays {}", there.escape_debug())),
+        (Ok(()), Ok(there)) => Outcome::Instead(there),
     }
 }

@@ -17,7 +17,7 @@ use zbus::{Connection, OwnedVariant, fdo};
 /// How long one answer is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// How long nobody is asked after an answer that did not come.
-const REST: Duration = Duration::from_secs(10);
+pub const REST: Duration = Duration::from_secs(10);
 const NAME: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
@@ -30,40 +30,50 @@ const PATH: usize = 4096;
 #[derive(Debug)]
 pub struct Systemd {
     state: Mutex<State>,
+    to: To,
     /// `/run/systemd`.
     run: PathBuf,
     patience: Duration,
+    rest: Duration,
 }
 
 #[derive(Debug)]
 enum State {
     /// Nobody has been asked yet.
-    New(To),
+    New,
     Open(Connection),
-    /// No answer came: why, when, and whom to ask again.
-    Lost(String, Instant),
+    /// No answer came: why, when, and the attempt to connect that has not come to an end yet.
+    Lost(String, Instant, Option<Attempt>),
 }
+
+/// What comes of an attempt to connect.
+type Attempt = mpsc::Receiver<zbus::Result<Connection>>;
 
 #[derive(Debug)]
 enum To {
     /// `/run/dbus/system_bus_socket`, or what `DBUS_SYSTEM_BUS_ADDRESS` says.
     Bus,
-    /// One that speaks without a bus between: a test's.
+    /// A bus elsewhere: a test's.
     #[cfg_attr(not(test), expect(dead_code, reason = "of tests"))]
-    Peer(UnixStream),
+    At(String),
+    /// One that speaks without a bus between, and can be reached once: a test's.
+    #[cfg_attr(not(test), expect(dead_code, reason = "of tests"))]
+    Peer(Mutex<Option<UnixStream>>),
 }
 
 impl Systemd {
     /// That of the system bus.
     pub fn new() -> Systemd {
-        Systemd::to(To::Bus, Path::new("/run/systemd"), PATIENCE)
+        Systemd::to(To::Bus, Path::new("/run/systemd"), (PATIENCE, REST))
     }
 
-    fn to(to: To, run: &Path, patience: Duration) -> Systemd {
+    fn to(to: To, run: &Path, (patience, rest): (Duration, Duration)) -> Systemd {
         Systemd {
-            state: Mutex::new(State::New(to)),
+            state: Mutex::new(State::New),
+            to,
             run: run.into(),
             patience,
+            rest,
         }
     }
 
@@ -198,29 +208,35 @@ impl Systemd {
         zbus::block_on(asked).map_err(|e| {
             let failure = Failure::of(e);
             if let Failure::Lost(why) = &failure {
-                *state = State::Lost(why.clone(), Instant::now());
+                *state = State::Lost(why.clone(), Instant::now(), None);
             }
             failure
         })
     }
 
     fn connection(&self, state: &mut State) -> Result<Connection, String> {
-        let to = match state {
+        let attempt = match state {
             State::Open(connection) => return Ok(connection.clone()),
-            State::Lost(why, at) if at.elapsed() < REST => return Err(why.clone()),
-            State::Lost(..) => To::Bus,
-            State::New(to) => std::mem::replace(to, To::Bus),
+            State::Lost(why, at, _) if at.elapsed() < self.rest => return Err(why.clone()),
+            // One that has not come to an end is waited for, and no other is begun beside it: whoever never speaks
+            // holds one thread, and not one more each time.
+            State::Lost(_, _, attempt) => attempt.take(),
+            State::New => None,
         };
-        match connect(to, self.patience) {
-            Ok(connection) => {
+        let attempt = match attempt {
+            Some(attempt) => attempt,
+            None => connect(&self.to, self.patience)?,
+        };
+        let (lost, attempt) = match attempt.recv_timeout(self.patience) {
+            Ok(Ok(connection)) => {
                 *state = State::Open(connection.clone());
-                Ok(connection)
+                return Ok(connection);
             }
-            Err(why) => {
-                *state = State::Lost(why.clone(), Instant::now());
-                Err(why)
-            }
-        }
+            Ok(Err(e)) => (format!("the system bus cannot be reached: {e}"), None),
+            Err(_) => ("the system bus does not answer".to_string(), Some(attempt)),
+        };
+        *state = State::Lost(lost.clone(), Instant::now(), attempt);
+        Err(lost)
     }
 }
 
@@ -230,22 +246,24 @@ impl Default for Systemd {
     }
 }
 
-/// Connects, unless that takes too long: whoever holds the other end need not speak at all.
-fn connect(to: To, patience: Duration) -> Result<Connection, String> {
+/// Begins to connect: whoever holds the other end need not speak at all.
+fn connect(to: &To, patience: Duration) -> Result<Attempt, String> {
     let builder = match to {
         To::Bus => Builder::system(),
-        To::Peer(stream) => Builder::unix_stream(stream).p2p(),
+        To::At(address) => Builder::address(address.as_str()),
+        To::Peer(stream) => {
+            let stream = locked(stream).take().ok_or("it is there no more")?;
+            Builder::unix_stream(stream).p2p()
+        }
     };
-    let (done, wait) = mpsc::channel();
-    std::thread::spawn(move || {
+    let (done, attempt) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("berth-bus".into());
+    let begun = thread.spawn(move || {
         let built = zbus::block_on(builder.method_timeout(patience).build());
         let _ = done.send(built);
     });
-    match wait.recv_timeout(patience) {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(e)) => Err(format!("the system bus cannot be reached: {e}")),
-        Err(_) => Err("the system bus does not answer".into()),
-    }
+    begun.map_err(|e| format!("no thread for it: {e}"))?;
+    Ok(attempt)
 }
 
 /// Why a call failed.

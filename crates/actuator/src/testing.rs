@@ -4,7 +4,7 @@ use crate::acting::{Acting, Outcome};
 use crate::error::Error;
 use crate::knob::{ALL, Host, Knob};
 use crate::ledger::Ledger;
-use crate::restore::restore;
+use crate::restore::{restore, restore_all};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,10 @@ struct Memory {
     /// A thread that is born at every write, with the value that was written.
     fertile: Cell<bool>,
     refuses: RefCell<BTreeSet<Knob>>,
+    /// What the kernel makes of any value of these but the one with which they began.
+    takes: RefCell<BTreeMap<Knob, (String, String)>>,
+    /// What was read and written, in order.
+    done: RefCell<Vec<Knob>>,
 }
 
 type Shared = Rc<Memory>;
@@ -36,6 +40,7 @@ impl Memory {
 impl Host for Shared {
     fn read(&self, knob: &Knob) -> Result<String, Error> {
         self.step();
+        self.done.borrow_mut().push(knob.clone());
         let gone = || Error::Gone {
             what: knob.to_string(),
         };
@@ -50,6 +55,12 @@ impl Host for Shared {
                 why: "no".into(),
             });
         }
+        self.done.borrow_mut().push(knob.clone());
+        let takes = self.takes.borrow();
+        let value = match takes.get(knob) {
+            Some((first, other)) if value != first => other,
+            _ => value,
+        };
         let mut values = self.values.borrow_mut();
         match values.get_mut(knob) {
             Some(there) => *there = value.into(),
@@ -134,12 +145,20 @@ fn ledger(folder: &std::path::Path) -> Ledger {
 #[test]
 fn killed_at_any_operation_everything_is_put_back() {
     let mut cuts = 0;
-    for fertile in [false, true] {
+    // Threads are born meanwhile; the kernel takes something else than what is written.
+    for (fertile, otherwise) in [(false, false), (true, false), (false, true)] {
         for cut in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let host = host();
             let before = host.values.borrow().clone();
             host.fertile.set(fertile);
+            if otherwise {
+                let takes = [
+                    (group("cpu.weight"), ("100".into(), "107".into())),
+                    (thread(2), (ALL.into(), "1".into())),
+                ];
+                host.takes.borrow_mut().extend(takes);
+            }
             host.left.set(Some(cut));
             let through = catch_unwind(AssertUnwindSafe(|| {
                 let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
@@ -329,6 +348,141 @@ fn ledgers_that_are_not_ours_are_refused() {
     std::fs::remove_dir_all(&state).unwrap();
     symlink("/tmp", &state).unwrap();
     assert!(open().is_err());
+}
+
+/// What was done is written down when it is done: long after, a killed agent's values are told from others'.
+#[test]
+fn what_others_set_after_an_agent_was_killed_is_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let odd = ("100".to_string(), "107".to_string());
+    host.takes.borrow_mut().insert(group("cpu.weight"), odd);
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    let report = acting.set(&wanted("0-1", "300")).unwrap();
+    assert_eq!(report.outcomes[2].1, Outcome::Instead("107".into()));
+    drop(acting);
+    host.values.borrow_mut().insert(thread(2), "5".into());
+    let report = restore(&host, &mut ledger(folder.path())).unwrap();
+    let foreign = (thread(2), Outcome::Foreign("5".into()));
+    assert!(report.outcomes.contains(&foreign), "{report:?}");
+    let now = host.values.borrow();
+    assert_eq!(
+        (&*now[&thread(2)], &*now[&group("cpu.weight")]),
+        ("5", "100")
+    );
+}
+
+/// Whoever undoes may have to ask somebody who takes his time, or who is frozen himself.
+#[test]
+fn who_is_frozen_runs_again_before_anything_else_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let freeze = |n: usize| Knob::Group {
+        group: format!("vm{n}"),
+        file: "cgroup.freeze".into(),
+    };
+    for n in 0..2 {
+        host.values.borrow_mut().insert(freeze(n), "0".into());
+    }
+    // Two agents' ledgers; each has set other things first.
+    let mut ledgers: Vec<Ledger> = Vec::new();
+    for n in 0..2 {
+        let state = folder.path().join(n.to_string());
+        let ledger = Ledger::open(&state, "boot").unwrap();
+        let (mut acting, _) = Acting::begin(host.clone(), ledger).unwrap();
+        acting.set(&[wanted("0-1", "300").remove(n)]).unwrap();
+        acting.lend(&freeze(n), &["0", "1"]).unwrap();
+        host.values.borrow_mut().insert(freeze(n), "1".into());
+        // As one that was killed: it undoes nothing.
+        drop(acting);
+        ledgers.push(Ledger::open(&state, "boot").unwrap());
+    }
+    host.done.borrow_mut().clear();
+    restore_all(&host, &mut ledgers).unwrap();
+    let done = host.done.borrow();
+    let first = |of: &dyn Fn(&Knob) -> bool| done.iter().position(of).unwrap();
+    let other = first(&|k| !matches!(k, Knob::Group { file, .. } if file == "cgroup.freeze"));
+    let thawed: BTreeSet<&Knob> = done[..other].iter().collect();
+    assert_eq!(thawed.len(), 2, "{done:?}");
+    for n in 0..2 {
+        // Looked at, and written.
+        let times = done[..other].iter().filter(|k| **k == freeze(n)).count();
+        assert!(times >= 2, "{done:?}");
+        assert_eq!(host.values.borrow()[&freeze(n)], "0");
+    }
+}
+
+#[test]
+fn what_is_put_back_otherwise_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    acting.set(&wanted("0-1", "300")).unwrap();
+    // A CPU is offline: what was there cannot be just now.
+    let offline = ("-".to_string(), "2".to_string());
+    host.takes.borrow_mut().insert(thread(1), offline);
+    let report = acting.end().unwrap();
+    assert_eq!(
+        report.complaints(),
+        ["the CPU affinity of thread 1 became 2"]
+    );
+    host.takes.borrow_mut().clear();
+    let report = restore(&host, &mut ledger(folder.path())).unwrap();
+    assert_eq!(report.outcomes, [(thread(1), Outcome::Set)]);
+    assert_eq!(host.values.borrow()[&thread(1)], ALL);
+}
+
+#[test]
+fn a_ledger_has_a_size_that_can_be_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    acting.set(&wanted("0-1", "300")).unwrap();
+    let (file, before) = (
+        folder.path().join("state/changes.json"),
+        host.values.borrow().clone(),
+    );
+    let written = std::fs::read(&file).unwrap();
+    // More than it may have: nothing is set, and what was there stays.
+    let endless = "x".repeat(33 << 20);
+    let error = acting.set(&[(thread(1), endless)]).unwrap_err().to_string();
+    assert!(
+        error.contains("more changes than could be read again"),
+        "{error}"
+    );
+    assert_eq!(
+        (std::fs::read(&file).unwrap(), &*host.values.borrow()),
+        (written, &before)
+    );
+    acting.end().unwrap();
+    // Nor is one read that somebody has made larger.
+    std::fs::write(&file, "{}").unwrap();
+    let large = std::fs::File::options().write(true).open(&file).unwrap();
+    large.set_len((32 << 20) + 1).unwrap();
+    let error = Ledger::open(&folder.path().join("state"), "boot").unwrap_err();
+    assert!(
+        error.to_string().contains("it is not what Berth wrote"),
+        "{error}"
+    );
+}
+
+/// Numbers and names of another boot are others' now.
+#[test]
+fn changes_of_another_boot_are_told_and_not_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    acting.set(&wanted("0-1", "300")).unwrap();
+    drop(acting);
+    let there = host.values.borrow().clone();
+    let mut next = Ledger::open(&folder.path().join("state"), "the next boot").unwrap();
+    let report = restore(&host, &mut next).unwrap();
+    assert_eq!((report.of_another_boot, report.outcomes.len()), (4, 0));
+    assert_eq!(*host.values.borrow(), there);
+    drop(next);
+    assert!(!folder.path().join("state/changes.json").exists());
+    let again = Ledger::open(&folder.path().join("state"), "the next boot").unwrap();
+    assert_eq!(again.of_another_boot(), 0);
 }
 
 proptest! {

@@ -261,6 +261,77 @@ fn killed_at_every_system_call_the_host_is_as_it_was() {
     assert!(calls > if inside { 300 } else { 150 }, "{calls}");
 }
 
+/// A VMM starts a helper while its own group is pinned: it was born in the group that was made, and goes where the VM
+/// came from when that group goes.
+#[test]
+fn a_group_that_was_made_goes_with_whoever_was_born_in_it() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+    let _alone = alone();
+    let script = "read x; sleep 100000 & echo $!; wait";
+    let mut shell = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut tell, heard) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+    let idle = Idle(shell);
+    let Some(steps) = entering(&idle.affinity()) else {
+        return eprintln!("not tried: no CPU set of version 1 can be made here");
+    };
+    let folder = in_memory();
+    let ledger = Ledger::open(&folder.path().join("state"), &this_boot().unwrap()).unwrap();
+    let (mut acting, _) = Acting::begin(Live::new(), ledger).unwrap();
+    for step in &steps {
+        assert!(acting.set(step).unwrap().complaints().is_empty());
+    }
+    tell.write_all(b"\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(heard).read_line(&mut line).unwrap();
+    let born: i32 = line.trim().parse().unwrap();
+    let (made, path) = (&steps[0][0].0, &steps[2][0].1);
+    let group = |pid: i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let line = text.lines().find(|l| l.split(':').nth(1) == Some("cpuset"));
+        line.unwrap().splitn(3, ':').nth(2).unwrap().to_string()
+    };
+    assert_eq!(&group(born), path);
+    let report = acting.end().unwrap();
+    let there = (Live::new().read(made).unwrap(), group(born));
+    // SAFETY: a signal to a child of the shell, which is still there.
+    unsafe { libc::kill(born, libc::SIGKILL) };
+    assert_eq!(report.complaints(), [""; 0]);
+    assert_eq!(there, (NOWHERE.into(), "/".into()));
+    assert!(!folder.path().join("state/changes.json").exists());
+}
+
+/// In version 1 a set that its parent's does not hold is answered as a lack of permission, which it is not: others can
+/// be set all the same.
+#[test]
+fn a_set_outside_of_its_parents_is_refused_and_not_denied() {
+    let above = Path::new("/sys/fs/cgroup/cpuset");
+    let name = format!("berth-test-outside-{}", std::process::id());
+    let (parent, child) = (above.join(&name), above.join(&name).join("vm"));
+    let mems = std::fs::read_to_string(above.join("cpuset.mems")).unwrap_or_default();
+    let made = std::fs::create_dir(&parent).is_ok()
+        && std::fs::write(parent.join("cpuset.mems"), mems.trim()).is_ok()
+        && std::fs::write(parent.join("cpuset.cpus"), "0").is_ok()
+        && std::fs::create_dir(&child).is_ok();
+    let knob = Knob::Group {
+        group: format!("cpuset/{name}/vm"),
+        file: "cpuset.cpus".into(),
+    };
+    let outside = Live::new().write(&knob, &online());
+    let inside = Live::new().write(&knob, "0");
+    let _ = (std::fs::remove_dir(&child), std::fs::remove_dir(&parent));
+    if !made || online() == "0" {
+        return eprintln!("not tried: no sets of version 1 can be made here, or there is one CPU");
+    }
+    assert!(matches!(outside, Err(Error::Refused { .. })), "{outside:?}");
+    assert!(inside.is_ok(), "{inside:?}");
+}
+
 #[test]
 fn interrupts_and_queues_of_others_are_not_touched() {
     let folder = tempfile::tempdir().unwrap();

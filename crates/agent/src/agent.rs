@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The agent: one policy on one host, from loading it to the way back.
-use crate::backend::cgroup::Place;
 use crate::backend::{Acting, Backend, Decided, End, Policy, Trouble, Way, Ways};
 use crate::breaker::Breaker;
 use crate::describe::Remark;
 use crate::keeper::Keeper;
 use crate::pinning::Held;
 use crate::pins::{PinError, Pinned, Pinning};
+use crate::place::Place;
 use crate::register::{Entry, VmKey};
 use crate::rules::Rules;
 use crate::tripwire::{Stall, Tripwire};
+use berth_actuator::lock::Lock;
 use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
@@ -17,6 +18,7 @@ use berth_identity::Scored;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +97,8 @@ struct Running {
     since: Instant,
     /// It has ended by itself, and nothing has been done about that yet.
     end: Option<End>,
+    /// Keeps other agents from acting, after this one does no more.
+    _alone: Option<Arc<Lock>>,
 }
 
 /// The policy in whose place the optimiser acts, and why.
@@ -207,17 +211,31 @@ pub struct Agent {
     cpus: usize,
     /// None: this host is on paper.
     pins: Option<Held>,
+    place: Option<Place>,
+    /// What earlier agents had left.
+    left: Vec<String>,
 }
 
 impl Agent {
     /// `place`: where the optimiser remembers what it changed; `stall_limit`: how long a thread may be starved; none:
-    /// for ever (the kernel's own watchdog remains).
+    /// for ever (the kernel's own watchdog remains). Undoes what earlier agents that were killed have left, whatever
+    /// this one will do, if only watch.
     pub fn new(root: Root, place: Place, rules: Rules, stall_limit: Option<Duration>) -> Agent {
-        let pins = Some(Held::new(root.clone(), &place));
+        let left = match root.is_live() {
+            true => place.undo_left(),
+            false => Vec::new(),
+        };
         Agent {
-            pins,
+            pins: Some(Held::new(root.clone(), &place)),
+            place: Some(place.clone()),
+            left,
             ..Agent::by(Ways::here(&root, place), root, rules, stall_limit)
         }
+    }
+
+    /// What earlier agents had left and has been undone, or could not be; told once.
+    pub fn take_left(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.left)
     }
 
     /// The same, acting by other ways than those of this host.
@@ -236,6 +254,8 @@ impl Agent {
             trouble: None,
             remarks: BTreeMap::new(),
             pins: None,
+            place: None,
+            left: Vec::new(),
         }
     }
 
@@ -308,6 +328,9 @@ impl Agent {
         if ours && self.change(&policy)? {
             return Ok(Started::Changed);
         }
+        // Another agent, with another socket, would fight this one.
+        let alone = self.place.as_ref().map(Place::alone).transpose();
+        let alone = alone.map_err(|e| AgentError::Refused(e.to_string()))?;
         // It is judged while the old one still acts.
         let ready = self.backend(way).load(&policy);
         let mut ready = ready.map_err(|e| self.failed(&policy, e))?;
@@ -326,6 +349,7 @@ impl Agent {
             policy,
             since: self.root.now(),
             end: None,
+            _alone: alone.flatten(),
         });
         self.trouble = None;
         self.tell_of_host();

@@ -50,7 +50,7 @@ pub struct Ways {
 
 impl Ways {
     /// Those of this host.
-    pub fn here(root: &Root, cgroup: cgroup::Place) -> Ways {
+    pub fn here(root: &Root, cgroup: crate::place::Place) -> Ways {
         Ways {
             scx: Box::new(scx::Scx::new(root.clone())),
             cgroup: Box::new(cgroup::Cgroup::new(root.clone(), cgroup)),

@@ -3,11 +3,11 @@
 use crate::agent::{Agent, AgentError, Event};
 use crate::arrivals::Arrivals;
 use crate::backend::Policy;
-use crate::backend::cgroup::Place;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
 use crate::door::Door;
 use crate::pins::{PinError, Pinned};
+use crate::place::Place;
 use crate::signals::Asked;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::root::Root;
@@ -127,6 +127,9 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         options,
         over: false,
     };
+    for what in daemon.agent.take_left() {
+        (options.say)(&what);
+    }
     daemon.apply(&config)?;
     let mut arrivals = Arrivals::new().map_err(AgentError::Look)?;
     if let Some(why) = arrivals.blind() {

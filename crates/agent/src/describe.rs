@@ -2,18 +2,21 @@
 //! From what discovery found to what a policy should know: by what it knows the VM, the VM's share and class, its
 //! threads' roles.
 use crate::automatic::Guess;
+use crate::members;
 use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
 use berth_host::cgroup::{self, Share};
 use berth_host::dir::Dir;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::name;
-use berth_host::procfile;
 use berth_host::root::Root;
 use berth_identity::{Class, Role, ThreadRecord, VmId};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+/// Who else is in a VM's cgroup is looked at again so often, though nothing of the VM has changed.
+const MEMBERS: Duration = Duration::from_secs(5);
 
 /// Weight of a VM whose manager set none.
 const USUAL_WEIGHT: u32 = 100;
@@ -49,6 +52,7 @@ pub struct Describer {
 struct Home {
     /// The process's cgroup when it was looked at, and its threads then.
     seen: (String, usize),
+    at: Instant,
     own: Result<Own, String>,
 }
 
@@ -120,15 +124,17 @@ impl Describer {
     }
 
     fn home(&mut self, vm: &Vm) -> Result<Own, String> {
-        let seen = (vm.cgroup.clone(), vm.threads.len());
+        let (seen, now) = ((vm.cgroup.clone(), vm.threads.len()), self.root.now());
         if let Some(home) = self.homes.get(&key(vm))
             && home.seen == seen
+            && now.saturating_duration_since(home.at) < MEMBERS
         {
             return home.own.clone();
         }
         let own = look(&self.root, vm);
         let home = Home {
             seen,
+            at: now,
             own: own.clone(),
         };
         self.homes.insert(key(vm), home);
@@ -163,7 +169,7 @@ impl Describer {
         own: Option<String>,
         why: &str,
     ) -> Result<Entitled, String> {
-        if self.root.is_live() && !in_first_namespace() {
+        if self.root.is_live() && !members::in_first_namespace() {
             return Err(format!(
                 "{why}, and processes have other numbers here than in the kernel: run Berth in the host's PID namespace"
             ));
@@ -302,57 +308,8 @@ fn look(root: &Root, vm: &Vm) -> Result<Own, String> {
     let mount = mounted(root).ok_or("there are no cgroups with the `cpu` controller here")?;
     let folder = mount.dir(below).map_err(unreadable)?;
     let id = folder.inode().map_err(unreadable)?;
-    let mut mine: BTreeSet<i32> = vm
-        .threads
-        .iter()
-        .flat_map(|t| [t.id.pid, t.id.tid])
-        .collect();
-    mine.insert(vm.pid);
-    // A thread that has come since the scan is listed by number too, in a threaded cgroup.
-    let is_ours = |m: &i32| {
-        mine.contains(m) || leader(root, *m).is_some_and(|process| mine.contains(&process))
-    };
-    // Who has no number here stands as 0: in other namespaces strangers, in the first only threads that have ended and
-    // still stand in the list.
-    let gone = |m: &i32| *m == 0 && root.is_live() && in_first_namespace();
-    let others = |m: &i32| !gone(m) && !is_ours(m);
-    if let Some(stranger) = members(&folder).into_iter().find(others) {
-        return Err(format!(
-            "its cgroup {path} holds other processes too ({stranger})"
-        ));
-    }
+    members::of(root, &folder, vm).map_err(|why| format!("its cgroup {path} {why}"))?;
     Ok(Own { path, id })
-}
-
-/// The process that a thread belongs to.
-fn leader(root: &Root, tid: i32) -> Option<i32> {
-    let mut buf = [0; 4096];
-    let proc = root.proc().ok()?;
-    let status = proc.read_record(&format!("{tid}/status"), &mut buf).ok()?;
-    let leader = procfile::status_value(status, "Tgid").and_then(procfile::number)?;
-    i32::try_from(leader).ok()
-}
-
-/// Whether this process is in the first PID namespace (the kernel's `PROC_PID_INIT_INO`), in which everybody has a
-/// number, the kernel's own.
-fn in_first_namespace() -> bool {
-    const FIRST: u64 = 0xefff_fffc;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)
-}
-
-/// Processes of a cgroup; its threads where the processes cannot be told (threaded cgroups).
-fn members(folder: &Dir) -> Vec<i32> {
-    let mut text = Vec::new();
-    let read = folder
-        .read("cgroup.procs", &mut text)
-        .or_else(|_| folder.read("cgroup.threads", &mut text));
-    if read.is_err() {
-        return Vec::new();
-    }
-    String::from_utf8_lossy(&text)
-        .lines()
-        .filter_map(|l| l.trim().parse().ok())
-        .collect()
 }
 
 #[cfg(test)]
@@ -492,6 +449,37 @@ mod tests {
         let with_nobody = host(&format!("{VM}{nobody}"), &Rules::default());
         let why = &with_nobody.by_process[0].why;
         assert!(why.contains("processes too (0)"));
+    }
+
+    /// Nothing of the VM changes when somebody else comes into its cgroup, or into one below it.
+    #[test]
+    fn who_comes_into_a_vms_cgroup_later_is_seen() {
+        use berth_host::time::Played;
+        use std::sync::Arc;
+        let group = "file sys/fs/cgroup/vms/web-1/cpu.weight 100\n\
+                     file sys/fs/cgroup/vms/web-1/cgroup.procs \"5\\n\"\n";
+        for place in ["vms/web-1", "vms/web-1/below"] {
+            let folder = tempfile::tempdir().unwrap();
+            let text = format!("{VM}{group}");
+            Fixture::parse(&text)
+                .unwrap()
+                .unpack(folder.path())
+                .unwrap();
+            let root = Root::at(folder.path()).with_time(Arc::new(Played::new(|_| {})));
+            let vms = Scanner::new(root.clone()).scan().unwrap();
+            let mut describer = Describer::new(root.clone());
+            let mut look = || describer.describe(&vms, &Rules::default(), &BTreeMap::new());
+            assert_eq!(look().by_process, []);
+            let place = folder.path().join("sys/fs/cgroup").join(place);
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::write(place.join("cgroup.procs"), "5\n77\n").unwrap();
+            root.sleep(MEMBERS);
+            let why = look().by_process.pop().unwrap().why;
+            assert!(why.contains("other processes too (77)"), "{why}");
+            std::fs::write(place.join("cgroup.procs"), "5\n").unwrap();
+            root.sleep(MEMBERS);
+            assert_eq!(look().by_process, []);
+        }
     }
 
     #[test]

@@ -1,55 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Pins on this machine: where it is remembered what they set, and who undoes it when this process is killed.
-use crate::backend::cgroup::Place;
 use crate::keeper::Keeper;
 use crate::pins::{PinError, Pinned, Pinning, Pins};
+use crate::place::{Hold, Place, PlaceError};
 use crate::register::VmKey;
-use berth_actuator::Acting as Hands;
-use berth_actuator::guardian::Guarded;
-use berth_actuator::ledger::{Ledger, alone, this_boot};
+use berth_actuator::Error;
 use berth_actuator::live::Live;
 use berth_host::root::Root;
 use berth_optimiser::CpuSet;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Of root's agents, wherever their sockets are.
-const LOCK: &str = "/run/berth-pins.lock";
-
-/// Where pins are remembered, beside what the optimiser changes.
-pub fn folder(changes: &Path) -> PathBuf {
-    changes.with_file_name("pins")
-}
 
 /// The pins of this machine.
 pub struct Held {
     // Declared, and so dropped, before the guardian: there is nothing left for it.
     pins: Pins<Live>,
-    guardian: Option<Guarded>,
-    alone: Option<File>,
-    state: PathBuf,
-    program: Option<PathBuf>,
-    lock: Option<PathBuf>,
+    hold: Option<Hold>,
+    place: Place,
+    /// What an earlier agent had left, and has not been said.
+    left: Vec<String>,
 }
 
 impl Held {
-    /// None yet. What an earlier agent that was killed has left pinned is undone.
+    /// None yet.
     pub fn new(root: Root, place: &Place) -> Held {
-        let mut held = Held {
+        Held {
             pins: Pins::new(root),
-            guardian: None,
-            alone: None,
-            state: folder(&place.state),
-            program: place.guardian.clone(),
-            lock: place.lock.as_ref().map(|_| LOCK.into()),
-        };
-        // Where another agent is, or its guardian at work, there is nothing to do here; the first pin says so.
-        if held.state.join("changes.json").exists() && held.begin().is_ok() {
-            let _ = held.close();
+            hold: None,
+            place: place.pins(),
+            left: Vec::new(),
         }
-        held
     }
 
     /// Opens the ledger, and starts the guardian.
@@ -57,32 +36,21 @@ impl Held {
         if self.pins.has_hands() {
             return Ok(());
         }
-        let refused = |e: berth_actuator::Error| PinError::Refused(e.to_string());
-        let alone = self
-            .lock
-            .as_deref()
-            .map(alone)
-            .transpose()
-            .map_err(refused)?;
-        let ledger = Ledger::open(&self.state, &this_boot()?).map_err(refused)?;
-        let (hands, _) = Hands::begin(Live::new(), ledger)?;
-        if let Some(program) = &self.program {
-            let mut command = Command::new(program);
-            command.arg("guardian").arg(&self.state);
-            let started = Guarded::start(&mut command);
-            let why = |e| PinError::Refused(format!("the guardian cannot be started: {e}"));
-            self.guardian = Some(started.map_err(why)?);
-        }
-        self.pins.take_hands(hands);
-        self.alone = alone;
+        let begun = self.place.begin().map_err(|e| match e {
+            PlaceError::Actuator(e @ Error::Held { .. }) => PinError::Refused(e.to_string()),
+            PlaceError::Actuator(e) => PinError::Actuator(e),
+            e @ PlaceError::Guardian(_) => PinError::Refused(e.to_string()),
+        })?;
+        self.pins.take_hands(begun.hands);
+        self.hold = Some(begun.hold);
+        self.left.extend(begun.left);
         Ok(())
     }
 
     /// Undoes what is left, and lets go.
     fn close(&mut self) -> Result<Vec<String>, PinError> {
         let report = self.pins.end();
-        self.guardian = None;
-        self.alone = None;
+        self.hold = None;
         Ok(report?.complaints())
     }
 
@@ -117,12 +85,13 @@ impl Held {
     }
 
     pub fn look(&mut self, host: &Keeper) -> Result<Vec<String>, PinError> {
-        if self.guardian.as_mut().is_some_and(|g| !g.watches()) {
+        if self.hold.as_mut().is_some_and(Hold::is_unguarded) {
             self.close()?;
             let said = "the guardian of the pins, which undoes them if the agent is killed, has ended: they are undone";
             return Ok(vec![said.into()]);
         }
-        let said = self.pins.look(host)?;
+        let mut said = std::mem::take(&mut self.left);
+        said.extend(self.pins.look(host)?);
         if self.pins.is_empty() && self.pins.has_hands() {
             self.close()?;
         }

@@ -120,6 +120,8 @@ struct Pin {
     placed: Option<Placed>,
     method: Method,
     complaints: Vec<String>,
+    /// How many more there were.
+    more: usize,
 }
 
 impl Pin {
@@ -130,10 +132,32 @@ impl Pin {
         }
     }
 
-    fn complain(&mut self, what: String) {
-        if !self.complaints.contains(&what) && self.complaints.len() < COMPLAINTS {
-            self.complaints.push(what);
+    /// True: it is new, and not one of very many.
+    fn complain(&mut self, what: String) -> bool {
+        if self.complaints.contains(&what) {
+            return false;
         }
+        if self.complaints.len() == COMPLAINTS {
+            self.more += 1;
+            return false;
+        }
+        self.complaints.push(what);
+        true
+    }
+
+    /// Forgets what others have set of threads and devices that are no more: where they come and go, these would be
+    /// without end.
+    fn forget_foreign(&mut self, networks: &Networks) {
+        let threads = &self.threads;
+        let devices = || networks.devices.values();
+        self.foreign.retain(|knob| match knob {
+            Knob::Affinity { tid, start, .. } => {
+                threads.iter().any(|t| (t.tid, t.start) == (*tid, *start))
+            }
+            Knob::Queue { index, .. } => devices().any(|d| d.index == Some(*index)),
+            Knob::Irq { irq, .. } => devices().any(|d| d.irqs.iter().any(|i| i.irq == *irq)),
+            _ => true,
+        });
     }
 }
 
@@ -279,6 +303,7 @@ impl<H: Host> Pins<H> {
             placed: None,
             method: asked.method,
             complaints: Vec::new(),
+            more: 0,
             asked,
         })
     }
@@ -405,16 +430,16 @@ impl<H: Host> Pins<H> {
             return false;
         }
         self.looked_for_networks = Some(now);
+        let (pinned, others): (Vec<_>, Vec<_>) = vms
+            .vms
+            .iter()
+            .cloned()
+            .partition(|vm| self.pins.contains_key(&key(vm)));
         let ours = Snapshot {
-            vms: vms
-                .vms
-                .iter()
-                .filter(|vm| self.pins.contains_key(&key(vm)))
-                .cloned()
-                .collect(),
+            vms: pinned,
             ..Snapshot::default()
         };
-        let networks = network::of(&self.root, &ours);
+        let networks = network::among(&self.root, &ours, &others);
         // Where interrupts are sent changes by itself.
         let same = networks.vms == self.networks.vms
             && networks.users == self.networks.users
@@ -445,9 +470,15 @@ impl<H: Host> Pins<H> {
                     "{knob} was set to {} by somebody else, and is left alone",
                     value.escape_debug()
                 );
-                said.push(format!("VM {}: {what}", pin.name));
                 pin.foreign.insert(knob.clone());
-                pin.complain(what);
+                if pin.complain(what.clone()) {
+                    said.push(format!("VM {}: {what}", pin.name));
+                } else if pin.more == 1 {
+                    said.push(format!(
+                        "VM {}: more of this is only counted: berth status",
+                        pin.name
+                    ));
+                }
             }
         }
     }
@@ -527,6 +558,7 @@ impl<H: Host> Pins<H> {
                 continue;
             };
             pin.threads = vm.threads.iter().map(|t| t.id).collect();
+            pin.forget_foreign(&self.networks);
             let placed = match placed {
                 Ok(placed) => placed,
                 Err(refusal) => {
@@ -627,11 +659,13 @@ impl<H: Host> Pins<H> {
                 };
                 match outcome {
                     Outcome::Set | Outcome::Already => {}
-                    Outcome::Instead(value) => pin.complain(format!(
-                        "{knob} became {} in place of {}",
-                        value.escape_debug(),
-                        setting.value
-                    )),
+                    Outcome::Instead(value) => {
+                        pin.complain(format!(
+                            "{knob} became {} in place of {}",
+                            value.escape_debug(),
+                            setting.value
+                        ));
+                    }
                     Outcome::Foreign(value) => {
                         pin.foreign.insert(knob.clone());
                         pin.complain(format!(
@@ -685,6 +719,10 @@ impl<H: Host> Pins<H> {
     fn told(&self, key: &VmKey, pin: &Pin) -> Pinned {
         let sentence = |left: &Left| format!("{} is left where it is: {}", left.what, left.why);
         let placed = pin.placed.as_ref();
+        let mut complaints = pin.complaints.clone();
+        if pin.more > 0 {
+            complaints.push(format!("and {} more", pin.more));
+        }
         Pinned {
             vm: pin.name.clone(),
             pid: key.pid,
@@ -697,7 +735,7 @@ impl<H: Host> Pins<H> {
             set: self.applied.values().filter(|(_, vm)| vm == key).count(),
             left: placed.iter().flat_map(|p| &p.left).map(sentence).collect(),
             warnings: placed.map_or(Vec::new(), |p| p.warnings.clone()),
-            complaints: pin.complaints.clone(),
+            complaints,
         }
     }
 }

@@ -4,10 +4,12 @@
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::{ALL, Acting, Error, Host, Knob};
 use berth_agent::backend::Backend;
+use berth_agent::backend::cgroup::Cgroup;
+use berth_agent::backend::cgroup::freezer::Write;
 use berth_agent::backend::cgroup::manager::Manager;
 use berth_agent::backend::cgroup::parameters::settings;
-use berth_agent::backend::cgroup::{Cgroup, Place};
 use berth_agent::keeper::Keeper;
+use berth_agent::place::Place;
 use berth_agent::rules::{Promised, Rules};
 use berth_host::fixture::Fixture;
 use berth_host::model::Snapshot;
@@ -17,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Ends what hangs; judges no speed.
@@ -29,6 +32,8 @@ struct Paper {
     files_left: Cell<Option<usize>>,
     /// The VM that is being set ends.
     ends: Cell<bool>,
+    /// What was written, in order.
+    written: RefCell<Vec<(Knob, String)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,10 +61,18 @@ impl Host for Shared {
         if self.0.ends.get() {
             self.0.values.borrow_mut().clear();
         }
+        // A group that is idle takes no weight.
+        let is_weight = matches!(knob, Knob::Group { file, .. } if file == "cpu.weight");
         match self.0.values.borrow_mut().get_mut(knob) {
+            Some(there) if is_weight && there == "0" => {
+                let why = "Invalid argument (os error 22)".into();
+                return Err(Error::Refused { what, why });
+            }
             Some(there) => *there = value.into(),
             None => return Err(Error::Gone { what }),
         }
+        let written = (knob.clone(), value.to_string());
+        self.0.written.borrow_mut().push(written);
         Ok(())
     }
 
@@ -100,7 +113,11 @@ impl Site {
                  file sys/fs/cgroup/{group}/cgroup.procs \"{pid}\\n\"\n",
                 pid + 1
             );
-            for (file, value) in [("cpu.weight", "100"), ("cpu.max", "max 100000")] {
+            for (file, value) in [
+                ("cpu.weight", "100"),
+                ("cpu.max", "max 100000"),
+                ("cgroup.freeze", "0"),
+            ] {
                 text += &format!("file sys/fs/cgroup/{group}/{file} \"{value}\\n\"\n");
                 let knob = Knob::Group {
                     group: group.clone(),
@@ -154,8 +171,9 @@ impl Site {
             let ran = self.began.elapsed().as_nanos();
             for (pid, _) in VMS {
                 let file = format!("proc/{pid}/task/{}/schedstat", pid + 1);
-                std::fs::write(self.folder.path().join(file), format!("{} 0 9", ran + 1000))
-                    .unwrap();
+                // One that has ended has none.
+                let _ =
+                    std::fs::write(self.folder.path().join(file), format!("{} 0 9", ran + 1000));
             }
             self.keeper.look().unwrap();
             self.manager.look(&self.keeper);
@@ -165,6 +183,37 @@ impl Site {
 
     fn values(&self) -> BTreeMap<Knob, String> {
         self.paper.0.values.borrow().clone()
+    }
+
+    /// A file of a VM's cgroup, as it is now.
+    fn file(&self, vm: &str, file: &str) -> String {
+        let knob = Knob::Group {
+            group: format!("vms/{vm}"),
+            file: file.into(),
+        };
+        self.values()[&knob].clone()
+    }
+
+    /// Freezing, as it is really done, on paper: what was written by then.
+    fn freezes(&mut self) -> Arc<Mutex<Vec<(String, String)>>> {
+        let written: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+        let ours = written.clone();
+        self.manager.freeze_by(Write(Box::new(move |knob, value| {
+            let Knob::Group { group, .. } = knob else {
+                unreachable!()
+            };
+            let written = (group.clone(), value.to_string());
+            ours.lock().unwrap().push(written);
+            Ok(())
+        })));
+        written
+    }
+
+    /// Another process comes into the cgroup of a VM.
+    fn stranger_enters(&self, group: &str, vm: i32) {
+        let folder = self.folder.path().join("sys/fs/cgroup").join(group);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("cgroup.procs"), format!("{vm}\n7777\n")).unwrap();
     }
 
     fn remembers(&self) -> bool {
@@ -294,14 +343,277 @@ fn cpus_that_go_offline_are_left() {
     assert_eq!(site.manager.over(), None);
 }
 
+/// Whether a group is frozen in the end, and thawed it was.
+fn is_thawed(written: &Mutex<Vec<(String, String)>>, group: &str) -> bool {
+    let written = written.lock().unwrap();
+    let mut of = written.iter().filter(|(g, _)| g == group);
+    let frozen = of.clone().any(|(_, v)| v == "1");
+    frozen && of.next_back().is_some_and(|(_, v)| v == "0")
+}
+
+/// In the first group somebody else may be by then: it is neither frozen nor capped any longer.
+#[test]
+fn a_vm_that_goes_to_another_cgroup_leaves_nothing_set_in_the_first() {
+    for by in ["freezing", "caps"] {
+        let mut site = Site::new(by, limit(0.5));
+        let written = site.freezes();
+        let acts = |site: &Site| match by {
+            "caps" => site.file("a", "cpu.max") == "50000 100000",
+            _ => written
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|w| *w == ("vms/a".into(), "1".into())),
+        };
+        site.until("it is limited", acts);
+        // Into a group that was made for it meanwhile.
+        let moved = site.folder.path().join("sys/fs/cgroup/vms/moved");
+        std::fs::create_dir(&moved).unwrap();
+        for (file, text) in [
+            ("cpu.weight", "100"),
+            ("cpu.max", "max 100000"),
+            ("cgroup.freeze", "0"),
+            ("cgroup.procs", "100\n"),
+        ] {
+            std::fs::write(moved.join(file), text).unwrap();
+            let knob = Knob::Group {
+                group: "vms/moved".into(),
+                file: file.into(),
+            };
+            site.paper.0.values.borrow_mut().insert(knob, text.into());
+        }
+        std::fs::write(
+            site.folder.path().join("sys/fs/cgroup/vms/a/cgroup.procs"),
+            "",
+        )
+        .unwrap();
+        for file in ["proc/100/cgroup", "proc/100/task/100/cgroup"] {
+            std::fs::write(site.folder.path().join(file), "0::/vms/moved\n").unwrap();
+        }
+        // There it is limited as before, and where it was nothing is.
+        site.until("it is limited where it is now", |site| match by {
+            "caps" => {
+                site.file("moved", "cpu.max") == "50000 100000"
+                    && site.file("a", "cpu.max") == "max 100000"
+            }
+            _ => written
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|w| *w == ("vms/moved".into(), "1".into())),
+        });
+        assert!(by == "caps" || is_thawed(&written, "vms/a"));
+        assert_eq!(site.manager.over(), None);
+        drop(site.manager);
+        assert!(by == "caps" || is_thawed(&written, "vms/moved"));
+        assert!(!site.folder.path().join("state/changes.json").exists());
+    }
+}
+
+#[test]
+fn a_vm_that_ends_while_it_is_frozen_leaves_its_group_thawed() {
+    let mut site = Site::new("freezing", limit(0.5));
+    let written = site.freezes();
+    let frozen = || {
+        written
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|w| *w == ("vms/a".into(), "1".into()))
+    };
+    site.until("it is frozen", |_| frozen());
+    std::fs::remove_dir_all(site.folder.path().join("proc/100")).unwrap();
+    site.until("its group is thawed", |_| is_thawed(&written, "vms/a"));
+    // For good: nobody writes there any more.
+    let many = |group: &str| {
+        written
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(g, _)| g == group)
+            .count()
+    };
+    let (before, others) = (many("vms/a"), many("vms/b"));
+    site.until("others go on", |_| many("vms/b") > others + 4);
+    assert_eq!(many("vms/a"), before);
+    let state = std::fs::read_to_string(site.folder.path().join("state/changes.json")).unwrap();
+    assert!(!state.contains("vms/a"), "{state}");
+}
+
+/// Somebody comes into the cgroup of a VM that is frozen by turns, or below it: from the next look on it is not.
+#[test]
+fn whoever_comes_into_a_vms_cgroup_is_not_frozen_with_it() {
+    for place in ["vms/a", "vms/a/below"] {
+        let mut site = Site::new("freezing", limit(0.5));
+        let written = site.freezes();
+        let frozen = || {
+            written
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|w| *w == ("vms/a".into(), "1".into()))
+        };
+        site.until("it is frozen", |_| frozen());
+        site.stranger_enters(place, 100);
+        site.keeper.look().unwrap();
+        site.manager.look(&site.keeper);
+        assert!(is_thawed(&written, "vms/a"), "{place}");
+        let so_far = written.lock().unwrap().len();
+        site.until("others go on", |_| {
+            written.lock().unwrap().len() > so_far + 8
+        });
+        let since: Vec<_> = written.lock().unwrap()[so_far..].to_vec();
+        assert!(since.iter().all(|(group, _)| group != "vms/a"), "{since:?}");
+        let said = site.manager.warnings().join("\n");
+        assert!(
+            said.contains("VM a: it is not frozen: its cgroup vms/a"),
+            "{said}"
+        );
+    }
+}
+
+/// The stranger is there before anything is set, and nothing of the VM tells of him.
+#[test]
+fn a_cgroup_that_holds_a_stranger_is_never_capped() {
+    let mut site = Site::new("caps", limit(0.5));
+    // It is known as the VM's own.
+    site.keeper.look().unwrap();
+    site.manager.look(&site.keeper);
+    site.stranger_enters("vms/a/below", 100);
+    site.until("others are capped", |s| {
+        s.file("b", "cpu.max") == "50000 100000"
+    });
+    site.until("and it is said", |s| {
+        s.manager.warnings().iter().any(|w| w.contains("7777"))
+    });
+    let written = site.paper.0.written.borrow();
+    let capped = written
+        .iter()
+        .any(|(k, _)| matches!(k, Knob::Group { group, .. } if group == "vms/a"));
+    assert!(!capped, "{written:?}");
+}
+
+#[test]
+fn what_cannot_be_frozen_is_said_and_counted() {
+    let mut site = Site::new("freezing", limit(0.5));
+    site.manager.freeze_by(Write(Box::new(|knob, _| {
+        Err(Error::Refused {
+            what: knob.to_string(),
+            why: "Device or resource busy (os error 16)".into(),
+        })
+    })));
+    site.until("it is counted", |s| {
+        s.manager.counters()["freeze_failures"] > 3
+    });
+    let said = |s: &Site| {
+        let warnings = s.manager.warnings().iter();
+        warnings
+            .filter(|w| w.contains("cgroup.freeze") && w.contains("busy"))
+            .count()
+    };
+    assert_eq!(said(&site), 3, "{:?}", site.manager.warnings());
+}
+
+/// A promise that cannot be kept by anybody is none, and is said; the VM gets what it would without.
+#[test]
+fn a_limit_below_its_guarantee_promises_nothing() {
+    let both = Promise {
+        guarantee: 0.75,
+        limit: Some(0.5),
+        ..Promise::default()
+    };
+    let mut site = Site::new("caps,weights", both);
+    site.until("it has decided", |s| s.manager.counters()["decisions"] > 1);
+    let said: Vec<&String> = site
+        .manager
+        .warnings()
+        .iter()
+        .filter(|w| w.contains("is 0.25 below the guarantee") && w.contains("nothing is promised"))
+        .collect();
+    assert_eq!(said.len(), 3, "{:?}", site.manager.warnings());
+    assert!(site.paper.0.written.borrow().is_empty());
+}
+
+/// An idle group (`cpu.idle`) has the weight 0 and takes no other: that VM's matter, and no division by it.
+#[test]
+fn a_cgroup_of_weight_0_is_left_at_that() {
+    let guaranteed = Promise {
+        guarantee: 0.9,
+        limit: Some(0.95),
+        ..Promise::default()
+    };
+    let mut site = Site::new("weights,caps", guaranteed);
+    let knob = Knob::Group {
+        group: "vms/a".into(),
+        file: "cpu.weight".into(),
+    };
+    site.paper.0.values.borrow_mut().insert(knob, "0".into());
+    let file = "sys/fs/cgroup/vms/a/cpu.weight";
+    std::fs::write(site.folder.path().join(file), "0\n").unwrap();
+    // As long as there is want.
+    online(site.folder.path(), "0-1");
+    site.until("others have weights", |s| {
+        s.file("b", "cpu.weight") != "100"
+    });
+    assert_eq!(site.file("a", "cpu.weight"), "0");
+    assert_eq!(site.manager.over(), None);
+    drop(site.manager);
+    let left = site.paper.0.values.borrow();
+    assert!(!site.folder.path().join("state/changes.json").exists());
+    let weights = left
+        .iter()
+        .filter(|(k, _)| k.to_string().starts_with("cpu.weight"));
+    let weights: Vec<&str> = weights.map(|(_, v)| v.as_str()).collect();
+    assert_eq!(weights, ["0", "100", "100"]);
+}
+
+#[test]
+fn threads_that_come_and_go_are_not_remembered_for_ever() {
+    let target = Promise {
+        service: Service::Target,
+        guarantee: 0.9,
+        ..Promise::default()
+    };
+    let mut site = Site::new("sets", target);
+    let is_bound = |s: &Site, tid: i32, start: u64| {
+        let knob = Knob::Affinity {
+            pid: 100,
+            tid,
+            start,
+        };
+        s.paper.0.values.borrow().get(&knob).is_some_and(|v| v != ALL)
+    };
+    site.until("it is bound", |s| is_bound(s, 100, 5));
+    for round in 0..12 {
+        let (tid, start) = (5000 + round, 9000 + round as u64);
+        let knob = Knob::Affinity {
+            pid: 100,
+            tid,
+            start,
+        };
+        let folder = site.folder.path().join(format!("proc/100/task/{tid}"));
+        std::fs::create_dir(&folder).unwrap();
+        let stat = format!(
+            "{tid} (w) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} {}0 0 0 0 0 0 0\n",
+            "0 ".repeat(16)
+        );
+        std::fs::write(folder.join("stat"), stat).unwrap();
+        for file in ["comm", "schedstat", "syscall", "cgroup"] {
+            std::fs::write(folder.join(file), "0 0 0\n").unwrap();
+        }
+        site.paper.0.values.borrow_mut().insert(knob.clone(), ALL.into());
+        site.until("it follows", |s| is_bound(s, tid, start));
+        std::fs::remove_dir_all(folder).unwrap();
+        site.paper.0.values.borrow_mut().remove(&knob);
+    }
+    let known = format!("{:?}", site.manager).matches("TaskId { pid: 100").count();
+    assert!((2..=3).contains(&known), "{known}");
+}
+
 #[test]
 fn a_recording_of_another_machine_is_not_acted_on() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place {
-        state: folder.path().join("state"),
-        guardian: None,
-        lock: None,
-    };
+    let place = Place::new(folder.path().join("state"), None, None);
     let recorded = Cgroup::new(Root::at(folder.path()), place);
     let why = recorded.obstacles(&Snapshot::default(), false);
     assert!(why.len() == 1 && why[0].contains("--dry-run"), "{why:?}");

@@ -93,9 +93,15 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with("")
+    }
+
+    /// With more of the host.
+    fn with(more: &str) -> World {
         let folder = tempfile::tempdir().unwrap();
         let tree = folder.path().join("host");
-        Fixture::parse(HOST).unwrap().unpack(&tree).unwrap();
+        let text = format!("{HOST}\n{more}");
+        Fixture::parse(&text).unwrap().unpack(&tree).unwrap();
         let paper = Paper::default();
         let root = Root::at(&tree).with_time(Arc::new(Played::new(|_| {})));
         let mut world = World {
@@ -624,6 +630,91 @@ fn by_cgroup_in_both_versions() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("--method taskset"), "{error}");
+}
+
+/// A card below a macvtap is one VM's alone only if no other VM is on it, pinned or not, nor anything else.
+#[test]
+fn a_card_that_another_vm_uses_keeps_its_interrupts() {
+    let vm = |fd: u32| {
+        format!(
+            "process 2601 qemu-system-x86 start=5400\nargs /usr/bin/qemu-system-x86_64 -name guest=other\n\
+             fd 10 anon_inode:kvm-vm\nfd 14 anon_inode:kvm-vcpu:0\nfd 20 /dev/tap{fd}\n\
+             thread 2610 \"CPU 0/KVM\" run=14\n"
+        )
+    };
+    let beside =
+        "file sys/class/net/macvtap1/ifindex 16\nlink sys/class/net/macvtap1/lower_eth1 ../eth1\n";
+    let upper = "link sys/class/net/eth1/upper_bond0 ../bond0\nlink sys/class/net/bond0/upper_macvtap0 ../macvtap0\n";
+    for (more, shared) in [
+        (upper.to_string(), false),
+        (vm(16) + beside, true),
+        // On which card it is cannot be seen: it is another namespace's.
+        (vm(99), true),
+        // Nobody's VM, but something is on the card.
+        (
+            format!("{upper}link sys/class/net/eth1/upper_vlan7 ../vlan7\n"),
+            true,
+        ),
+    ] {
+        let mut world = World::with(&more);
+        let mac = world.pin("mac", Policy::Full, None).unwrap();
+        let moved = world.set().keys().any(|k| k.contains("interrupt 50"));
+        let left = mac
+            .left
+            .iter()
+            .any(|l| l.contains("interrupt 50") && l.contains("2 VMs"));
+        assert_eq!((moved, left), (!shared, shared), "{more}: {:?}", mac.left);
+        world.pins.end().unwrap();
+        world.nothing_is_left();
+    }
+}
+
+/// A VM whose threads come and go, and which binds each of them itself: neither what is remembered of that nor what is
+/// said of it grows for ever.
+#[test]
+fn threads_that_come_and_go_fill_neither_the_log_nor_the_memory() {
+    let mut world = World::new();
+    world.pin("mac", Policy::Full, Some(5)).unwrap();
+    let (mut said, mut sizes) = (Vec::new(), Vec::new());
+    for round in 0..120u64 {
+        let (tid, start) = (3000 + round as i32, 9000 + round);
+        let folder = format!("proc/2401/task/{tid}");
+        let stat = format!(
+            "{tid} (worker) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} {}0 0 0 0 0 0 0\n",
+            "0 ".repeat(16)
+        );
+        world.write(&format!("{folder}/stat"), &stat);
+        world.write(&format!("{folder}/comm"), "worker\n");
+        for file in ["schedstat", "syscall", "cgroup"] {
+            world.write(&format!("{folder}/{file}"), "0 0 0\n");
+        }
+        said.extend(world.look());
+        let thread = Knob::Affinity {
+            pid: 2401,
+            tid,
+            start,
+        };
+        assert_eq!(world.set()[&thread.to_string()], "5", "it is bound");
+        let values = &world.paper.0.values;
+        values.borrow_mut().insert(thread.clone(), "7".into());
+        world.root.sleep(Duration::from_millis(1100));
+        said.extend(world.look());
+        std::fs::remove_dir_all(world.folder.path().join("host").join(&folder)).unwrap();
+        world.paper.0.values.borrow_mut().remove(&thread);
+        world.paper.0.gone.borrow_mut().insert(thread);
+        said.extend(world.look());
+        // This is the test's memory, and no pin's.
+        world.paper.0.gone.borrow_mut().clear();
+        sizes.push(format!("{:?}", world.pins).len());
+    }
+    let foreign = said.iter().filter(|s| s.contains("somebody else")).count();
+    assert_eq!(foreign, 32, "{said:?}");
+    let more: Vec<_> = said.iter().filter(|s| s.contains("only counted")).collect();
+    assert_eq!(more.len(), 1, "{said:?}");
+    let status = &world.pins.status()[0];
+    assert_eq!(status.complaints.last().unwrap(), "and 88 more");
+    // Numbers of one more digit, at most.
+    assert!(sizes[119] < sizes[40] + 100, "{sizes:?}");
 }
 
 #[test]

@@ -4,15 +4,16 @@ use crate::exit::{Done, Failure};
 use crate::output;
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::Live;
-use berth_actuator::{Error, Outcome, Report, guardian, restore};
-use berth_agent::backend::cgroup::Place;
-use berth_agent::{control, pinning};
+use berth_actuator::{Error, Outcome, Report, guardian, restore_all};
+use berth_agent::control;
+use berth_agent::place::Place;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket]
+    /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket, and where
+    /// other agents of this host have acted since it was started]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 
@@ -35,16 +36,20 @@ pub struct GuardianArgs {
 pub fn run(args: &Args) -> Done {
     let states = match &args.state {
         Some(state) => vec![state.clone()],
-        // Pins first: what they set is on top of what else was.
-        None => {
-            let changes = Place::beside(Path::new(control::SOCKET)).state;
-            vec![pinning::folder(&changes), changes]
-        }
+        None => Place::beside(Path::new(control::SOCKET)).folders(),
     };
-    let mut report = Report::default();
-    for state in states.iter().filter(|state| state.exists()) {
-        report.outcomes.extend(undone(state)?.outcomes);
-    }
+    let failed = |e: Error| match e {
+        Error::Held { .. } => Failure::Input(e.to_string()),
+        e => Failure::Run(e.to_string()),
+    };
+    let boot = this_boot().map_err(failed)?;
+    let open = |state: &PathBuf| Ledger::open(state, &boot).map_err(failed);
+    let mut ledgers = states
+        .iter()
+        .filter(|state| state.exists())
+        .map(open)
+        .collect::<Result<Vec<Ledger>, Failure>>()?;
+    let report = restore_all(&Live::new(), &mut ledgers).map_err(failed)?;
     if args.json {
         output::json(&report)?;
     } else {
@@ -62,15 +67,6 @@ pub fn run(args: &Args) -> Done {
     }
 }
 
-fn undone(state: &Path) -> Result<Report, Failure> {
-    let failed = |e: Error| match e {
-        Error::Held { .. } => Failure::Input(e.to_string()),
-        e => Failure::Run(e.to_string()),
-    };
-    let mut ledger = Ledger::open(state, &this_boot().map_err(failed)?).map_err(failed)?;
-    restore(&Live::new(), &mut ledger).map_err(failed)
-}
-
 fn text(report: &Report) -> String {
     let back = |o: &Outcome| matches!(o, Outcome::Set | Outcome::Already);
     let back = report.outcomes.iter().filter(|(_, o)| back(o)).count();
@@ -79,7 +75,15 @@ fn text(report: &Report) -> String {
         .iter()
         .filter(|(_, o)| *o == Outcome::Gone)
         .count();
-    let mut text = match report.outcomes.len() {
+    let mut text = String::new();
+    if report.of_another_boot > 0 {
+        text += &format!(
+            "{} changes of another boot of this machine are not undone: nothing is left of them, and what has their \
+             names now is something else\n",
+            report.of_another_boot
+        );
+    }
+    text += &match report.outcomes.len() {
         0 => "nothing to undo: Berth has left nothing set on this host\n".to_string(),
         _ => format!("{back} put back"),
     };

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     acts_and_undoes();
     leaves_to_others_what_they_set();
     killed_it_is_undone();
+    whoever_comes_next_undoes_it();
     println!(
         "ok    CPU sets were set, followed by a new thread, left to others, and undone four ways"
     );
@@ -279,11 +280,14 @@ fn acts_and_undoes() {
     let second = Operator::new();
     if is_root() {
         let refused = second.agent("start", &["optimiser"]);
-        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        // By its number, and by what it was started with.
+        let first = format!("process {} (", operator.processes().0[0]);
+        let socket = operator.socket().display().to_string();
+        let said = text(&refused);
         assert!(
-            text(&refused).contains("another process acts on this host"),
-            "{}",
-            text(&refused)
+            said.contains(&first) && said.contains(&socket) && said.contains("acts on this host"),
+            "{said}"
         );
     }
     let stopped = operator.agent("stop", &[]);
@@ -380,6 +384,70 @@ fn killed_it_is_undone() {
     assert!(web.all_at(&all), "{:?}", web.threads());
     let nothing = operator.berth(&["restore", "--state", &operator.state()]);
     assert!(text(&nothing).contains("nothing to undo"), "{nothing:?}");
+}
+
+/// Agent and guardian are killed, and neither lives to see the other one go.
+fn kill_both(operator: &Operator) {
+    let (agent, guardian) = operator.processes();
+    for pid in &agent {
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(*pid, libc::SIGSTOP) };
+    }
+    kill(&[guardian, agent].concat());
+    until("they have ended", || {
+        let (agent, guardian) = operator.processes();
+        agent.is_empty() && guardian.is_empty()
+    });
+}
+
+/// An agent that only watches.
+struct Watching(Child);
+
+impl Watching {
+    fn start(operator: &Operator) -> Watching {
+        let config = operator.folder.path().join("config.toml");
+        std::fs::write(&config, "mode = \"observe\"\n").unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_berth"))
+            .args(["daemon", "--config", config.to_str().unwrap()])
+            .args(["--socket", operator.socket().to_str().unwrap()])
+            .spawn();
+        Watching(child.unwrap())
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whatever it will do itself, and wherever its socket is.
+fn whoever_comes_next_undoes_it() {
+    let all = everywhere();
+    let (web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let other = Operator::new();
+    let bound = || {
+        operator.start();
+        until("web has CPUs of its own", || !web.all_at(&all));
+        kill_both(&operator);
+        assert!(!web.all_at(&all), "nobody was left to undo it");
+    };
+    bound();
+    let watching = Watching::start(&operator);
+    until("one that only watches undoes it", || web.all_at(&all));
+    drop(watching);
+    if !is_root() {
+        return;
+    }
+    bound();
+    let watching = Watching::start(&other);
+    until("one with another socket undoes it", || web.all_at(&all));
+    drop(watching);
+    bound();
+    // Without a word of where it is.
+    let restored = other.berth(&["restore"]);
+    assert!(web.all_at(&all), "{restored:?}");
 }
 
 /// A group of version 1 for a VM, of each controller that is set.
@@ -480,4 +548,47 @@ fn limits_by_cgroups_of_version_1(groups: &Groups) {
         operator.processes().1.is_empty()
     });
     assert_eq!(state(), "THAWED");
+    // Its guardian, too: the next agent thaws it, which only watches.
+    start("weights,freezing");
+    until("it is frozen again", || state() == "FROZEN");
+    let (agent, guardian) = operator.processes();
+    loop {
+        // SAFETY: signals to a process of this test.
+        let signal = |signal| unsafe { libc::kill(agent[0], signal) };
+        signal(libc::SIGSTOP);
+        until("it has stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", agent[0])).unwrap();
+            stat.rsplit(')').next().unwrap().trim().starts_with('T')
+        });
+        if state() == "FROZEN" {
+            break;
+        }
+        signal(libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(7));
+    }
+    kill(&[guardian, agent].concat());
+    until("they have ended", || {
+        let (agent, guardian) = operator.processes();
+        agent.is_empty() && guardian.is_empty()
+    });
+    assert_eq!(state(), "FROZEN");
+    let watching = Watching::start(&operator);
+    until("who comes next thaws it", || state() == "THAWED");
+    drop(watching);
+    // Somebody comes into its group: he is not frozen with it.
+    start("weights,freezing");
+    until("it is frozen now and then", || state() == "FROZEN");
+    let stranger = Vm(Command::new("sleep").arg("100000").spawn().unwrap());
+    let group = Path::new("/sys/fs/cgroup/freezer").join(&groups.name);
+    until("he is in it", || {
+        std::fs::write(group.join("cgroup.procs"), stranger.0.id().to_string()).is_ok()
+    });
+    until("it is said", || {
+        text(&operator.agent("status", &[])).contains("holds other processes too")
+    });
+    for _ in 0..40 {
+        assert_eq!(state(), "THAWED");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(stranger);
 }

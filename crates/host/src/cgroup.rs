@@ -70,7 +70,8 @@ pub fn share(root: &Root, cgroup: &str) -> Share {
     let mut share = Share {
         weight: match old {
             true => number(&base, &format!("{path}/cpu.shares")).map(weight_of_shares),
-            false => number(&base, &format!("{path}/cpu.weight")),
+            // 0: the group is idle (`cpu.idle`), behind all that have a weight.
+            false => number(&base, &format!("{path}/cpu.weight")).map(|w| w.clamp(1, 10_000)),
         },
         cap: None,
     };
@@ -175,6 +176,8 @@ mod tests {
         };
         assert_eq!(share(&new, "/a/b"), expected);
         assert_eq!(share(&new, "/../x"), Share::default());
+        let (_f, idle) = root("file sys/fs/cgroup/a/cpu.weight 0\n");
+        assert_eq!(share(&idle, "/a").weight, Some(1));
         assert_eq!(share(&new, "/gone"), Share::default());
         let (_f, old) = root(
             "file sys/fs/cgroup/cpu/m/cpu.shares 2048\nfile sys/fs/cgroup/cpu/m/cpu.cfs_quota_us -1\n\

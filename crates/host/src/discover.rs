@@ -524,6 +524,11 @@ impl Machine {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         let turn = when.scans + u64::from(pid.unsigned_abs());
+        // A manager puts its VM into a cgroup after it has started; anybody may put it into another one later.
+        let young = when.scans - self.changed < YOUNG;
+        if (changed || young || turn.is_multiple_of(LOOK_AGAIN)) && self.has_moved(proc, pid) {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
         if changed {
             // Its first thread is another: so is the process.
             if self.first_thread(pid) != first {
@@ -553,6 +558,14 @@ impl Machine {
             self.files = Some(files);
         }
         Ok(self.settle(&process, debugfs, pid, false))
+    }
+
+    /// It is in another cgroup now: looked at from scratch.
+    fn has_moved(&self, proc: &Dir, pid: i32) -> bool {
+        let mut buf = [0; 4096];
+        let path = Short::of(format_args!("{pid}/cgroup"));
+        let now = proc.read_record(&path, &mut buf);
+        now.is_ok_and(|text| procfile::main_cgroup(text) != self.cgroup)
     }
 
     /// Inode and start of the thread that has the number of the process.

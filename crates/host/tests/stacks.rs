@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every VM, every thread and its role, on the hosts in `fixtures/`: those recorded from real stacks in `recorded`,
 //! those written by hand beside it.
-use berth_host::discover::Scanner;
+use berth_host::discover::{LOOK_AGAIN, Scanner};
 use berth_host::fixture::Fixture;
 use berth_host::model::{Role, Snapshot};
 use berth_host::root::Root;
@@ -81,6 +81,28 @@ fn every_thread_of_every_stack_has_its_role() {
         for _ in 0..70 {
             check(&host, &fixture, &scanner.scan().unwrap());
         }
+    }
+}
+
+/// A manager puts its VM into a cgroup after it has started; anybody may put it into another one long after.
+#[test]
+fn a_vm_that_is_put_into_another_cgroup_is_seen_there() {
+    let text = "process 5 lkvm start=3\nargs lkvm run --name v\ncgroup 0::/a\nfd 3 anon_inode:kvm-vm\n\
+                fd 4 anon_inode:kvm-vcpu:0\nthread 6 v run=4\n";
+    let folder = tempfile::tempdir().unwrap();
+    Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
+    let mut scanner = Scanner::new(Root::at(folder.path()));
+    for (scans, group) in [
+        (1, "/b"),
+        (100, "/c"),
+        (100, "/machine/qemu-1-w.libvirt-qemu/emulator"),
+    ] {
+        for _ in 0..scans {
+            scanner.scan().unwrap();
+        }
+        std::fs::write(folder.path().join("proc/5/cgroup"), format!("0::{group}\n")).unwrap();
+        let seen = (0..LOOK_AGAIN).any(|_| scanner.scan().unwrap().vms[0].cgroup == group);
+        assert!(seen, "{group}");
     }
 }
 

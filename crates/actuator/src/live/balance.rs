@@ -3,10 +3,10 @@
 //! (irqbalance(1)). It is neither ended nor configured for longer than it runs.
 use crate::error::Error;
 use crate::knob::Knob;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,13 @@ const LIST: usize = 240;
 
 fn connect(folder: &Path, knob: &Knob, pid: i32) -> Result<UnixStream, Error> {
     let name = format!("irqbalance{pid}.sock");
-    let path = UnixStream::connect(folder.join(&name));
-    let stream = path.or_else(|_| {
-        // Before version 1.7 it had no file.
-        UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name)?)
-    });
+    let by_file = SocketAddrUnix::new(folder.join(&name)).and_then(|at| reach(&at));
+    // Before version 1.7 it had no file.
+    let by_name = || SocketAddrUnix::new_abstract_name(name.as_bytes()).and_then(|at| reach(&at));
+    let stream = by_file.or_else(|_| by_name());
     let stream = stream.map_err(|e| Error::refused(knob, format!("{name}: {e}")))?;
     let timed = stream
-        .set_read_timeout(Some(PATIENCE))
+        .set_nonblocking(false)
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
     timed.map_err(|e| Error::refused(knob, e))?;
     // Anybody may have made a socket of that name.
@@ -38,9 +37,17 @@ fn connect(folder: &Path, knob: &Knob, pid: i32) -> Result<UnixStream, Error> {
     Ok(stream)
 }
 
-/// All that it says until it closes.
-fn answer(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+/// Never waits: where too many others wait for an answer, it is an error.
+fn reach(at: &SocketAddrUnix) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, at)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// All that it says until it closes, in so much time at most, however little it says at once.
+fn answer(stream: &mut UnixStream, patience: Duration) -> std::io::Result<Vec<u8>> {
+    let end = Instant::now() + patience;
     let (mut text, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -59,7 +66,7 @@ fn answer(stream: &mut UnixStream) -> std::io::Result<Vec<u8>> {
 pub fn read(folder: &Path, knob: &Knob, pid: i32) -> Result<String, Error> {
     let mut stream = connect(folder, knob, pid)?;
     let asked = stream.write_all(b"setup");
-    let text = asked.and_then(|()| answer(&mut stream));
+    let text = asked.and_then(|()| answer(&mut stream, PATIENCE));
     let text = text.map_err(|e| Error::refused(knob, e))?;
     let text = String::from_utf8_lossy(&text);
     banned(&text).ok_or_else(|| {
@@ -106,13 +113,100 @@ pub fn write(folder: &Path, knob: &Knob, pid: i32, value: &str) -> Result<(), Er
     let mut stream = connect(folder, knob, pid)?;
     let told = stream.write_all(format!("settings ban irqs {list}").as_bytes());
     // It has taken it when it has closed the connection.
-    let told = told.and_then(|()| answer(&mut stream));
+    let told = told.and_then(|()| answer(&mut stream, PATIENCE));
     told.map(|_| ()).map_err(|e| Error::refused(knob, e))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn knob() -> Knob {
+        Knob::Unbalanced { pid: 7, start: 1 }
+    }
+
+    fn listener(folder: &Path) -> std::os::unix::net::UnixListener {
+        std::os::unix::net::UnixListener::bind(folder.join("irqbalance7.sock")).unwrap()
+    }
+
+    /// A stranger has made a socket of that name: whatever it would answer, it is not asked.
+    #[test]
+    fn a_strangers_socket_is_not_irqbalances() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_path_buf();
+        // Whose a socket is, is whose thread listens.
+        let made = std::thread::spawn(move || {
+            const NOBODY: libc::c_long = 65_534;
+            let listener = listener(&path);
+            // SAFETY: by the bare system call, of this thread alone, which ends with that.
+            let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+            // Listening anew, as whoever it is now.
+            // SAFETY: an open socket.
+            let listens = unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 8) };
+            (done == 0 && listens == 0).then_some(listener)
+        });
+        let Some(stranger) = made.join().unwrap() else {
+            return eprintln!("not tried: only root can be somebody else");
+        };
+        let why = read(folder.path(), &knob(), 7).unwrap_err().to_string();
+        assert!(why.contains("is not root's"), "{why}");
+        let why = write(folder.path(), &knob(), 7, "9")
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("is not root's"), "{why}");
+        // Not a byte was said.
+        for _ in 0..2 {
+            let (mut asked, _) = stranger.accept().unwrap();
+            let mut heard = Vec::new();
+            asked.read_to_end(&mut heard).unwrap();
+            assert!(heard.is_empty(), "{heard:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_never_ends_its_answer_is_left() {
+        const SOON: Duration = Duration::from_millis(60);
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        // A byte now and then: each comes in time, the whole never does.
+        let drips = std::thread::spawn(move || {
+            while theirs.write_all(b"S").is_ok() {
+                std::thread::sleep(SOON / 6);
+            }
+        });
+        let error = answer(&mut ours, SOON).unwrap_err();
+        assert!(
+            matches!(
+                error.kind(),
+                std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock
+            ),
+            "{error}"
+        );
+        drop(ours);
+        drips.join().unwrap();
+        // Nor is more heard than an answer can have.
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let floods = std::thread::spawn(move || while theirs.write_all(&[b'S'; 4096]).is_ok() {});
+        assert!(answer(&mut ours, Duration::from_secs(3600)).is_err());
+        drop(ours);
+        floods.join().unwrap();
+    }
+
+    /// Nobody takes connections, and as many wait as may: who would wait for his turn would wait for ever.
+    #[test]
+    fn a_full_queue_is_not_waited_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = listener(folder.path());
+        // SAFETY: an open socket.
+        unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 0) };
+        let at = SocketAddrUnix::new(folder.path().join("irqbalance7.sock")).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = reach(&at) {
+            waiting.push(stream);
+            assert!(waiting.len() < 10_000, "its queue never fills");
+        }
+        let why = read(folder.path(), &knob(), 7).unwrap_err().to_string();
+        assert!(why.contains("irqbalance7.sock"), "{why}");
+    }
 
     #[test]
     fn its_answers() {

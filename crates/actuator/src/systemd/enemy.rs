@@ -30,8 +30,12 @@ fn playing(answer: Arc<Answer>) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || zbus::block_on(play(theirs, answer)));
-    let systemd = Systemd::to(To::Peer(ours), folder.path(), SOON);
+    let systemd = peer(ours, folder.path());
     (folder, systemd)
+}
+
+fn peer(stream: UnixStream, run: &Path) -> Systemd {
+    Systemd::to(To::Peer(Mutex::new(Some(stream))), run, (SOON, REST))
 }
 
 async fn play(stream: UnixStream, answer: Arc<Answer>) {
@@ -228,7 +232,7 @@ fn cgroups_and_names_that_lead_elsewhere_are_refused() {
 fn whoever_does_not_answer_is_not_waited_for_twice() {
     // Does not even greet: the other end is held, and nothing is said.
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mute = Systemd::to(To::Peer(ours), Path::new("/nowhere"), SOON);
+    let mute = peer(ours, Path::new("/nowhere"));
     let begun = Instant::now();
     assert!(mute.answers().unwrap_err().contains("does not answer"));
     assert!(
@@ -252,4 +256,28 @@ fn whoever_does_not_answer_is_not_waited_for_twice() {
     // Hangs up.
     let (_f, gone) = unit(|_, _| Reply::End);
     assert!(why(gone.read("it", UNIT, Property::Weight)).contains("cannot be asked"));
+}
+
+/// Takes connections and never says a word, each time that it is asked: one attempt hangs, not one more each time.
+#[test]
+fn a_bus_that_is_mute_for_ever_costs_one_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bus");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let address = format!("unix:path={}", path.display());
+    let now = (Duration::from_millis(20), Duration::ZERO);
+    let mute = Systemd::to(To::At(address), folder.path(), now);
+    for _ in 0..5 {
+        assert!(mute.answers().unwrap_err().contains("does not answer"));
+    }
+    listener.set_nonblocking(true).unwrap();
+    let held: Vec<UnixStream> = std::iter::from_fn(|| listener.accept().ok())
+        .map(|(stream, _)| stream)
+        .collect();
+    assert_eq!(held.len(), 1, "attempts that hang");
+    // It hangs up: that attempt is over, and the next one is a new one.
+    drop(held);
+    assert!(mute.answers().unwrap_err().contains("cannot be reached"));
+    assert!(mute.answers().unwrap_err().contains("does not answer"));
+    assert!(listener.accept().is_ok());
 }

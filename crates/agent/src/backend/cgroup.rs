@@ -6,9 +6,11 @@
 //! observe     what the host shows of a second, for the optimiser
 //! home        where a VM's CPU set, weight and cap are set: its cgroup, or its threads
 //! freezer     VMs that run for a part of each period only
+//! change      what of one VM is set or undone by a change
 //! manager     from a decision to what is set, and what has become of it
 //! parameters  the optimiser's settings, as an operator writes them
 //! ```
+mod change;
 pub mod freezer;
 pub mod home;
 pub mod manager;
@@ -17,48 +19,19 @@ pub mod parameters;
 
 use super::{Acting, Backend, Decided, End, Policy, Ready, Trouble, Value};
 use crate::keeper::Keeper;
+use crate::place::{Hold, Place, PlaceError};
 use crate::register::Sink;
-use berth_actuator::guardian::Guarded;
-use berth_actuator::ledger::{Ledger, alone, this_boot};
+use berth_actuator::Host;
 use berth_actuator::live::Live;
-use berth_actuator::{Acting as Hands, Error, Host};
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_optimiser::Settings;
 use freezer::Write;
 use manager::Manager;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The policy that this backend has.
 pub const OPTIMISER: &str = "optimiser";
-
-/// Where what was changed is remembered, and who undoes it when this process is killed.
-#[derive(Clone, Debug)]
-pub struct Place {
-    /// A folder that is made if it is not there.
-    pub state: PathBuf,
-    /// The program that becomes the guardian if it is called with `guardian` and the folder; none: nobody.
-    pub guardian: Option<PathBuf>,
-    /// A file that one process on this host may hold, since two would fight; none: this user's own VMs only.
-    pub lock: Option<PathBuf>,
-}
-
-/// Of root's agents, wherever their sockets are.
-const LOCK: &str = "/run/berth-optimiser.lock";
-
-impl Place {
-    /// Beside the agent's socket; the guardian is this program.
-    pub fn beside(socket: &Path) -> Place {
-        Place {
-            state: socket.parent().unwrap_or(Path::new("/")).join("changes"),
-            guardian: std::env::current_exe().ok(),
-            lock: rustix::process::geteuid().is_root().then(|| LOCK.into()),
-        }
-    }
-}
 
 /// CPU sets, weights and caps on this machine.
 #[derive(Debug)]
@@ -115,36 +88,14 @@ impl Ready for Prepared {
     }
 
     fn start(self: Box<Self>) -> Result<Box<dyn Acting>, Trouble> {
-        let alone = self.place.lock.as_deref().map(alone).transpose()?;
-        let ledger = Ledger::open(&self.place.state, &this_boot()?)?;
-        let (hands, left) = Hands::begin(Live::new(), ledger)?;
-        let mut manager = Manager::new(self.root, self.settings, self.partial, hands)?;
+        let begun = self.place.begin()?;
+        let mut manager = Manager::new(self.root, self.settings, self.partial, begun.hands)?;
         let host = Live::new();
-        manager.freeze_by(Write(Box::new(move |knob, value| {
-            !matches!(host.write(knob, value), Err(Error::Gone { .. }))
-        })));
-        if !left.outcomes.is_empty() {
-            let n = left.outcomes.len();
-            manager.warn(format!(
-                "{n} changes of an earlier process that was killed have been undone"
-            ));
-        }
-        let guardian =
-            match &self.place.guardian {
-                Some(program) => {
-                    let mut command = Command::new(program);
-                    command.arg("guardian").arg(&self.place.state);
-                    let started = Guarded::start(&mut command);
-                    Some(started.map_err(|e| {
-                        Trouble::new(format!("the guardian cannot be started: {e}"))
-                    })?)
-                }
-                None => None,
-            };
+        manager.freeze_by(Write(Box::new(move |knob, value| host.write(knob, value))));
+        begun.left.into_iter().for_each(|what| manager.warn(what));
         Ok(Box::new(Running {
             manager,
-            guardian,
-            _alone: alone,
+            hold: begun.hold,
         }))
     }
 }
@@ -152,8 +103,7 @@ impl Ready for Prepared {
 struct Running {
     // Declared, and so dropped, before the guardian: there is nothing left for it.
     manager: Manager<Live>,
-    guardian: Option<Guarded>,
-    _alone: Option<File>,
+    hold: Hold,
 }
 
 impl Acting for Running {
@@ -174,8 +124,7 @@ impl Acting for Running {
     }
 
     fn poll(&mut self) -> Result<Option<End>, Trouble> {
-        let lost = self.guardian.as_mut().is_some_and(|g| !g.watches());
-        let why = match lost {
+        let why = match self.hold.is_unguarded() {
             true => Some(
                 "its guardian, which undoes everything if the agent is killed, has ended".into(),
             ),
@@ -197,8 +146,8 @@ impl Acting for Running {
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
+impl From<PlaceError> for Trouble {
+    fn from(error: PlaceError) -> Trouble {
         Trouble::new(error)
     }
 }

@@ -3,11 +3,11 @@
 //! and where both are mounted.
 //!
 //! VMs are moved only between groups that nobody manages, and nothing is written in groups that somebody does.
+use crate::members::{self, Inside};
 use berth_actuator::{HERE, Knob, MADE};
 use berth_host::model::{Manager, Vm};
-use berth_host::procfile::{cgroup_lines, number};
+use berth_host::procfile::cgroup_lines;
 use berth_host::root::Root;
-use std::collections::BTreeSet;
 
 /// Where it can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,16 +96,13 @@ pub fn of(root: &Root, vm: &Vm, systemd: bool) -> Result<Place, String> {
     };
     let file = hierarchies.iter().find(has);
     let alone = |group: &str| {
-        let text = root.sys_text(&format!("fs/cgroup/{group}/cgroup.procs"))?;
-        let ours: BTreeSet<i32> = vm.threads.iter().map(|t| t.id.pid).collect();
-        let all = text.lines().map(|l| number(l.as_bytes()));
-        let mut all = all.map(|n| n.and_then(|n| i32::try_from(n).ok()));
-        Some(all.all(|pid| pid.is_some_and(|pid| ours.contains(&pid))))
+        let folder = root
+            .sys()
+            .and_then(|sys| sys.dir(&format!("fs/cgroup/{group}")));
+        folder.is_ok_and(|folder| members::of(root, &folder, vm) == Ok(Inside::Vm))
     };
     match file {
-        Some(h) if !below.is_empty() && alone(&at(h)) == Some(true) => {
-            Ok(Place::Own { group: at(h) })
-        }
+        Some(h) if !below.is_empty() && alone(&at(h)) => Ok(Place::Own { group: at(h) }),
         Some(h) if old => {
             let above = at(h);
             let mems = ["cpuset.effective_mems", "cpuset.mems"];
@@ -208,12 +205,17 @@ mod tests {
         let in_own = "cgroup 0::/vms/v\n";
         let group = |g: &str| Ok(Place::Own { group: g.into() });
         assert_eq!(place(in_own, own, false), group("vms/v"));
-        let shared = own.replace("procs 7", "procs \"7\\n9\\n\"");
-        assert!(
-            place(in_own, &shared, false)
-                .unwrap_err()
-                .contains("others are in its cgroup")
-        );
+        let below = "file sys/fs/cgroup/vms/v/a/b/cgroup.procs 9\n";
+        for shared in [
+            own.replace("procs 7", "procs \"7\\n9\\n\""),
+            format!("{own}{below}"),
+        ] {
+            assert!(
+                place(in_own, &shared, false)
+                    .unwrap_err()
+                    .contains("others are in its cgroup")
+            );
+        }
         assert!(
             place(in_own, "", false)
                 .unwrap_err()

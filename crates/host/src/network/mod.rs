@@ -13,12 +13,13 @@ pub mod device;
 mod files;
 
 use crate::dir::Dir;
-use crate::model::Snapshot;
+use crate::model::{Snapshot, Vm};
 use crate::root::Root;
 pub use balance::Balance;
 pub use device::{Device, Irq, Queue};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Devices that are followed downwards from one.
 const DEPTH: usize = 8;
@@ -108,6 +109,12 @@ fn names(dir: &Dir, path: &str) -> Vec<String> {
 
 /// The networks of the VMs of a host.
 pub fn of(root: &Root, vms: &Snapshot) -> Networks {
+    among(root, vms, &[])
+}
+
+/// The networks of some VMs; `others` of the host are looked at only where they may be on the same card, for which they
+/// count as its users.
+pub fn among(root: &Root, vms: &Snapshot, others: &[Arc<Vm>]) -> Networks {
     let mut found = Networks {
         balance: balance::find(root),
         ..Networks::default()
@@ -149,7 +156,15 @@ pub fn of(root: &Root, vms: &Snapshot) -> Networks {
         }
         found.vms.insert((vm.pid, vm.start), network);
     }
-    share(&sys, &mut found);
+    let mut beside = Beside::default();
+    let macvtaps = found.vms.values().flat_map(|n| &n.links);
+    if macvtaps.into_iter().any(|l| l.kind == Kind::Macvtap) {
+        let numbers = numbers.get_or_insert_with(|| by_number(&sys));
+        for vm in others {
+            beside.look(&proc, &sys, (vm.pid, root.is_live()), numbers);
+        }
+    }
+    share(&sys, &mut found, &beside);
     let mut on_path = BTreeSet::new();
     for link in found.vms.values().flat_map(|n| &n.links) {
         let own = (link.here && link.kind != Kind::Vfio).then_some(&link.name);
@@ -264,8 +279,60 @@ fn lowest(sys: &Dir, device: &str) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// How many each uplink serves: all other ports of the bridge, be they VMs' or not; of macvtaps those that are known.
-fn share(sys: &Dir, found: &mut Networks) {
+/// Macvtaps of VMs that are not asked about.
+#[derive(Debug, Default)]
+struct Beside {
+    /// By device below them.
+    direct: BTreeMap<String, u32>,
+    /// Of other network namespaces: on which card they are is not seen here, so it may be on any.
+    unseen: u32,
+}
+
+impl Beside {
+    fn look(&mut self, proc: &Dir, sys: &Dir, vm: (i32, bool), numbers: &BTreeMap<u32, String>) {
+        let Ok(files) = files::of(proc, vm.0, vm.1) else {
+            // Nor can be seen whether it has one.
+            self.unseen += 1;
+            return;
+        };
+        for index in files.macvtaps.into_keys() {
+            match numbers.get(&index) {
+                Some(name) => {
+                    for device in lowest(sys, name) {
+                        *self.direct.entry(device).or_default() += 1;
+                    }
+                }
+                None => self.unseen += 1,
+            }
+        }
+    }
+}
+
+/// Devices on top of this one (VLANs, bonds, macvtaps and others) that have none on top of them.
+fn highest(sys: &Dir, device: &str) -> u32 {
+    let mut found = 0;
+    let mut seen = BTreeSet::new();
+    let mut left = vec![(device.to_string(), 0)];
+    while let Some((name, depth)) = left.pop() {
+        if !seen.insert(name.clone()) || depth > DEPTH {
+            continue;
+        }
+        let above: Vec<String> = names(sys, &format!("class/net/{name}"))
+            .iter()
+            .filter_map(|entry| Some(entry.strip_prefix("upper_")?.to_string()))
+            .filter(|name| is_name(name))
+            .collect();
+        match above.is_empty() {
+            true => found += u32::from(depth > 0),
+            false => left.extend(above.into_iter().map(|name| (name, depth + 1))),
+        }
+    }
+    found
+}
+
+/// How many each uplink serves: all other ports of the bridge, be they VMs' or not; of macvtaps those of all VMs, and
+/// whatever else is on top of the card, be it a VM's or not.
+fn share(sys: &Dir, found: &mut Networks, beside: &Beside) {
     let mut bridges = BTreeMap::new();
     let mut direct: BTreeMap<String, u32> = BTreeMap::new();
     for link in found.vms.values().flat_map(|n| &n.links) {
@@ -289,7 +356,9 @@ fn share(sys: &Dir, found: &mut Networks) {
         }
     }
     for (uplink, n) in direct {
-        *found.users.entry(uplink).or_default() += n;
+        let others = beside.unseen + beside.direct.get(&uplink).copied().unwrap_or(0);
+        let users = found.users.entry(uplink.clone()).or_default();
+        *users = (*users + n + others).max(highest(sys, &uplink));
     }
 }
 

@@ -4,8 +4,8 @@
 use super::noticed::{noticed, rounds_wanted};
 use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
-use berth_agent::backend::cgroup::Place;
 use berth_agent::backend::{Policy, Value as Setting, Way};
+use berth_agent::place::Place;
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -67,11 +67,7 @@ pub(super) fn policy(name: &str) -> Result<Policy, String> {
 
 /// Where the optimiser would remember what it changed; nobody watches over these agents.
 pub(super) fn place() -> Place {
-    Place {
-        state: "/run/berth-changes".into(),
-        guardian: None,
-        lock: None,
-    }
+    Place::new("/run/berth-changes".into(), None, None)
 }
 
 pub(super) fn state() -> Result<(State, Option<String>), String> {

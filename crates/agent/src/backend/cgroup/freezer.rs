@@ -4,9 +4,10 @@
 //!
 //! What a cgroup was before is in the ledger before this begins ([`berth_actuator::Acting::lend`]), so that whoever
 //! undoes what a killed agent did thaws first of all.
-use berth_actuator::Knob;
+use berth_actuator::{Error, Knob};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,10 @@ use std::time::{Duration, Instant};
 pub const PERIOD: Duration = Duration::from_millis(100);
 /// It runs for at least so long in each.
 const LEAST: Duration = Duration::from_millis(1);
+/// One that could not be thawed is tried again so soon.
+const AGAIN: Duration = Duration::from_millis(10);
+/// Failures that are kept until they are asked for.
+const FAILURES: usize = 32;
 
 /// The file that freezes a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,15 +44,23 @@ impl Freeze {
     }
 }
 
-type Writing = dyn Fn(&Knob, &str) -> bool + Send;
+type Writing = dyn Fn(&Knob, &str) -> Result<(), Error> + Send;
 
-/// Writes a value; false: there is nothing to write to any more.
+/// Writes a value.
 pub struct Write(pub Box<Writing>);
 
 impl std::fmt::Debug for Write {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Write")
     }
+}
+
+/// What could not be written.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    /// Those that have not been told yet, each once.
+    said: Vec<String>,
 }
 
 enum Word {
@@ -62,6 +75,7 @@ enum Word {
 pub struct Freezer {
     words: Option<Sender<Word>>,
     thread: Option<JoinHandle<()>>,
+    failures: Arc<Mutex<Failures>>,
 }
 
 impl Freezer {
@@ -69,13 +83,22 @@ impl Freezer {
     /// The thread cannot be started.
     pub fn start(write: Write) -> std::io::Result<Freezer> {
         let (words, hears) = channel();
+        let turns = Turns::new(write);
+        let failures = turns.failures.clone();
         let thread = std::thread::Builder::new()
             .name("berth-freezer".into())
-            .spawn(move || Turns::new(write).run(&hears))?;
+            .spawn(move || turns.run(&hears))?;
         Ok(Freezer {
             words: Some(words),
             thread: Some(thread),
+            failures,
         })
+    }
+
+    /// How often a group could not be frozen or thawed, and why, as far as that has not been told before.
+    pub fn failures(&self) -> (u64, Vec<String>) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        (failures.count, std::mem::take(&mut failures.said))
     }
 
     /// Lets this group run for that part of each period.
@@ -120,6 +143,7 @@ struct Turn {
 struct Turns {
     write: Write,
     all: BTreeMap<Knob, Turn>,
+    failures: Arc<Mutex<Failures>>,
 }
 
 impl Turns {
@@ -127,6 +151,7 @@ impl Turns {
         Turns {
             write,
             all: BTreeMap::new(),
+            failures: Arc::default(),
         }
     }
 
@@ -172,27 +197,51 @@ impl Turns {
 
     /// Freezes and thaws those whose time has come.
     fn turn(&mut self, now: Instant) {
-        let write = &self.write.0;
+        let (write, failures) = (&self.write, &self.failures);
         self.all.retain(|knob, turn| {
             if turn.next > now {
                 return true;
             }
-            turn.frozen = !turn.frozen;
             let [runs, frozen] = turn.group.words();
-            let there = write(knob, if turn.frozen { frozen } else { runs });
+            let word = if turn.frozen { runs } else { frozen };
+            match (write.0)(knob, word) {
+                Ok(()) => turn.frozen = !turn.frozen,
+                Err(Error::Gone { .. }) => return false,
+                Err(e) => {
+                    note(failures, &e);
+                    // It runs, and is left to for this period; or it does not, and must.
+                    let wait = if turn.frozen { AGAIN } else { PERIOD };
+                    (turn.began, turn.next) = (now, now + wait);
+                    return true;
+                }
+            }
             match turn.frozen {
                 // Late or not, it is thawed when its period is over.
                 true => turn.next = turn.began + PERIOD,
                 false => (turn.began, turn.next) = (now, now + turn.runs),
             }
-            there
+            true
         });
     }
 
+    /// What could not be thawed whoever undoes the rest tries again, and says.
     fn thaw(&self, turn: &Turn) {
-        if turn.frozen {
-            (self.write.0)(turn.group.knob(), turn.group.words()[0]);
+        if !turn.frozen {
+            return;
         }
+        match (self.write.0)(turn.group.knob(), turn.group.words()[0]) {
+            Ok(()) | Err(Error::Gone { .. }) => {}
+            Err(e) => note(&self.failures, &e),
+        }
+    }
+}
+
+fn note(failures: &Mutex<Failures>, error: &Error) {
+    let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+    failures.count += 1;
+    let why = error.to_string();
+    if failures.said.len() < FAILURES && !failures.said.contains(&why) {
+        failures.said.push(why);
     }
 }
 
@@ -222,10 +271,18 @@ mod tests {
         let ours = said.clone();
         let write = move |knob: &Knob, value: &str| {
             let Knob::Group { group, .. } = knob else {
-                return false;
+                unreachable!()
             };
             ours.lock().unwrap().push((group.clone(), value.into()));
-            group != "gone"
+            let what = knob.to_string();
+            match group.as_str() {
+                "gone" => Err(Error::Gone { what }),
+                group if group == format!("never {value}") => Err(Error::Refused {
+                    what,
+                    why: "busy".into(),
+                }),
+                _ => Ok(()),
+            }
         };
         (said, Turns::new(Write(Box::new(write))))
     }
@@ -286,12 +343,45 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_frozen_or_thawed_is_counted_and_told_once() {
+        let (said, mut turns) = turns();
+        let start = Instant::now();
+        // One that is never frozen, and one that is and cannot be thawed.
+        for name in ["never 1", "never 0"] {
+            turns.hear(Word::Run(group(name), 0.5), start);
+        }
+        for ms in 0..1000 {
+            turns.turn(start + Duration::from_millis(ms));
+        }
+        let of = |name: &str| {
+            said.lock()
+                .unwrap()
+                .iter()
+                .filter(|(g, _)| g == name)
+                .count()
+        };
+        // Tried once in each period; and again and again until it runs.
+        assert!((9..=11).contains(&of("never 1")), "{}", of("never 1"));
+        assert!(of("never 0") > 50, "{}", of("never 0"));
+        drop(std::mem::take(&mut turns.all));
+        let failures = turns.failures.lock().unwrap();
+        assert!(failures.count > 60, "{failures:?}");
+        assert_eq!(failures.said.len(), 2, "{failures:?}");
+        assert!(
+            failures
+                .said
+                .iter()
+                .all(|why| why.contains("cannot be set: busy"))
+        );
+    }
+
+    #[test]
     fn a_thread_of_its_own_does_it_and_thaws_at_its_end() {
         let (said, _) = turns();
         let ours = said.clone();
         let freezer = Freezer::start(Write(Box::new(move |_, value| {
             ours.lock().unwrap().push((String::new(), value.into()));
-            true
+            Ok(())
         })))
         .unwrap();
         freezer.run(group("vm"), 0.2);

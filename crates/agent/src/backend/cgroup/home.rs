@@ -2,10 +2,12 @@
 //! Where a VM's CPU set, weight and cap are set: files of its own cgroup, in both versions of cgroups, what systemd is
 //! asked for where the cgroup is its own, or the affinity of the VM's threads.
 use super::freezer::Freeze;
+use crate::members::{self, Inside};
 use berth_actuator::Knob;
 use berth_actuator::systemd::Systemd;
 use berth_actuator::unit::{self, Property};
 use berth_host::cgroup::Version;
+use berth_host::model::Vm;
 use berth_host::root::Root;
 
 /// Period of caps that are set, µs.
@@ -22,8 +24,10 @@ pub struct Home {
     pub set: Option<Knob>,
     /// Weight and cap; none, and why.
     pub shares: Result<Shares, String>,
-    /// By which it is frozen; none: it cannot be.
-    pub freeze: Option<Freeze>,
+    /// By which it is frozen; none, and why.
+    pub freeze: Result<Freeze, String>,
+    /// Some group of its name is not used since others are in it, or the VM is not: that may change.
+    pub crowded: bool,
 }
 
 impl Home {
@@ -31,9 +35,25 @@ impl Home {
     fn nowhere(why: String) -> Home {
         Home {
             set: None,
+            freeze: Err(why.clone()),
             shares: Err(why),
-            freeze: None,
+            crowded: false,
         }
+    }
+
+    /// All that may be set of its groups.
+    pub fn knobs(&self) -> Vec<Knob> {
+        let shares = self.shares.as_ref().ok();
+        let shares = shares
+            .into_iter()
+            .flat_map(|s| [s.weight(100).0, s.cap(1.0, None).0]);
+        let freeze = self.freeze.iter().map(|f| f.knob().clone());
+        self.set
+            .iter()
+            .cloned()
+            .chain(shares)
+            .chain(freeze)
+            .collect()
     }
 
     /// What to write for these CPUs into its CPU set.
@@ -184,22 +204,23 @@ impl Groups {
         }
     }
 
-    /// The home of a VM whose own cgroup this is.
-    pub fn home(&self, own: Option<&str>) -> Home {
+    /// The home of a VM whose own cgroup this is. A group that anybody else is in is none, nor one below which somebody
+    /// is: what is set there is set for all of them.
+    pub fn home(&self, own: Option<&str>, vm: &Vm) -> Home {
         let Some(path) = own else {
             return Home::nowhere("it has no cgroup of its own with the `cpu` controller".into());
         };
         let below = path.trim_matches('/');
         let Some(systemd) = &self.systemd else {
-            return self.by_files(below);
+            return self.by_files(below, vm);
         };
         match owner(below) {
-            Owner::Files => self.by_files(below),
+            Owner::Files => self.by_files(below, vm),
             Owner::User => Home::nowhere(format!(
                 "its cgroup {path} is of a user's systemd: only its threads are bound"
             )),
             Owner::Systemd(unit) => match systemd.answers() {
-                Ok(()) => self.by_unit(below, unit),
+                Ok(()) => self.by_unit(below, unit, vm),
                 Err(why) => Home::nowhere(format!(
                     "its cgroup {path} is systemd's: only its threads are bound, since {why}"
                 )),
@@ -207,34 +228,69 @@ impl Groups {
         }
     }
 
-    fn by_unit(&self, below: &str, unit: &str) -> Home {
-        Home {
-            set: match self.version {
-                Version::V2 => Some(property(unit, Property::Cpus)),
-                // systemd sets no CPU sets there: they are whoever's has made them.
-                _ => self.old_set(below),
-            },
-            shares: Ok(Shares::Unit { unit: unit.into() }),
-            // Not told, systemd would not know; libvirt's group in it is libvirt's, which freezes nobody.
-            freeze: match self.version {
-                Version::V2 => self.freezer(&format!("{below}/libvirt")),
-                _ => self.freezer(below),
-            },
+    /// Whether a VM still has the groups of its home for itself.
+    pub fn are_its_own(&self, home: &Home, vm: &Vm) -> bool {
+        home.knobs().iter().all(|knob| match knob {
+            Knob::Group { group, .. } => self.has_alone(group, vm).is_ok(),
+            // Looked at when it was found ([`crate::describe`]).
+            _ => true,
+        })
+    }
+
+    /// That nobody but the VM is in a group.
+    fn has_alone(&self, group: &str, vm: &Vm) -> Result<(), String> {
+        let unseen = |e: std::io::Error| format!("its cgroup {group} cannot be read: {e}");
+        let folder = self
+            .root
+            .sys()
+            .and_then(|sys| sys.dir(&format!("fs/cgroup/{group}")));
+        match members::of(&self.root, &folder.map_err(unseen)?, vm) {
+            Err(why) => Err(format!("its cgroup {group} {why}")),
+            Ok(Inside::Nobody) => Err(format!("it is not in the cgroup {group}")),
+            Ok(Inside::Unknown) if self.root.is_live() => {
+                Err(format!("who is in its cgroup {group} is not told"))
+            }
+            Ok(Inside::Vm | Inside::Unknown) => Ok(()),
         }
     }
 
-    fn freezer(&self, below: &str) -> Option<Freeze> {
+    fn by_unit(&self, below: &str, unit: &str, vm: &Vm) -> Home {
+        let (set, freeze) = match self.version {
+            // Not told, systemd would not know; libvirt's group in it is libvirt's, which freezes nobody.
+            Version::V2 => (
+                Ok(Some(property(unit, Property::Cpus))),
+                self.freezer(&format!("{below}/libvirt"), vm),
+            ),
+            // systemd sets no CPU sets there: they are whoever's has made them.
+            _ => (self.old_set(below, vm), self.freezer(below, vm)),
+        };
+        Home {
+            crowded: set.is_err() || freeze.1,
+            set: set.unwrap_or(None),
+            shares: Ok(Shares::Unit { unit: unit.into() }),
+            freeze: freeze.0,
+        }
+    }
+
+    /// By which a group is frozen; and whether it is not since others are in it.
+    fn freezer(&self, below: &str, vm: &Vm) -> (Result<Freeze, String>, bool) {
         let (group, name) = match self.version {
             Version::V2 => (below.to_string(), "cgroup.freeze"),
             _ => (format!("freezer/{below}"), "freezer.state"),
         };
-        let knob = self
-            .exists(&format!("{group}/{name}"))
-            .then(|| file(&group, name))?;
-        Some(match self.version {
+        if !self.exists(&format!("{group}/{name}")) {
+            let why = "it has no cgroup of its own that can be, or it is systemd's";
+            return (Err(why.into()), false);
+        }
+        if let Err(why) = self.has_alone(&group, vm) {
+            return (Err(why), true);
+        }
+        let knob = file(&group, name);
+        let freeze = match self.version {
             Version::V2 => Freeze::V2(knob),
             _ => Freeze::V1(knob),
-        })
+        };
+        (Ok(freeze), false)
     }
 
     fn exists(&self, name: &str) -> bool {
@@ -242,8 +298,18 @@ impl Groups {
     }
 
     /// The CPU set of version 1. One without memory takes no thread, and one that holds others cannot be smaller than
-    /// they are: there it is the threads that are bound.
-    fn old_set(&self, below: &str) -> Option<Knob> {
+    /// they are: there it is the threads that are bound, as where others are in it, which is an error.
+    fn old_set(&self, below: &str, vm: &Vm) -> Result<Option<Knob>, String> {
+        match self.old_set_at(below) {
+            Some(group) => {
+                self.has_alone(&group, vm)?;
+                Ok(Some(file(&group, "cpuset.cpus")))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn old_set_at(&self, below: &str) -> Option<String> {
         let group = format!("cpuset/{below}");
         let text = |file: &str| self.root.sys_text(&format!("fs/cgroup/{group}/{file}"));
         let has_memory = text("cpuset.mems").is_some_and(|mems| !mems.trim().is_empty());
@@ -253,8 +319,7 @@ impl Groups {
         let all = folder.list(|name, _| names.push(String::from_utf8_lossy(name).into_owned()));
         let holds = |name: &String| self.exists(&format!("{group}/{name}/cpuset.cpus"));
         let parent = all.is_err() || names.iter().any(holds);
-        (text("cpuset.cpus").is_some() && has_memory && !parent)
-            .then(|| file(&group, "cpuset.cpus"))
+        (text("cpuset.cpus").is_some() && has_memory && !parent).then_some(group)
     }
 
     /// Where on the way to a cgroup of version 2 the `cpu` controller is not passed on.
@@ -275,33 +340,50 @@ impl Groups {
         format!("its cgroup /{below} has no cpu.weight")
     }
 
-    fn by_files(&self, below: &str) -> Home {
+    fn by_files(&self, below: &str, vm: &Vm) -> Home {
         match self.version {
-            Version::V2 => Home {
-                set: self
-                    .exists(&format!("{below}/cpuset.cpus"))
-                    .then(|| file(below, "cpuset.cpus")),
-                shares: match self.exists(&format!("{below}/cpu.weight")) {
-                    true => Ok(Shares::V2 {
-                        group: below.into(),
-                    }),
-                    false => Err(self.lacks(below)),
-                },
-                freeze: self.freezer(below),
-            },
+            Version::V2 => {
+                // One group for all of it.
+                if let Err(why) = self.has_alone(below, vm) {
+                    return Home {
+                        crowded: true,
+                        ..Home::nowhere(why)
+                    };
+                }
+                Home {
+                    set: self
+                        .exists(&format!("{below}/cpuset.cpus"))
+                        .then(|| file(below, "cpuset.cpus")),
+                    shares: match self.exists(&format!("{below}/cpu.weight")) {
+                        true => Ok(Shares::V2 {
+                            group: below.into(),
+                        }),
+                        false => Err(self.lacks(below)),
+                    },
+                    freeze: self.freezer(below, vm).0,
+                    crowded: false,
+                }
+            }
             Version::V1 | Version::Hybrid => {
-                // The same group of each controller.
+                // The same group of each controller, as far as the VM has it for itself there.
                 let there = |n: &&&str| self.exists(&format!("{n}/{below}/cpu.shares"));
-                let shares = ["cpu,cpuacct", "cpu"]
+                let group = ["cpu,cpuacct", "cpu"]
                     .iter()
                     .find(there)
                     .map(|n| format!("{n}/{below}"));
+                let set = self.old_set(below, vm);
+                let (freeze, others) = self.freezer(below, vm);
+                let alone = group.as_ref().map(|group| self.has_alone(group, vm));
+                let crowded = |e: &Option<Result<(), String>>| matches!(e, Some(Err(_)));
                 Home {
-                    set: self.old_set(below),
-                    shares: shares
-                        .map(|group| Shares::V1 { group })
-                        .ok_or(format!("its cgroup /{below} has no cpu.shares")),
-                    freeze: self.freezer(below),
+                    crowded: set.is_err() || others || crowded(&alone),
+                    set: set.unwrap_or(None),
+                    shares: match (group, alone) {
+                        (Some(_), Some(Err(why))) => Err(why),
+                        (Some(group), _) => Ok(Shares::V1 { group }),
+                        (None, _) => Err(format!("its cgroup /{below} has no cpu.shares")),
+                    },
+                    freeze,
                 }
             }
             Version::None => Home::nowhere("no cgroups are mounted at /sys/fs/cgroup".into()),
@@ -312,13 +394,39 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_host::discover::Scanner;
     use berth_host::fixture::Fixture;
+    use std::sync::Arc;
 
-    fn groups(text: &str) -> (tempfile::TempDir, Groups) {
+    /// Groups of a host on which process 5 is a VM.
+    struct Host {
+        _folder: tempfile::TempDir,
+        groups: Groups,
+        vm: Arc<Vm>,
+    }
+
+    impl Host {
+        fn home(&self, own: Option<&str>) -> Home {
+            self.groups.home(own, &self.vm)
+        }
+    }
+
+    fn host(text: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
-        Fixture::parse(text).unwrap().unpack(folder.path()).unwrap();
-        let groups = Groups::of(&Root::at(folder.path()));
-        (folder, groups)
+        let vm = "process 5 lkvm start=3\nargs lkvm run --name v\nfd 3 anon_inode:kvm-vm\n\
+                  fd 4 anon_inode:kvm-vcpu:0\nthread 6 v run=4\n";
+        let text = format!("{text}{vm}");
+        Fixture::parse(&text)
+            .unwrap()
+            .unpack(folder.path())
+            .unwrap();
+        let root = Root::at(folder.path());
+        let vms = Scanner::new(root.clone()).scan().unwrap();
+        Host {
+            groups: Groups::of(&root),
+            vm: vms.vms[0].clone(),
+            _folder: folder,
+        }
     }
 
     const V2: &str = "process 1 i\nfile proc/1/mountinfo \"30 24 0:26 / /x rw - cgroup2 n rw\\n\"\n\
@@ -330,7 +438,7 @@ mod tests {
 
     #[test]
     fn files_of_both_versions() {
-        let (_f, new) = groups(V2);
+        let new = host(V2);
         let home = new.home(Some("/a/vm"));
         assert_eq!(home.set, Some(file("a/vm", "cpuset.cpus")));
         let shares = home.shares.unwrap();
@@ -344,7 +452,7 @@ mod tests {
         assert_eq!(shares.cap(0.0, None).1, "1000 100000");
         assert_eq!(new.home(Some("/a/other")).set, None);
         assert!(new.home(None).shares.is_err());
-        let (_f, old) = groups(V1);
+        let old = host(V1);
         let home = old.home(Some("/a/vm"));
         assert_eq!(home.set, Some(file("cpuset/a/vm", "cpuset.cpus")));
         let shares = home.shares.unwrap();
@@ -365,27 +473,79 @@ mod tests {
 
     #[test]
     fn what_freezes_a_vm() {
-        let (_f, new) = groups(&format!("{V2}file sys/fs/cgroup/a/vm/cgroup.freeze 0\n"));
+        let new = host(&format!("{V2}file sys/fs/cgroup/a/vm/cgroup.freeze 0\n"));
         let home = new.home(Some("/a/vm"));
-        assert_eq!(home.freeze, Some(Freeze::V2(file("a/vm", "cgroup.freeze"))));
-        assert_eq!(new.home(Some("/a/other")).freeze, None);
-        let (_f, old) = groups(&format!(
+        assert_eq!(home.freeze, Ok(Freeze::V2(file("a/vm", "cgroup.freeze"))));
+        assert!(new.home(Some("/a/other")).freeze.is_err());
+        let old = host(&format!(
             "{V1}file sys/fs/cgroup/freezer/a/vm/freezer.state THAWED\n"
         ));
         let home = old.home(Some("/a/vm"));
         assert_eq!(
             home.freeze,
-            Some(Freeze::V1(file("freezer/a/vm", "freezer.state")))
+            Ok(Freeze::V1(file("freezer/a/vm", "freezer.state")))
+        );
+    }
+
+    /// Whoever else is in a group, or below it, would be capped, bound and frozen, too.
+    #[test]
+    fn a_group_that_holds_a_stranger_is_nobodys_home() {
+        let procs = |group: &str, pids: &str| {
+            format!("file sys/fs/cgroup/{group}/cgroup.procs \"{pids}\"\n")
+        };
+        let (vm, both) = ("5\\n", "5\\n77\\n");
+        let freeze = "file sys/fs/cgroup/a/vm/cgroup.freeze 0\n";
+        for (files, own) in [
+            (procs("a/vm", vm), true),
+            (procs("a/vm", both), false),
+            (procs("a/vm", vm) + &procs("a/vm/below", "77\\n"), false),
+            (procs("a/vm", "77\\n"), false),
+            // It is elsewhere.
+            (procs("a/vm", ""), false),
+        ] {
+            let host = host(&format!("{V2}{freeze}{files}"));
+            let home = host.home(Some("/a/vm"));
+            assert_eq!(home.knobs().len(), if own { 4 } else { 0 }, "{files}");
+            assert_eq!(home.crowded, !own, "{files}");
+            let before = host.home(Some("/a/other"));
+            assert!(host.groups.are_its_own(&before, &host.vm));
+            // As it was found before he came.
+            let known = super::Home {
+                set: Some(file("a/vm", "cpuset.cpus")),
+                ..home
+            };
+            assert_eq!(host.groups.are_its_own(&known, &host.vm), own, "{files}");
+        }
+        // Version 1: each controller has a group of that name, with others in it.
+        let freezer = "file sys/fs/cgroup/freezer/a/vm/freezer.state THAWED\n";
+        let all = ["cpu/a/vm", "cpuset/a/vm", "freezer/a/vm"];
+        for stranger in all {
+            let files: String = all
+                .iter()
+                .map(|g| procs(g, if *g == stranger { both } else { vm }))
+                .collect();
+            let home = host(&format!("{V1}{freezer}{files}")).home(Some("/a/vm"));
+            let there = [home.shares.is_ok(), home.set.is_some(), home.freeze.is_ok()];
+            assert_eq!(there, all.map(|g| g != stranger), "{stranger}: {home:?}");
+            assert!(home.crowded);
+        }
+        // A freezer's group of that name, and the VM is in another one.
+        let elsewhere = procs("cpu/a/vm", vm) + &procs("freezer/a/vm", "");
+        let home = host(&format!("{V1}{freezer}{elsewhere}")).home(Some("/a/vm"));
+        let why = home.freeze.unwrap_err();
+        assert!(
+            why.contains("it is not in the cgroup freezer/a/vm"),
+            "{why}"
         );
     }
 
     #[test]
     fn a_set_of_version_1_without_memory_or_with_others_below_is_left_alone() {
-        let (_f, old) = groups(&V1.replace("cpuset.mems 0", "cpuset.mems \"\""));
+        let old = host(&V1.replace("cpuset.mems 0", "cpuset.mems \"\""));
         let home = old.home(Some("/a/vm"));
         assert!(home.set.is_none() && home.shares.is_ok());
         let below = "file sys/fs/cgroup/cpuset/a/vm/vcpu0/cpuset.cpus 0-3\n";
-        let (_f, old) = groups(&format!("{V1}{below}"));
+        let old = host(&format!("{V1}{below}"));
         assert!(old.home(Some("/a/vm")).set.is_none());
     }
 
@@ -395,10 +555,9 @@ mod tests {
             format!("file sys/fs/cgroup/{file}cgroup.subtree_control \"{text}\"\n")
         };
         let base = "process 1 i\nfile proc/1/mountinfo \"30 24 0:26 / /x rw - cgroup2 n rw\\n\"\n\
-                    file sys/fs/cgroup/a/vm/cgroup.procs \"\"\n";
+                    file sys/fs/cgroup/a/vm/cgroup.procs \"5\\n\"\n";
         let why = |more: &str| {
-            let (_f, groups) = groups(&format!("{base}{more}"));
-            let home = groups.home(Some("/a/vm"));
+            let home = host(&format!("{base}{more}")).home(Some("/a/vm"));
             assert_eq!(home.set, None);
             home.shares.unwrap_err()
         };
@@ -459,7 +618,8 @@ mod tests {
         let home = Home {
             set: Some(property("vm.scope", Property::Cpus)),
             shares: Ok(shares),
-            freeze: None,
+            freeze: Err("x".into()),
+            crowded: false,
         };
         assert_eq!(home.cpus("0-1"), "0-1 runtime");
     }

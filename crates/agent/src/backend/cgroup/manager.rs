@@ -1,38 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From the optimiser's decisions to what is set of each VM, and what has become of it.
+use super::change::{affinity, freeze, is_free, place, share};
 use super::freezer::{Freezer, Write};
 use super::home::{Groups, Home};
 use super::observe::{Known, Watch, key};
 use crate::backend::Decided;
 use crate::keeper::Keeper;
 use crate::register::{Entry, VmKey};
-use berth_actuator::{ALL, Acting as Hands, Host, Knob, Outcome, Report, unit};
+use berth_actuator::{Acting as Hands, Host, Knob, Outcome, Report, unit};
 use berth_host::model::{TaskId, Vm};
 use berth_host::root::Root;
 use berth_optimiser::{Change, CpuSet, Decision, Observation, Optimiser, Setting, Settings};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::Discriminant;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether somebody else has set what was set here.
+/// How often it is looked whether somebody else has set what was set here, or has come into a VM's groups.
 const OTHERS: Duration = Duration::from_secs(10);
 /// Remarks that are kept.
 const WARNINGS: usize = 32;
 
 /// One VM.
 #[derive(Debug)]
-struct Kept {
-    home: Home,
+pub struct Kept {
+    pub home: Home,
     /// Its cgroup when that was looked for.
     cgroup: Option<String>,
-    pinned: Option<CpuSet>,
+    pub pinned: Option<CpuSet>,
     /// The operator has pinned it here (`berth pin`).
-    by_hand: bool,
+    pub by_hand: bool,
     /// Threads that are bound here, with what they were bound to, where they are bound one by one.
-    bound: Option<String>,
+    pub bound: Option<String>,
     /// Threads that have been looked at.
-    threads: BTreeSet<TaskId>,
+    pub threads: BTreeSet<TaskId>,
+}
+
+impl Kept {
+    /// All that may be set of it.
+    fn knobs(&self) -> impl Iterator<Item = Knob> + '_ {
+        let threads = self.threads.iter().map(affinity);
+        self.home.knobs().into_iter().chain(threads)
+    }
 }
 
 /// Decides once a second, and sets what was decided.
@@ -58,8 +66,11 @@ pub struct Manager<H: Host> {
     /// Kinds of values that could be set.
     worked: HashSet<Discriminant<Knob>>,
     looked_for_others: Option<Instant>,
+    looked_for_company: Option<Instant>,
     decisions: u64,
     changes: u64,
+    /// How often a group could not be frozen or thawed.
+    freeze_failures: u64,
 }
 
 impl<H: Host> Manager<H> {
@@ -109,8 +120,10 @@ impl<H: Host> Manager<H> {
             over: None,
             worked: HashSet::new(),
             looked_for_others: None,
+            looked_for_company: None,
             decisions: 0,
             changes: 0,
+            freeze_failures: 0,
         })
     }
 
@@ -136,9 +149,13 @@ impl<H: Host> Manager<H> {
     }
 
     pub fn counters(&self) -> BTreeMap<String, u64> {
-        [("decisions", self.decisions), ("changes", self.changes)]
-            .map(|(name, n)| (name.to_string(), n))
-            .into()
+        [
+            ("decisions", self.decisions),
+            ("changes", self.changes),
+            ("freeze_failures", self.freeze_failures),
+        ]
+        .map(|(name, n)| (name.to_string(), n))
+        .into()
     }
 
     /// What was seen last.
@@ -169,8 +186,10 @@ impl<H: Host> Manager<H> {
             return;
         }
         self.watch.follow_cpus();
-        self.meet(host);
+        self.hear_of_freezing();
+        let anew = self.meet(host);
         self.leave_to_the_operator(host);
+        self.set_again(host, &anew);
         self.follow(host);
         self.yield_to_others();
         let mut complaints = Vec::new();
@@ -207,8 +226,17 @@ impl<H: Host> Manager<H> {
         self.decision = Some(decision);
     }
 
-    /// Gets to know VMs that came, and forgets those that went.
-    fn meet(&mut self, host: &Keeper) {
+    /// What could not be frozen or thawed.
+    fn hear_of_freezing(&mut self) {
+        let Some(freezer) = &self.freezer else { return };
+        let (count, said) = freezer.failures();
+        self.freeze_failures = count;
+        said.into_iter().for_each(|why| self.warn(why));
+    }
+
+    /// Gets to know VMs that came, and lets go of those that went, that are in another cgroup now, or that have company
+    /// in theirs: what was set there is no longer a VM's alone. Gives those that are met now.
+    fn meet(&mut self, host: &Keeper) -> BTreeSet<VmKey> {
         let entries: BTreeMap<VmKey, &Entry> = host
             .description()
             .entries
@@ -216,27 +244,141 @@ impl<H: Host> Manager<H> {
             .map(|e| (e.key, e))
             .collect();
         let there: BTreeSet<VmKey> = host.snapshot().vms.iter().map(key).collect();
-        self.vms.retain(|key, _| there.contains(key));
+        let now = Instant::now();
+        let all = self.looked_for_company.is_none_or(|at| now - at >= OTHERS);
+        if all {
+            self.looked_for_company = Some(now);
+        }
+        let mut left: BTreeSet<VmKey> = self.vms.keys().copied().collect();
+        left.retain(|key| !there.contains(key));
+        let mut come = Vec::new();
         for vm in &host.snapshot().vms {
             let cgroup = entries.get(&key(vm)).and_then(|e| e.cgroup.clone());
-            // A manager puts its VM into a cgroup after it has started.
-            if self
-                .vms
-                .get(&key(vm))
-                .is_some_and(|k| k.cgroup == cgroup || k.bound.is_some())
-            {
-                continue;
+            if let Some(kept) = self.vms.get(&key(vm)) {
+                // A manager puts its VM into a cgroup after it has started.
+                let stays = kept.cgroup == cgroup && !(all && kept.home.crowded);
+                if stays && !self.has_company(kept, vm, all) {
+                    continue;
+                }
+                left.insert(key(vm));
             }
-            let kept = Kept {
-                home: self.groups.home(cgroup.as_deref()),
-                cgroup,
-                pinned: self.pinned(vm),
-                by_hand: false,
-                bound: None,
-                threads: BTreeSet::new(),
-            };
-            self.vms.insert(key(vm), kept);
+            come.push((vm, cgroup));
         }
+        self.let_go(&left);
+        come.into_iter()
+            .map(|(vm, cgroup)| {
+                self.keep(vm, cgroup);
+                key(vm)
+            })
+            .collect()
+    }
+
+    fn keep(&mut self, vm: &Vm, cgroup: Option<String>) {
+        let kept = Kept {
+            home: self.groups.home(cgroup.as_deref(), vm),
+            cgroup,
+            pinned: self.pinned(vm),
+            by_hand: false,
+            bound: None,
+            threads: BTreeSet::new(),
+        };
+        let key = VmKey {
+            pid: vm.pid,
+            start: vm.start,
+        };
+        self.vms.insert(key, kept);
+    }
+
+    /// Whether somebody else is in the groups of a VM of which something is set: looked for each time where it is
+    /// frozen, and now and then (`all`) where it is not.
+    fn has_company(&self, kept: &Kept, vm: &Vm, all: bool) -> bool {
+        let Some(hands) = &self.hands else {
+            return false;
+        };
+        let freeze = kept.home.freeze.as_ref().ok().map(|f| f.knob());
+        let frozen = freeze.is_some_and(|knob| hands.was(knob).is_some());
+        let set = || {
+            all && kept
+                .home
+                .knobs()
+                .iter()
+                .any(|knob| hands.was(knob).is_some())
+        };
+        (frozen || set()) && !self.groups.are_its_own(&kept.home, vm)
+    }
+
+    /// Puts back all that was set of these, whoever is frozen first, and forgets them.
+    fn let_go(&mut self, vms: &BTreeSet<VmKey>) {
+        let left: Vec<Kept> = vms.iter().filter_map(|key| self.vms.remove(key)).collect();
+        let Some(hands) = &mut self.hands else { return };
+        for kept in &left {
+            if let (Ok(freeze), Some(freezer)) = (&kept.home.freeze, &self.freezer) {
+                freezer.thaw(freeze.knob());
+            }
+        }
+        let knobs = left.iter().flat_map(Kept::knobs);
+        let undone: BTreeSet<Knob> = knobs.filter(|knob| hands.was(knob).is_some()).collect();
+        if undone.is_empty() {
+            return;
+        }
+        match hands.undo(&undone) {
+            Ok(report) => report.complaints().into_iter().for_each(|c| self.warn(c)),
+            Err(e) => self.give_up(e.to_string()),
+        }
+    }
+
+    /// VMs that were let go of, or that have the name of one that was there before, are set to what was decided for
+    /// them.
+    fn set_again(&mut self, host: &Keeper, vms: &BTreeSet<VmKey>) {
+        let again: Vec<Change> = host
+            .snapshot()
+            .vms
+            .iter()
+            .filter(|vm| vms.contains(&key(vm)))
+            .filter_map(|vm| self.whole(host, vm))
+            .collect();
+        if !again.is_empty() {
+            self.carry_out(host, &again);
+        }
+    }
+
+    /// What was decided for a VM of which nothing is set.
+    fn whole(&self, host: &Keeper, vm: &Vm) -> Option<Change> {
+        let (to, reasons) = self.optimiser.explain(&vm.name)?;
+        let entries = &host.description().entries;
+        let entry = entries.iter().find(|e| e.name == vm.name);
+        Some(Change {
+            vm: vm.name.clone(),
+            from: Setting::untouched(entry.map_or(to.weight, |e| e.weight)),
+            to: to.clone(),
+            reasons: reasons.to_vec(),
+        })
+    }
+
+    /// The same changes; those of VMs that had their groups for themselves and have not any more begin anew, by other
+    /// means.
+    fn without_company(&mut self, host: &Keeper, changes: &[Change]) -> Vec<Change> {
+        let of = |change: &Change| host.snapshot().vms.iter().find(|vm| vm.name == change.vm);
+        let lost = |change: &Change| {
+            let vm = of(change)?;
+            let kept = self.vms.get(&key(vm))?;
+            (!self.groups.are_its_own(&kept.home, vm)).then(|| (vm, kept.cgroup.clone()))
+        };
+        let lost: Vec<_> = changes.iter().filter_map(lost).collect();
+        let keys: BTreeSet<VmKey> = lost.iter().map(|(vm, _)| key(vm)).collect();
+        if !keys.is_empty() {
+            self.let_go(&keys);
+        }
+        lost.into_iter()
+            .for_each(|(vm, cgroup)| self.keep(vm, cgroup));
+        let anew = |change: &Change| {
+            let vm = of(change).filter(|vm| keys.contains(&key(vm)))?;
+            self.whole(host, vm)
+        };
+        changes
+            .iter()
+            .map(|c| anew(c).unwrap_or_else(|| c.clone()))
+            .collect()
     }
 
     /// VMs that the operator pins get back what was set of their CPUs; weight and cap stay. Those that he pins no more
@@ -306,6 +448,11 @@ impl<H: Host> Manager<H> {
                 .iter()
                 .map(affinity)
                 .find(|knob| hands.was(knob).is_some());
+            // Those that have ended would be without end where threads come and go.
+            if kept.threads.len() > vm.threads.len() {
+                let there: BTreeSet<TaskId> = vm.threads.iter().map(|t| t.id).collect();
+                kept.threads.retain(|id| there.contains(id));
+            }
             for thread in &vm.threads {
                 if !kept.threads.insert(thread.id) {
                     continue;
@@ -357,12 +504,16 @@ impl<H: Host> Manager<H> {
 
     /// Sets what was decided.
     fn carry_out(&mut self, host: &Keeper, changes: &[Change]) {
+        if self.hands.is_none() {
+            return;
+        }
+        let changes = self.without_company(host, changes);
         let Some(hands) = &mut self.hands else { return };
         let all = self.watch.cpus();
         let free = |mask: &str| is_free(mask, all.as_ref());
         let (mut wanted, mut undone) = (Vec::new(), BTreeSet::new());
         let mut remarks = Vec::new();
-        for change in changes {
+        for change in &changes {
             let vm = host.snapshot().vms.iter().find(|vm| vm.name == change.vm);
             let Some((vm, kept)) = vm.and_then(|vm| Some((vm, self.vms.get_mut(&key(vm))?))) else {
                 continue;
@@ -437,6 +588,7 @@ impl<H: Host> Manager<H> {
     /// Undoes everything, and only watches from now on.
     fn give_up(&mut self, why: String) {
         // Thaws all.
+        self.hear_of_freezing();
         self.freezer = None;
         let left = match self.hands.take().map(Hands::end) {
             Some(Err(e)) => Some(e.to_string()),
@@ -468,23 +620,6 @@ impl<H: Host> Drop for Manager<H> {
     }
 }
 
-/// Whether a thread that may run there may run on all CPUs that are divided: nobody has bound it.
-fn is_free(mask: &str, all: Option<&CpuSet>) -> bool {
-    let list: Option<CpuSet> = mask.parse().ok();
-    mask == ALL
-        || list
-            .zip(all)
-            .is_some_and(|(list, all)| all.iter().all(|cpu| list.has(cpu)))
-}
-
-fn affinity(id: &TaskId) -> Knob {
-    Knob::Affinity {
-        pid: id.pid,
-        tid: id.tid,
-        start: id.start,
-    }
-}
-
 fn known<H: Host>(
     vms: &BTreeMap<VmKey, Kept>,
     hands: Option<&Hands<H>>,
@@ -503,136 +638,5 @@ fn known<H: Host>(
     Known {
         weight: was.or(entry.map(|e| e.weight)),
         pinned: kept.and_then(|k| k.pinned.clone()),
-    }
-}
-
-/// The CPU set of a VM.
-fn place<H: Host>(
-    change: &Change,
-    vm: &Arc<Vm>,
-    kept: &mut Kept,
-    hands: &Hands<H>,
-    free: &dyn Fn(&str) -> bool,
-    wanted: &mut Vec<(Knob, String)>,
-    undone: &mut BTreeSet<Knob>,
-) {
-    if change.from.cpus == change.to.cpus || kept.pinned.is_some() || kept.by_hand {
-        return;
-    }
-    let list = change.to.cpus.as_ref().map(ToString::to_string);
-    if let Some(set) = &kept.home.set {
-        match list {
-            Some(list) => wanted.push((set.clone(), kept.home.cpus(&list))),
-            None => drop(undone.insert(set.clone())),
-        }
-        return;
-    }
-    for thread in &vm.threads {
-        kept.threads.insert(thread.id);
-        let knob = affinity(&thread.id);
-        let ours = hands.was(&knob).is_some();
-        match &list {
-            // Threads that were bound to CPUs of their own choice stay there.
-            Some(list) if ours || hands.host().read(&knob).is_ok_and(|mask| free(&mask)) => {
-                wanted.push((knob, list.clone()));
-            }
-            None if ours => drop(undone.insert(knob)),
-            _ => {}
-        }
-    }
-    kept.bound = list;
-}
-
-/// Weight and cap of a VM.
-fn share<H: Host>(
-    change: &Change,
-    home: &Home,
-    hands: &Hands<H>,
-    wanted: &mut Vec<(Knob, String)>,
-    undone: &mut BTreeSet<Knob>,
-) -> Result<(), String> {
-    let Setting { weight, cap, .. } = &change.to;
-    if change.from.weight == *weight && change.from.cap == *cap {
-        return Ok(());
-    }
-    let shares = home.shares.as_ref().map_err(Clone::clone)?;
-    if change.from.weight != *weight {
-        let (knob, value) = shares.weight(*weight);
-        let own = hands.was(&knob).and_then(|was| shares.weight_of(was));
-        match own == Some(*weight) {
-            true => drop(undone.insert(knob)),
-            false => wanted.push((knob, value)),
-        }
-    }
-    if change.from.cap != *cap {
-        let (knob, _) = shares.cap(1.0, None);
-        match cap {
-            Some(cpus) => {
-                let own = hands
-                    .was(&knob)
-                    .map(String::from)
-                    .or_else(|| hands.host().read(&knob).ok());
-                wanted.push(shares.cap(*cpus, own.as_deref()));
-            }
-            None => drop(undone.insert(knob)),
-        }
-    }
-    Ok(())
-}
-
-/// The part of each period in which a VM runs.
-fn freeze<H: Host>(
-    change: &Change,
-    home: &Home,
-    hands: &mut Hands<H>,
-    freezer: &mut Option<Freezer>,
-    write: &mut Option<Write>,
-    undone: &mut BTreeSet<Knob>,
-) -> Result<(), String> {
-    let group = home.freeze.clone();
-    let Some(part) = change.to.run_fraction else {
-        if let (Some(group), Some(freezer)) = (group, freezer) {
-            freezer.thaw(group.knob());
-            undone.insert(group.knob().clone());
-        }
-        return Ok(());
-    };
-    let group = group.ok_or("it has no cgroup of its own that can be, or it is systemd's")?;
-    match hands.lend(group.knob(), &group.words()) {
-        Ok(Outcome::Set | Outcome::Already) => {}
-        Ok(Outcome::Foreign(_)) => return Err("somebody else has frozen it".into()),
-        Ok(Outcome::Refused(why) | Outcome::Denied(why)) => return Err(why),
-        Ok(_) => return Ok(()),
-        Err(e) => return Err(e.to_string()),
-    }
-    let running = match freezer.take() {
-        Some(running) => running,
-        None => {
-            let write = write.take().ok_or("nothing freezes here")?;
-            Freezer::start(write).map_err(|e| format!("no thread for it: {e}"))?
-        }
-    };
-    freezer.insert(running).run(group, part);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_may_run_on_all_that_is_divided_is_free() {
-        let all: CpuSet = "0-1,4-7".parse().unwrap();
-        for (mask, free) in [
-            (ALL, true),
-            ("0-1,4-7", true),
-            ("0-7", true),
-            ("0-1,4-6", false),
-            ("2-3", false),
-            ("", false),
-        ] {
-            assert_eq!(is_free(mask, Some(&all)), free, "{mask}");
-        }
-        assert!(is_free(ALL, None) && !is_free("0-7", None));
     }
 }

@@ -102,7 +102,7 @@ static u64 instant, instants; /* when jobs came last, and how many such moments 
 static u64 coming, dealt;
 static u64 at_level[4]; /* runnable jobs, for barrier */
 
-/* A runnable job is at this level now; 0: it sleeps. */
+/* A runnable job is at this level now; 0: it sleeps, or has left. */
 static __always_inline void count_at(struct job *j, u32 level)
 {
 	u32 was = j->counted;
@@ -168,18 +168,18 @@ static __always_inline void slept(struct task_struct *p, struct job *j)
 	count_at(j, 0);
 }
 
-/* Blocked inside a job: the same level; the end of level 3. */
-static __always_inline void woken(struct task_struct *p, struct job *j)
-{
-	if (j->level >= 3)
-		j->place = ++arrivals;
-	count_at(j, j->level);
-}
-
+/* Where the order of arrival counts, it comes anew; elsewhere it stands behind its equals. */
 static __always_inline void yielded(struct task_struct *p, struct job *j)
 {
-	if (j->level >= 3)
+	if (j->level >= 3 || estimate == ESTIMATE_NONE)
 		j->place = ++arrivals;
+}
+
+/* Blocked inside a job: the same level, what is left of its slice. */
+static __always_inline void woken(struct task_struct *p, struct job *j)
+{
+	yielded(p, j);
+	count_at(j, j->level);
 }
 
 /* Everybody behind a job that has moved down moves with it. */

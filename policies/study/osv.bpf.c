@@ -60,6 +60,7 @@ BERTH_STATS;
 #define LN2_PPM	     693147ULL
 #define KEY_ZERO     (64ULL << LOG_BITS)
 #define OVERSHOOT(t) ((t) + (t) / 100)
+#define LOG_OF_MOST  7 /* rho is at most 100 */
 
 struct thread {
 	u64 rho; /* 32 bits behind the point, at `at` */
@@ -113,14 +114,24 @@ static __always_inline u64 half_life(void)
 	return tau_us * LN2_PPM / 1000;
 }
 
-static __always_inline u64 decay(u64 ns)
+/* How many of them a time is, LOG_BITS behind the point. In two parts: of 4.9 hours all bits are
+ * taken else. */
+static __always_inline u64 half_lives(u64 ns)
 {
-	return half_to((ns << LOG_BITS) / half_life());
+	u64 one = half_life();
+
+	return (ns / one << LOG_BITS) + (ns % one << LOG_BITS) / one;
 }
 
+static __always_inline u64 decay(u64 ns)
+{
+	return half_to(half_lives(ns));
+}
+
+/* a is at most 100 (of the least weight), b at most 1. */
 static __always_inline u64 times(u64 a, u64 b)
 {
-	return (a >> 1) * (b >> 1) >> 30;
+	return ((a >> 16) * b >> 16) + ((a & 0xffff) * b >> 32);
 }
 
 /* rho after having run, or not, for ns. */
@@ -139,19 +150,23 @@ static __always_inline void update(struct thread *t, u64 now, bool ran)
 
 static __always_inline u64 key_of(struct thread *t)
 {
-	u64 moved = (t->at << LOG_BITS) / half_life();
-
-	return t->rho ? KEY_ZERO + log2_of(t->rho) + moved : 0;
+	return t->rho ? KEY_ZERO + log2_of(t->rho) + half_lives(t->at) : 0;
 }
 
 /* rho now of who waits under this key. */
 static __always_inline u64 rho_of(u64 key, u64 now)
 {
-	u64 zero = KEY_ZERO + (now << LOG_BITS) / half_life();
+	u64 one = KEY_ZERO + half_lives(now), above;
 
 	if (!key)
 		return 0;
-	return key >= zero ? ONE : half_to(zero - key);
+	if (key <= one)
+		return half_to(one - key);
+	/* Of little weight: 2^x is 2^(n + 1) times 2^-(n + 1 - x). */
+	above = ((key - one) >> LOG_BITS) + 1;
+	if (above > LOG_OF_MOST)
+		return ONE << LOG_OF_MOST;
+	return half_to((above << LOG_BITS) - (key - one)) << above;
 }
 
 /* How long the thread of `rho` may go on before the one of `head`, ns; 0: not at all. */
@@ -216,6 +231,17 @@ static __always_inline s32 next_online(struct task_struct *p, s32 from)
 	return found;
 }
 
+/* Somebody waits on this CPU who did not, and is to be seen. */
+static __always_inline void interrupt(struct cpu_state *s, s32 cpu)
+{
+	if (!s->busy) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	} else if (!s->kicked) {
+		s->kicked = true;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
 s32 BPF_STRUCT_OPS(osv_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	s32 cpu = -1;
@@ -228,6 +254,7 @@ s32 BPF_STRUCT_OPS(osv_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake
 void BPF_STRUCT_OPS(osv_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 cpu = scx_bpf_task_cpu(p), waiting;
+	bool arrives = enq_flags & SCX_ENQ_WAKEUP;
 	u64 now = scx_bpf_now(), its;
 	struct thread *t = thread_of(p);
 	struct cpu_state *s = state_of(cpu);
@@ -244,27 +271,24 @@ void BPF_STRUCT_OPS(osv_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (!t->started) {
 		t->started = true;
+		arrives = true;
 		t->rho = 0;
 		t->at = now;
 	}
 	update(t, now, false);
 	waiting = scx_bpf_dsq_nr_queued(cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, key_of(t), enq_flags);
-	if (!s->busy) {
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	/* Who runs alone has no timer: it looks whether it needs one. */
+	if (!s->busy || !waiting) {
+		interrupt(s, cpu);
 		return;
 	}
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || s->kicked)
+	if (!arrives || s->kicked)
 		return;
 	its = later(s->rho, s->p, now - s->at, true);
-	/* Who runs alone has no timer: it looks whether it needs one. */
-	if (!waiting) {
-		s->kicked = true;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	} else if (!may_run(its, s->p, t->rho) &&
-		   (!spare_interrupts || cpu == bpf_get_smp_processor_id())) {
-		s->kicked = true;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	if (!may_run(its, s->p, t->rho) &&
+	    (!spare_interrupts || cpu == bpf_get_smp_processor_id())) {
+		interrupt(s, cpu);
 		berth_count(preempted);
 	}
 }
@@ -412,9 +436,11 @@ static __always_inline void balance_one(s32 own)
 			continue;
 		moved = scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, target, 0);
 	}
-	if (!moved)
+	s = state_of(target);
+	if (!moved || !s)
 		return;
-	scx_bpf_kick_cpu(target, SCX_KICK_IDLE);
+	/* As a wake-up, with an interrupt. */
+	interrupt(s, target);
 	berth_count(balanced);
 }
 

@@ -465,6 +465,32 @@ fn a_cache_folder_of_the_lab_that_cannot_be_used_is_told() {
     assert!(said.contains("set BERTH_CACHE to one"), "{said}");
 }
 
+/// What M-RSF and its model cannot take, by name; where a form has no value it says so and has the others.
+#[test]
+fn values_of_mrsf_out_of_range_are_told() {
+    let place = Place::new(SHORT);
+    for (option, value, words) in [
+        ("--servers", "0", "the number of servers is 0"),
+        ("--room", "2", "goes from the number of servers, 3"),
+        ("--load", "0", "the load is 0"),
+        ("--slice", "0", "a slice of 0"),
+    ] {
+        let said = place.fails(2, &["model", "mrsf", option, value]);
+        assert!(said.contains(words), "{said}");
+    }
+    for (set, words) in [
+        ("policy.subqueues=0", "1 to 8"),
+        ("policy.slice1=0", "1 to 100000"),
+        ("policy.lambda_us=-1", "0 to 100000000"),
+        ("policy.estimate=guess", "label, ema, none"),
+    ] {
+        let said = place.fails(2, &["sim", "short.toml", "--policy", "mrsf", "--set", set]);
+        assert!(said.contains(words), "{said}");
+    }
+    let full = place.works(&["model", "mrsf", "--load", "1", "--seeds", "0"]);
+    assert!(full.contains("0/0") && !full.contains("NaN"), "{full}");
+}
+
 /// A policy inside a VM that faults: the VM, the policy and the line.
 #[test]
 fn guest_policies_that_misbehave() {

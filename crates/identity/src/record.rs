@@ -120,6 +120,8 @@ impl ThreadRecord {
 pub struct JobRecord {
     /// CPU time that it will take, as far as the teller knows; 0: it does not.
     pub size_ns: u64,
+    /// The thread's other jobs are told of, too: no sleep begins one.
+    pub each: bool,
 }
 
 impl JobRecord {
@@ -128,6 +130,7 @@ impl JobRecord {
     pub fn bytes(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         out[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        out[4..8].copy_from_slice(&u32::from(self.each).to_ne_bytes());
         out[8..].copy_from_slice(&self.size_ns.to_ne_bytes());
         out
     }
@@ -203,12 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_a_job_stands_behind_the_version() {
+    fn the_size_of_a_job_stands_behind_version_and_flags() {
         let bytes = JobRecord {
             size_ns: 0x0102_0304_0506_0708,
+            each: true,
         }
         .bytes();
-        assert_eq!(bytes[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+        let words = [1u32, 1].map(u32::to_ne_bytes).concat();
+        assert_eq!(bytes[..8], words);
         assert_eq!(
             u64::from_ne_bytes(bytes[8..].try_into().unwrap()),
             0x0102_0304_0506_0708

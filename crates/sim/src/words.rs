@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The words that all rooms of the simulator share: times, numbers, what a thread is. They know nothing of the rooms.
+use berth_identity::JobRecord;
 pub use berth_identity::Role;
 
 /// Nanoseconds since the machine started.
@@ -97,8 +98,8 @@ pub struct TaskSpec {
     /// Bytes it works on over and over; none: the host's default.
     pub working_set: Option<u64>,
     pub phase: Phase,
-    /// CPU time that it will take, as the policy is told, ns; none: it is told nothing.
-    pub told_ns: Option<Nanos>,
+    /// The job that it begins with, as the policy is told; none: it is told nothing.
+    pub told: Option<JobRecord>,
 }
 
 impl Default for TaskSpec {
@@ -117,7 +118,7 @@ impl Default for TaskSpec {
             kthread: false,
             working_set: None,
             phase: Phase::default(),
-            told_ns: None,
+            told: None,
         }
     }
 }

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mrsf` and the task schedulers it is compared with, against worked examples and closed forms (specification of
 //! M-RSF, sections 6, 7 and 10; of task schedulers, sections 9 and 10). Times are in ms.
+use berth_identity::JobRecord;
 use berth_scenario::{Input, read};
-use berth_sim::run::{Options, run_one};
+use berth_sim::machine::Shape;
+use berth_sim::run::{Options, load_policy, run_one};
+use berth_sim::workload::api::{Action, SchedClass};
+use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
+use support::{Cast, Peek, policy};
 
-#[path = "support/shipped.rs"]
-mod shipped;
+#[allow(dead_code, reason = "what looks into a host's maps is for other tests")]
+mod support;
 
 fn metrics(policy: &str, params: &[(&str, &str)], text: &str, seed: u64) -> BTreeMap<String, f64> {
     let input = Input {
@@ -20,9 +25,9 @@ fn metrics(policy: &str, params: &[(&str, &str)], text: &str, seed: u64) -> BTre
     let scenario = read(&input, &[])
         .unwrap_or_else(|e| panic!("{e}\n{}", input.text))
         .scenario;
-    // As the textbooks have it; `rr` has slices only.
+    // As the textbooks have it; `rr` and `osv` have slices only.
     let textbook = [("most_ms", "0")];
-    let textbook = textbook.iter().filter(|_| policy != "rr");
+    let textbook = textbook.iter().filter(|_| !["rr", "osv"].contains(&policy));
     let params = textbook
         .chain(params)
         .map(|(k, v)| (k.to_string(), v.to_string()))
@@ -31,7 +36,7 @@ fn metrics(policy: &str, params: &[(&str, &str)], text: &str, seed: u64) -> BTre
     run_one(
         &scenario,
         policy,
-        &shipped::policy(policy),
+        &support::policy(policy),
         &params,
         seed,
         &options,
@@ -179,6 +184,13 @@ fn five_queues_on_two_cpus_are_dealt_around() {
     let ends = six("mrsf", &plain(&[PER_QUEUE]), 2);
     // C: level 1 ends at 15 on CPU 0, level 2 from 15 to 20 on CPU 1, level 3 from 20 on CPU 0.
     assert_eq!(ends, [9., 2., 21., 5., 1., 10.]);
+    // It is told that CPUs had to choose; where each queue has its own, none had.
+    let chosen = |cpus| {
+        let text = cast(cpus, &[("a", 0, 7), ("b", 0, 2)]);
+        metrics("mrsf", &plain(&[PER_QUEUE]), &text, 1)["policy.shared_home"]
+    };
+    assert!(chosen(4) > 0.0);
+    assert_eq!(chosen(5), 0.0);
 }
 
 #[test]
@@ -346,4 +358,249 @@ fn who_serves_for_ever_begins_anew_with_each_request() {
     // Behind a slice of 16 ms of level 3 at most; as one endless task it waits in line at level 3, too.
     assert!(worst("request") <= 19.0, "{}", worst("request"));
     assert!(worst("task") >= worst("request"));
+}
+
+/// One VM a task, in this order; what each does.
+fn loops(cpus: u32, tasks: &[(&str, &str)]) -> String {
+    let mut text = format!("[host]\ncores = {cpus}\nhz = \"exact\"\ncost = \"none\"\n");
+    for (name, steps) in tasks {
+        text += &format!(
+            "[vm.{name}]\nguest = \"none\"\ntasks = [\"{name}\"]\n[task.{name}]\nthreads = 1\nloop = [{steps}]\n"
+        );
+    }
+    text
+}
+
+/// Without sizes levels 1 and 2 are in order of arrival: who has slept, or yields, goes behind those that are there.
+#[test]
+fn without_sizes_who_comes_back_is_last() {
+    let none = plain(&[("estimate", "none")]);
+    let ends = |first: &str| {
+        let text = loops(
+            1,
+            &[
+                ("a", first),
+                ("b", r#""compute 4ms", "exit""#),
+                ("c", r#""compute 4ms", "exit""#),
+            ],
+        );
+        let m = metrics("mrsf", &none, &text, 1);
+        ["a", "b", "c"].map(|name| m[&format!("{name}.completion")] / 1e6)
+    };
+    // A 0-1, B 1-5; A is back at 2, behind C.
+    let slept = ends(r#""compute 1ms", "sleep 1ms", "compute 1ms", "exit""#);
+    assert_eq!(slept, [10., 5., 9.]);
+    let yielded = ends(r#""compute 1ms", "yield", "compute 1ms", "exit""#);
+    assert_eq!(yielded, [10., 5., 9.]);
+}
+
+/// Requests, each of which blocks for longer than the mean service time: jobs that ended, in 28 s.
+fn jobs_of_a_blocking_server(estimate: &str) -> f64 {
+    let text = format!(
+        "[host]\ncores = 1\nhz = \"exact\"\ncost = \"none\"\n[vm.web]\nguest = \"none\"\ntasks = [\"web\"]\n\
+         [task.web]\nthreads = 1\n\
+         loop = [\"receive users\", \"compute 6ms\", \"sleep 5ms\", \"compute 1ms\", \"reply\"]\n{estimate}\n\
+         [client.users]\nto = \"web\"\nsends = \"every 100ms\"\n"
+    );
+    let mut params = plain(&[]);
+    (params[0], params[2]) = (("unit", "request"), ("lambda_us", "4000"));
+    let m = metrics("mrsf", &params, &text, 1);
+    let ended = ["ended1", "ended2", "ended3"].map(|c| m[&format!("policy.{c}")]);
+    (ended.iter().sum::<f64>() * 28.0).round()
+}
+
+/// Where requests are told of, nothing else begins a job: a block of more than lambda is part of one. Where nobody
+/// tells of them, such a sleep is taken for the end.
+#[test]
+fn a_block_inside_a_request_that_was_told_begins_no_job() {
+    let requests = 280.0;
+    let told = jobs_of_a_blocking_server("estimate = \"oracle\"");
+    assert!((told - requests).abs() <= 1.0, "{told}");
+    let untold = jobs_of_a_blocking_server("");
+    assert!((untold - 2.0 * requests).abs() <= 2.0, "{untold}");
+}
+
+const MS: u64 = 1_000_000;
+const FOREVER: Action = Action::SleepUntil { at: 1_000_000 * MS };
+
+/// A machine without costs whose slices end exactly, on which these threads follow their lists, each on its CPU; set
+/// up by `with` before the policy is there.
+fn stage(
+    name: &str,
+    params: &[(&str, &str)],
+    cpus: u32,
+    lists: &[&[Action]],
+    with: impl FnOnce(&mut MachineSpec, &mut Cast),
+) -> Box<Simulation<Cast>> {
+    let mut cast = Cast::default();
+    for (i, actions) in (0..).zip(lists) {
+        cast.vcpu(0, i, 0, actions);
+        cast.scripts.last_mut().unwrap().spec.vm = None;
+    }
+    let mut spec = MachineSpec::new(Shape::flat(cpus));
+    spec.hz = berth_scenario::model::Hz::Exact;
+    with(&mut spec, &mut cast);
+    let mut m = Box::new(Simulation::new(&spec, &[], cast));
+    let params: BTreeMap<String, String> = params
+        .iter()
+        .map(|(k, v)| (k.to_string(), v.to_string()))
+        .collect();
+    load_policy(&mut m, &policy(name), &params, &[], &Options::default()).unwrap();
+    m.start();
+    m
+}
+
+/// CPU time of each thread, ns.
+fn had(m: &Simulation<Cast>) -> Vec<u64> {
+    let k = m.kernel();
+    let of = |id: &u32| {
+        let hot = &k.tasks.hot[*id as usize];
+        let cpu = &k.cpus[hot.cpu as usize];
+        hot.runtime
+            + if cpu.curr == *id {
+                k.now - cpu.since
+            } else {
+                0
+            }
+    };
+    m.workload.ids.iter().map(of).collect()
+}
+
+/// A job that leaves the policy while it waits at level 1 no longer holds up the levels below.
+#[test]
+fn a_barrier_does_not_count_who_has_left_the_policy() {
+    let leaves = [
+        Action::Compute { ns: 3 * MS },
+        Action::Compute { ns: MS },
+        FOREVER,
+    ];
+    let mut params = plain(&[("barrier", "1"), ("estimate", "none")]);
+    params.retain(|p| *p != ("estimate", "label"));
+    let hog: &[Action] = &[Action::ComputeForever];
+    let mut m = stage("mrsf", &params, 1, &[hog, &leaves], |_, _| {});
+    m.run_until(MS).unwrap();
+    let leaver = m.workload.ids[1];
+    m.kernel().set_class(leaver, SchedClass::Fair);
+    m.run_until(100 * MS).unwrap();
+    m.check().unwrap();
+    assert_eq!(had(&m)[0], 96 * MS);
+}
+
+/// A record that nobody has read is nobody's once the thread has left, or ended: numbers of threads are used again.
+#[test]
+fn what_was_told_of_a_thread_goes_with_it() {
+    let naps = [Action::Compute { ns: MS }, Action::SleepUntil { at: MS }];
+    let mut m = stage("mrsf", &plain(&[]), 1, &[&naps], |_, _| {});
+    m.run_until(MS / 2).unwrap();
+    let (task, k) = (m.workload.ids[0], m.kernel());
+    let job = JobRecord {
+        size_ns: 5 * MS,
+        each: false,
+    };
+    k.tell_job(task, job);
+    let pid = k.population.pids.iter().find(|(_, t)| **t == task).unwrap();
+    let pid = pid.0.to_ne_bytes();
+    let told = || {
+        let instance = k.policy.instance().unwrap();
+        instance.map("berth_jobs").unwrap().lookup(&pid).is_some()
+    };
+    assert!(told());
+    k.set_class(task, SchedClass::Fair);
+    assert!(!told());
+}
+
+/// Kernel threads bound to a CPU have it at once: what they take says nothing of jobs.
+#[test]
+fn bound_kernel_threads_teach_nothing() {
+    let works = [
+        Action::Compute { ns: 10_000 },
+        Action::SleepUntil { at: 30 * MS },
+    ];
+    let learned = |kthread: bool| {
+        let mut m = stage("mrsf", &[], 2, &[&works], |_, cast| {
+            cast.masks = vec![vec![1]];
+            cast.scripts[0].spec.kthread = kthread;
+        });
+        m.run_until(1000 * MS).unwrap();
+        m.check().unwrap();
+        let k = m.kernel();
+        let instance = k.policy.instance().unwrap();
+        Peek(instance).var("learned_lambda")
+    };
+    assert_eq!(learned(true), 0);
+    assert_eq!(learned(false), 10_000);
+}
+
+/// Shares of two hogs on one CPU whose nice values are these, after 10 s.
+fn shares(nice: [i32; 2], uptime_ns: u64) -> [f64; 2] {
+    let hog: &[Action] = &[Action::ComputeForever];
+    let mut m = stage("osv", &[], 1, &[hog, hog], |spec, cast| {
+        spec.uptime_ns = uptime_ns;
+        for (script, nice) in cast.scripts.iter_mut().zip(nice) {
+            script.spec.nice = nice;
+        }
+    });
+    m.run_until(10_000 * MS).unwrap();
+    m.check().unwrap();
+    let had = had(&m);
+    [0, 1].map(|i| had[i] as f64 / 1e10)
+}
+
+/// The specification's section 8, part b.
+#[test]
+fn osv_shares_a_cpu_as_its_source_says() {
+    let near = |is: f64, due: f64, off: f64| (is / due - 1.0).abs() < off;
+    let equal = shares([0, 0], 0);
+    assert!(near(equal[0], 0.5, 0.02), "{equal:?}");
+    // Weights of nice -3 and +3 are 194 and 51: CPU time is in that ratio, within 3 %.
+    let unequal = shares([-3, 3], 0);
+    let ratio = unequal[0] / unequal[1];
+    assert!(near(ratio, 194.0 / 51.0, 0.05), "{ratio}");
+    // Of the largest and the least of weights.
+    let most = shares([0, 19], 0);
+    assert!(most[1] > 0.0 && most[1] < 0.03, "{most:?}");
+}
+
+/// Nothing changes after 4.9 hours, where 20 bits behind the point leave no room in 64 bits of nanoseconds, nor in the
+/// middle of it; nor for who has slept for as long.
+#[test]
+fn osv_is_the_same_on_a_machine_that_is_up_for_long() {
+    let fresh = shares([0, -3], 0);
+    for uptime_s in [17_587, 17_600, 400 * 24 * 3_600] {
+        let late = shares([0, -3], uptime_s * 1_000 * MS);
+        assert!(
+            (late[0] - fresh[0]).abs() < 0.01,
+            "after {uptime_s} s: {late:?}, not {fresh:?}"
+        );
+    }
+    // Alone for 4.9 hours: it has had all there is, and a newcomer has the CPU for 1.01 (5 ms + 200 ms ln 2).
+    let hog: &[Action] = &[Action::ComputeForever];
+    let mut m = stage("osv", &[], 1, &[hog, hog], |_, cast| {
+        cast.scripts[1].start_ns = 17_593_000 * MS;
+    });
+    m.run_until(17_593_100 * MS).unwrap();
+    let newcomer = |m: &Simulation<Cast>| had(m)[1] / MS;
+    m.run_until(17_593_200 * MS).unwrap();
+    assert!((140..=175).contains(&newcomer(&m)), "{}", newcomer(&m));
+}
+
+/// A newcomer on the CPU of a thread that runs alone, and so looks at no clock, has it at once; one that the balancer
+/// brings is seen, too.
+#[test]
+fn osv_sees_who_comes_to_a_cpu_with_one_thread() {
+    let hog: &[Action] = &[Action::ComputeForever];
+    let mut m = stage("osv", &[], 1, &[hog, hog], |_, cast| {
+        cast.scripts[1].start_ns = 2_000 * MS;
+    });
+    m.run_until(2_100 * MS).unwrap();
+    assert_eq!(had(&m)[1], 100 * MS);
+    // Three hogs from one creator on two CPUs: who is moved runs there.
+    let mut m = stage("osv", &[], 2, &[hog, hog, hog, hog, hog], |_, _| {});
+    m.run_until(10_000 * MS).unwrap();
+    m.check().unwrap();
+    let had = had(&m);
+    let (least, all) = (*had.iter().min().unwrap(), had.iter().sum::<u64>());
+    // One CPU waits for the first turn of the balancer.
+    assert!(all > 19_900 * MS, "{had:?}");
+    assert!(least > 2_000 * MS, "{had:?}");
 }

@@ -115,3 +115,36 @@ fn a_host_too_large_for_a_policy_is_refused_by_number() {
     }
     assert_eq!(refused, ["amp", "credit", "flms"]);
 }
+
+/// Threads come and go: what policies are told of a thread is forgotten when it ends, so that more may come than
+/// `berth_threads` has room for.
+#[test]
+fn more_threads_come_and_go_than_a_policy_can_know_at_once() {
+    const BIRTHS: u64 = 66_000;
+    let mut cast = Cast::default();
+    let exits = [Action::Exit];
+    for i in 0..BIRTHS {
+        cast.vcpu(0, 0, i * 1_000, &exits);
+        let script = cast.scripts.last_mut().unwrap();
+        script.spec.score_milli = Some(2_000);
+    }
+    let vms = [VmSpec {
+        name: "v0".into(),
+        group: 0,
+        class: Class::Batch,
+        weight: 100,
+        cap_milli: None,
+        vcpus: 1,
+    }];
+    let mut m = Simulation::new(&MachineSpec::new(Shape::flat(2)), &vms, cast);
+    let policy = support::policy("amp");
+    load_policy(&mut m, &policy, &BTreeMap::new(), &vms, &Options::default()).unwrap();
+    m.start();
+    m.run_until(100 * MS).unwrap();
+    m.check().unwrap();
+    let k = m.kernel();
+    let instance = k.policy.instance().unwrap();
+    for map in ["berth_threads", "berth_scores"] {
+        assert!(instance.map(map).unwrap().is_empty(), "{map}");
+    }
+}

@@ -23,7 +23,7 @@
  *	key_of(p, j)		place in the queue, smaller first, equal ones in order of arrival
  *	turn_of(p, j)		CPU time it may have at this level, ns; SCX_SLICE_INF: all
  *	used_up(p, j)		it has had that: where does it go?
- *	slept(p, j)		it goes to sleep, for good perhaps
+ *	slept(p, j)		it goes to sleep, for good perhaps, or leaves the policy
  *	woken(p, j)		it has slept without a new job beginning
  *	yielded(p, j)		it gives its CPU away before its time
  *	left(p, j, queue)	as used_up, by dispatch: it was of this queue
@@ -37,10 +37,10 @@
  * the one of the highest number of several. Who has used up its time is weighed against the queues
  * before it is put back, and goes on if it is strictly before them. A thread that may not use its
  * queue's CPU waits in a queue of its own kind, OTHERS, that every CPU takes from first. Kernel
- * threads bound to a CPU get it at once.
+ * threads bound to a CPU get it at once, and are no jobs: nothing is learned of them.
  *
  * Who may run to the end may do so for `most_ms`; with `most_ms=0`, as the textbooks have it (and
- *the presets `textbook`), threads that never end would starve the rest of a machine.
+ * the presets `textbook`), threads that never end would starve the rest of a machine.
  *
  * Slices end exactly where there are no ticks, else at the first one after them.
  */
@@ -310,7 +310,7 @@ void BPF_STRUCT_OPS(jobs_runnable, struct task_struct *p, u64 enq_flags)
 	struct job *j = job_of(p);
 	u64 told;
 
-	if (!j)
+	if (!j || bound_kthread(p))
 		return;
 	if (job_wakes(p, j, &told)) {
 		next_job(p, j, told);
@@ -365,7 +365,7 @@ static __always_inline void turn_ends(struct task_struct *prev, struct job *j, s
 	u32 queue = j->queue;
 	u64 told;
 
-	if (unit == UNIT_REQUEST && job_told(prev, &told)) {
+	if (unit == UNIT_REQUEST && job_told(prev, j, &told)) {
 		/* It has begun with its next request without having slept. */
 		next_job(prev, j, told);
 		j->fresh = false;
@@ -421,7 +421,7 @@ void BPF_STRUCT_OPS(jobs_running, struct task_struct *p)
 {
 	struct job *j = job_of(p);
 
-	if (!j)
+	if (!j || bound_kthread(p))
 		return;
 	sits(p, j, scx_bpf_task_cpu(p));
 	/* The kernel also takes a thread off its CPU and puts it back, when it exits for instance.
@@ -461,7 +461,12 @@ void BPF_STRUCT_OPS(jobs_disable, struct task_struct *p)
 {
 	struct job *j = job_of(p);
 
-	if (!j || !j->known)
+	/* Numbers of threads are used again. */
+	job_forget(p);
+	if (!j)
+		return;
+	slept(p, j);
+	if (!j->known)
 		return;
 	ended(p, j);
 	job_ends(p, j);

@@ -7,19 +7,20 @@
  * the thread starts, wakes or goes on for it. The policy takes the record out when it has read it;
  * a record is a new job, and 0 in it means that nothing is known of its size. Berth's simulator
  * fills the map for tasks whose scenario says `estimate`. Everything here works without: sizes are
- * learned.
+ * learned. Who tells of every job of a thread says that, too (BERTH_JOB_EACH).
  *
  * When does a job begin? With unit=task when its thread does, and never again: blocks are part of
- * the job. With unit=request also with every record, and after a sleep of at least the mean service
- * time where no record says more: a thread that serves for ever would be one endless job else. Of a
- * thread that takes its next request without having slept, the record counts from when the policy
- * next looks at it, at the end of its slice.
+ * the job. With unit=request also with every record, and, unless each job of the thread is told of,
+ * after a sleep of at least the mean service time: a thread that serves for ever would be one
+ * endless job else. Of a thread that takes its next request without having slept, the record counts
+ * from when the policy next looks at it, at the end of its slice or when it next wakes.
  *
  * A policy defines before this header, as far as it has a use for it,
  *
  *	JOBS_ESTIMATES	it orders by sizes: parameters `estimate`, `learn` and `alpha`
- *	JOBS_LAMBDA	default of `lambda_us`; its slices are told in parts of the mean service
- *time JOBS_UNIT	default of `unit`: 0 task, 1 request JOB_FIELDS	what else it keeps of a job
+ *	JOBS_LAMBDA	default of `lambda_us`; its slices are parts of the mean service time
+ *	JOBS_UNIT	default of `unit`: 0 task, 1 request
+ *	JOB_FIELDS	what else it keeps of a job
  *
  * Names of threads are classes for what is learned, digits left out: worker/1 and worker/2 are one.
  * Names whose hashes agree in ten bits share a class.
@@ -30,11 +31,12 @@
 #include "berth/param.bpf.h"
 
 #define BERTH_JOB_VERSION 1
+#define BERTH_JOB_EACH	  1 /* in flags: the thread's other jobs have records, too */
 
 /* 16 bytes, value of berth_jobs. */
 struct berth_job {
 	u32 version;
-	u32 pad;
+	u32 flags;
 	u64 size_ns; /* CPU time it will take, as far as the teller knows; 0: it does not */
 };
 
@@ -97,6 +99,7 @@ struct job {
 	bool waits;   /* for a CPU */
 	bool endless; /* has run too long to be waited for */
 	bool placed;  /* an idle CPU was found for it */
+	bool each;    /* its jobs all have records: no sleep begins one */
 	JOB_FIELDS
 };
 
@@ -202,8 +205,15 @@ static __always_inline void job_begins(struct task_struct *p, struct job *j, u64
 #endif
 }
 
+static __always_inline void job_forget(struct task_struct *p)
+{
+	u32 tid = p->pid;
+
+	bpf_map_delete_elem(&berth_jobs, &tid);
+}
+
 /* Is there a record for the thread? It is taken out. told: its size. */
-static __always_inline bool job_told(struct task_struct *p, u64 *told)
+static __always_inline bool job_told(struct task_struct *p, struct job *j, u64 *told)
 {
 	u32 tid = p->pid;
 	struct berth_job *record = bpf_map_lookup_elem(&berth_jobs, &tid);
@@ -211,9 +221,11 @@ static __always_inline bool job_told(struct task_struct *p, u64 *told)
 	*told = 0;
 	if (!record)
 		return false;
-	if (record->version == BERTH_JOB_VERSION)
+	if (record->version == BERTH_JOB_VERSION) {
 		*told = record->size_ns;
-	bpf_map_delete_elem(&berth_jobs, &tid);
+		j->each = record->flags & BERTH_JOB_EACH;
+	}
+	job_forget(p);
 	return true;
 }
 
@@ -226,7 +238,10 @@ static __always_inline bool job_wakes(struct task_struct *p, struct job *j, u64 
 	*told = 0;
 	if (j->known && (unit == UNIT_TASK || !slept_at))
 		return false;
-	return job_told(p, told) || !j->known || scx_bpf_now() - slept_at >= lambda();
+	if (job_told(p, j, told) || !j->known)
+		return true;
+	/* Clocks of two CPUs may differ a little. */
+	return !j->each && (s64)(scx_bpf_now() - slept_at) >= (s64)lambda();
 }
 
 #endif

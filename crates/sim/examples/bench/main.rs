@@ -2,7 +2,7 @@
 //! Speed of the engine with real policies, as ratios to a bare loop run in the same process.
 //!
 //! `cargo run --release -p berth-sim --example bench -- [--json FILE] [--repeat N] [--quick]
-//! [--w8|--callbacks|--two-levels|--train] [--only WORDS]`
+//! [--w8|--callbacks|--jobs|--two-levels|--train] [--only WORDS]`
 //!
 //! W8: 8 CPUs, 64 tasks that compute 1 ms and sleep 4 ms, 16 that only compute, 60 simulated seconds, slices of
 //! 3 ms, starts staggered by 61 us; one level, a shipped policy translated from its object, statistics and
@@ -14,6 +14,7 @@
 mod bare;
 mod callback;
 mod engine;
+mod jobs;
 mod two_levels;
 
 use std::fmt::Write as _;
@@ -49,6 +50,7 @@ enum Part {
     TwoLevels,
     W8,
     Callbacks,
+    Jobs,
     Training,
 }
 
@@ -83,12 +85,13 @@ fn arguments() -> Result<Arguments, String> {
             "--two-levels" => parsed.part = Some(Part::TwoLevels),
             "--w8" => parsed.part = Some(Part::W8),
             "--callbacks" => parsed.part = Some(Part::Callbacks),
+            "--jobs" => parsed.part = Some(Part::Jobs),
             "--train" => parsed.part = Some(Part::Training),
             "--only" => parsed.only = value()?,
             other => {
                 return Err(format!(
-                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --two-levels, \
-                     --train, --only WORDS"
+                    "unknown option {other}: --json FILE, --repeat N, --quick, --w8, --callbacks, --jobs, \
+                     --two-levels, --train, --only WORDS"
                 ));
             }
         }
@@ -353,15 +356,27 @@ fn run() -> Fallible<()> {
     } else {
         Vec::new()
     };
+    let jobs = if wanted(Part::Jobs) {
+        let costs = jobs::measure(quick, repeat, &arguments.only)?;
+        println!(
+            "\n| jobs | queued, or in all | CPU s | ns each | BPF insns each | times a switch of the bare loop |"
+        );
+        println!("|---|---|---|---|---|---|");
+        costs.iter().for_each(|c| println!("{}", c.markdown()));
+        costs
+    } else {
+        Vec::new()
+    };
     if let Some(path) = arguments.json {
         let mut text = String::from("{\"w8\": [");
         let list = |items: Vec<String>| items.join(",\n  ");
         let _ = write!(
             text,
-            "\n  {}],\n\"two_levels\": [\n  {}],\n\"callbacks\": [\n  {}]}}\n",
+            "\n  {}],\n\"two_levels\": [\n  {}],\n\"callbacks\": [\n  {}],\n\"jobs\": [\n  {}]}}\n",
             list(lines.iter().map(Line::json).collect()),
             list(guests),
-            list(callbacks.iter().map(callback::Cost::json).collect())
+            list(callbacks.iter().map(callback::Cost::json).collect()),
+            list(jobs.iter().map(jobs::Cost::json).collect())
         );
         if let Some(folder) = std::path::Path::new(&path).parent() {
             std::fs::create_dir_all(folder)?;

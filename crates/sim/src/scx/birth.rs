@@ -216,6 +216,7 @@ impl Handle {
         self.disable_and_exit_task(task);
         let pid = self.tasks.ts(task).pid;
         self.population.pids.remove(&pid);
+        self.forget(pid);
         let cpu = self.tasks.hot[task as usize].cpu;
         self.note(Kind::Exit, cpu, task);
         let hot = &mut self.tasks.hot[task as usize];

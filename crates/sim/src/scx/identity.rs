@@ -129,8 +129,8 @@ pub fn fill(
 impl Handle {
     /// Tell the policy what a new thread is, before it meets it.
     pub fn identify(self, task: TaskId, spec: &TaskSpec) {
-        if let Some(ns) = spec.told_ns {
-            self.tell_job(task, ns);
+        if let Some(job) = spec.told {
+            self.tell_job(task, job);
         }
         let Some(map) = self.policy.instance().and_then(|i| i.map(record::THREADS)) else {
             return;
@@ -151,13 +151,27 @@ impl Handle {
             self.scx_error(format!("berth_threads refuses thread {pid} (error {e})"));
         }
     }
+
+    /// A thread has ended: what the policy was told of it is taken back, as the agent does on a host.
+    pub fn forget(self, pid: i32) {
+        let Some(instance) = self.policy.instance() else {
+            return;
+        };
+        for map in [record::THREADS, record::SCORES, record::JOBS] {
+            if let Some(map) = instance.map(map) {
+                // Most have no record.
+                let _ = map.delete(&pid.to_ne_bytes());
+            }
+        }
+    }
+
     /// Tell the policy how much CPU time the job takes that a thread begins with.
-    pub fn tell_job(self, task: TaskId, size_ns: u64) {
+    pub fn tell_job(self, task: TaskId, job: JobRecord) {
         let Some(map) = self.policy.instance().and_then(|i| i.map(record::JOBS)) else {
             return;
         };
         let pid = self.tasks.ts(task).pid as u32;
-        if let Err(e) = map.update(&pid.to_ne_bytes(), &JobRecord { size_ns }.bytes(), 0) {
+        if let Err(e) = map.update(&pid.to_ne_bytes(), &job.bytes(), 0) {
             self.scx_error(format!("berth_jobs refuses thread {pid} (error {e})"));
         }
     }

@@ -7,6 +7,7 @@ use super::scenario::ScenarioWorkload;
 use super::threads::{BEGUN, GridPhase, Host, IDLE, Thread};
 use crate::guest::machine_of;
 use crate::words::Phase;
+use berth_identity::JobRecord;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, Work};
@@ -76,6 +77,7 @@ impl ScenarioWorkload {
             listens: None,
             in_hand: None,
             asked_ns: 0,
+            foreseen: None,
             slept: false,
             packed: false,
             sharing: false,
@@ -98,7 +100,7 @@ impl ScenarioWorkload {
         let program = &self.programs.all[host.program as usize];
         let thread = &self.threads[slot];
         // Of one that never takes requests: what it does in all, or in a round.
-        let told_ns = program
+        let told = program
             .estimate
             .filter(|_| thread.step == 0 && host.post.is_none())
             .map(|of_size| {
@@ -110,10 +112,14 @@ impl ScenarioWorkload {
                 };
                 let rounds = program.rounds.unwrap_or(1);
                 let size = program.ahead(0, &thread.rng, 0).saturating_mul(rounds);
-                Rng::new(self.homes.seed, stream).estimate(of_size, size)
+                JobRecord {
+                    size_ns: Rng::new(self.homes.seed, stream).estimate(of_size, size),
+                    // Rounds without end are jobs that nobody tells of.
+                    each: program.rounds.is_some() || program.is_told_of_each(),
+                }
             });
         TaskSpec {
-            told_ns,
+            told,
             token: slot,
             name: spec.name.clone(),
             vm: spec.vm.as_ref().map(|vm| vm.ordinal),
@@ -155,14 +161,17 @@ impl ScenarioWorkload {
         thread.serves.1 = 0;
         thread.step = BEGUN;
         let program = &self.programs.all[program as usize];
-        spec.told_ns = program.estimate.map(|of_size| {
+        spec.told = program.estimate.map(|of_size| {
             let size = program.ahead(0, &thread.rng, 0);
             let stream = Stream::Estimate {
                 task,
                 home: of,
                 number,
             };
-            Rng::new(self.homes.seed, stream).estimate(of_size, size)
+            JobRecord {
+                size_ns: Rng::new(self.homes.seed, stream).estimate(of_size, size),
+                each: true,
+            }
         });
         ctx.spawn(&spec);
     }
@@ -174,18 +183,47 @@ impl ScenarioWorkload {
         }
     }
 
-    /// A thread that takes requests has one in hand now: the policy is told of its size, if it is to be told.
+    /// A thread that takes requests has one in hand now: the policy is told of its size, if it is to be told and was
+    /// not when the thread was woken for it.
     pub(super) fn tell_size(&mut self, thread: u32, ctx: &mut Ctx) {
-        let t = &self.threads[thread];
-        let program = &self.programs.all[t.program as usize];
-        let Some(of_size) = program.estimate else {
+        if self.threads[thread].foreseen.take().is_some() {
             return;
+        }
+        let t = &self.threads[thread];
+        let (machine, task) = (t.machine, t.task);
+        if let Some(job) = self.job(thread, t.program, t.step) {
+            ctx.tell_job(machine, task, job);
+        }
+    }
+
+    /// A thread is about to wait for a request: whoever wakes it for one tells the policy of its size first. Of a
+    /// thread that serves several queues it is known when it has the request.
+    pub(super) fn foresee(&mut self, thread: u32) {
+        let t = &self.threads[thread];
+        if t.foreseen.is_some() {
+            return;
+        }
+        let (program, step) = match (t.listens, self.threads.serves(t.serves)) {
+            (Some(_), _) => (t.program, t.step + 1),
+            (None, [one]) => (one.program, 0),
+            _ => return,
         };
-        let (task, home) = (t.program as u16, t.home as u16);
-        let size = program.ahead(t.step, &t.rng, t.round);
-        let number = self.requests.told(t.home, t.program);
+        self.threads[thread].foreseen = self.job(thread, program, step);
+    }
+
+    /// What the policy is told of the job that a thread does from this step of a program on, if it is to be told.
+    fn job(&mut self, thread: u32, program: u32, step: u32) -> Option<JobRecord> {
+        let t = &self.threads[thread];
+        let of = &self.programs.all[program as usize];
+        let of_size = of.estimate?;
+        let (task, home) = (program as u16, t.home as u16);
+        let size = of.ahead(step, &t.rng, t.round);
+        let number = self.requests.told(t.home, program);
         let mut rng = Rng::new(self.homes.seed, Stream::Estimate { task, home, number });
-        ctx.tell_job(t.task, rng.estimate(of_size, size));
+        Some(JobRecord {
+            size_ns: rng.estimate(of_size, size),
+            each: true,
+        })
     }
 
     /// One more thread of a task in the VM of `parent`.

@@ -68,6 +68,12 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// The policy is told of each of its jobs: they are requests, or there is only one.
+    pub fn is_told_of_each(&self) -> bool {
+        let one = |op: &Op| matches!(op, Op::Receive(_) | Op::Exit);
+        self.ops.iter().any(one)
+    }
+
     /// How long a thread computes from a step on until it takes the next request, ends, or begins anew, ns: what it
     /// will draw. Steps that have no length of their own count nothing.
     pub fn ahead(&self, step: u32, rng: &Rng, round: u64) -> Nanos {

@@ -136,6 +136,10 @@ impl Requests {
         }
         if let Some(thread) = self.waiter(threads, home, queue) {
             self.mail.leave(thread);
+            let t = &threads[thread];
+            if let Some(job) = t.foreseen {
+                ctx.tell_job(t.machine, t.task, job);
+            }
             threads.wake(thread, ctx);
         }
     }

@@ -47,6 +47,7 @@ impl ScenarioWorkload {
                     let (requests, threads) = (&mut self.requests, &mut self.threads);
                     requests.drop_in_hand(threads, who.token, now);
                     if !requests.take(threads, who) {
+                        self.foresee(who.token);
                         return Action::Block;
                     }
                     self.tell_size(who.token, ctx);
@@ -88,6 +89,7 @@ impl ScenarioWorkload {
                     t.step -= 1;
                     let requests = &mut self.requests;
                     if !requests.receive(&mut self.threads, who.token, queue, now) {
+                        self.foresee(who.token);
                         return Action::Block;
                     }
                     self.threads[who.token].step += 1;

@@ -5,6 +5,7 @@ use super::device::{DEVICES, Post, Worker};
 use super::homes::Homes;
 use super::mail::Message;
 use super::program::Programs;
+use berth_identity::JobRecord;
 use berth_scenario::dist::Rng;
 use berth_scenario::placement::{self, HostThread, Work};
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub(super) struct Thread {
     pub in_hand: Option<Message>,
     /// CPU time that the request in hand has asked for so far, ns.
     pub asked_ns: Nanos,
+    /// The job of the request that it waits for, of which whoever wakes it tells the policy; taken when it has it.
+    pub foreseen: Option<JobRecord>,
     /// It slept before it took what is in hand.
     pub slept: bool,
     /// It has done the packets of the reply it is about to send.

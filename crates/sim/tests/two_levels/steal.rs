@@ -258,19 +258,10 @@ fn all_progress(case: &Stolen) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Those that keep nobody from starving. `osv`: a thread among hogs has waited for 45 s; whether OSv's own scheduler or
-/// this model of it does that is not known (`docs/mrsf.md`).
-const STARVES: [&str; 1] = ["osv"];
-
-fn starves_nobody() -> impl Iterator<Item = &'static berth_builtin::Builtin> {
-    let all = berth_builtin::all().iter();
-    all.filter(|b| !STARVES.contains(&b.name))
-}
-
 /// Nobody starves in 60 s, whatever schedules inside.
 #[test]
 fn nobody_starves() {
-    for builtin in starves_nobody() {
+    for builtin in berth_builtin::all() {
         TestRunner::new(cases(6))
             .run(&(stolen(3), 1usize..=8), |(mut case, hogs)| {
                 case.guest = builtin.name;
@@ -284,7 +275,7 @@ fn nobody_starves() {
 /// The same on fewer CPUs than vCPUs: at no time do all vCPUs run.
 #[test]
 fn nobody_starves_on_fewer_cpus_than_vcpus() {
-    for builtin in starves_nobody() {
+    for builtin in berth_builtin::all() {
         let case = (stolen(2), 1usize..=12, 1u32..=3, 0u32..=2);
         TestRunner::new(cases(6))
             .run(&case, |(mut case, hogs, cpus, others)| {

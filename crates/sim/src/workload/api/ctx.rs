@@ -8,6 +8,7 @@ use crate::scx::Handle;
 use crate::scx::consts::PF_EXITING;
 use crate::scx::kick::Executed;
 use crate::words::{CpuId, HOST, MachineId, MaskId, Nanos, TaskId, TaskSpec, VmId};
+use berth_identity::JobRecord;
 
 /// The machine as the workload may use it.
 pub struct Ctx {
@@ -162,9 +163,11 @@ impl Ctx {
         self.k.spawn(spec)
     }
 
-    /// Tell the policy of the present machine that a task begins with a job which takes so much CPU time, ns.
-    pub fn tell_job(&mut self, task: TaskId, size_ns: Nanos) {
-        self.k.tell_job(task, size_ns);
+    /// Tell the policy of a machine that a task of it begins with this job.
+    pub fn tell_job(&mut self, machine: MachineId, task: TaskId, job: JobRecord) {
+        if let Some(k) = self.world.guest(machine) {
+            k.tell_job(task, job);
+        }
     }
 
     /// Kill a task: it is woken if asleep, and exits when it next runs, without being asked.

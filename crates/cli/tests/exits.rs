@@ -484,7 +484,8 @@ fn values_of_mrsf_out_of_range_are_told() {
         ("policy.lambda_us=-1", "0 to 100000000"),
         ("policy.estimate=guess", "label, ema, none"),
     ] {
-        let said = place.fails(2, &["sim", "short.toml", "--policy", "mrsf", "--set", set]);
+        let set = format!("arm.mrsf.set.{set}");
+        let said = place.fails(2, &["sim", "short.toml", "--policy", "mrsf", "--set", &set]);
         assert!(said.contains(words), "{said}");
     }
     let full = place.works(&["model", "mrsf", "--load", "1", "--seeds", "0"]);

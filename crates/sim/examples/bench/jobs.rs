@@ -15,8 +15,10 @@ use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 const BATCH: u32 = 100_000;
-/// What a job needs on average, and so the slice, ns.
+/// What policies take for the mean of jobs they have not seen end, and so the slice, ns.
 const LAMBDA_NS: u64 = 10_000_000;
+/// What a job of a batch takes on average, us.
+const BATCH_LAMBDA_US: u64 = 100;
 
 struct Jobs(u32);
 
@@ -150,11 +152,12 @@ fn decisions(policy: &str, queued: u32, repeat: usize, bare_ns: f64) -> Fallible
 }
 
 fn batch(policy: &str, preset: &str, jobs: u32, repeat: usize, bare_ns: f64) -> Fallible<Cost> {
-    let seconds_of_work = u64::from(jobs) * LAMBDA_NS / 5 / 1_000_000_000 * 11 / 10 + 1;
+    // Long enough for all of them, and far below what the watchdog lets a thread wait.
+    let seconds = u64::from(jobs) * BATCH_LAMBDA_US / 5 / 1_000_000 + 1;
     let text = format!(
-        "title = \"A batch\"\n[run]\nwarmup = \"0s\"\nmeasure = \"{seconds_of_work}s\"\n[host]\ncores = 5\n\
+        "title = \"A batch\"\n[run]\nwarmup = \"0s\"\nmeasure = \"{seconds}s\"\n[host]\ncores = 5\n\
          hz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\ntasks = [\"job\"]\n[task.job]\n\
-         per_request = true\nloop = [\"receive users\", \"compute exp(10ms)\", \"reply\"]\nestimate = \"oracle\"\n\
+         per_request = true\nloop = [\"receive users\", \"compute exp({BATCH_LAMBDA_US}us)\", \"reply\"]\nestimate = \"oracle\"\n\
          [client.users]\nto = \"jobs\"\nsends = \"batch({jobs})\"\n[compare]\npolicies = [\"{policy}\"]\n"
     );
     let input = Input {
@@ -168,12 +171,15 @@ fn batch(policy: &str, preset: &str, jobs: u32, repeat: usize, bare_ns: f64) -> 
     let presets = program.policy.presets();
     let found = presets.iter().find(|p| p.name == preset);
     let params = found.ok_or(format!("{policy} has no preset {preset}"))?;
-    let params: BTreeMap<String, String> = params.values.clone();
+    let mut params: BTreeMap<String, String> = params.values.clone();
+    if params.contains_key("lambda_us") {
+        params.insert("lambda_us".into(), BATCH_LAMBDA_US.to_string());
+    }
     let options = Options::default();
     let mut times = Vec::new();
     let (mut turns, mut insns) = (0.0, 0.0);
     for _ in 0..repeat {
-        let (ran, seconds) =
+        let (ran, took) =
             timed(|| run_one(&scenario, policy, &program.policy, &params, 1, &options));
         let m = ran?.metrics;
         if m["jobs.response.count"] != f64::from(jobs) {
@@ -181,9 +187,9 @@ fn batch(policy: &str, preset: &str, jobs: u32, repeat: usize, bare_ns: f64) -> 
                 format!("{policy}: {} of {jobs} are done", m["jobs.response.count"]).into(),
             );
         }
-        turns = m["policy.pieces"] * seconds_of_work as f64;
+        turns = m["policy.pieces"] * seconds as f64;
         insns = m["policy.insns_per_switch"];
-        times.push(seconds);
+        times.push(took);
     }
     Ok(Cost {
         what: format!("{policy}, {preset}: a piece of a batch"),

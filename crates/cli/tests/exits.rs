@@ -468,7 +468,7 @@ fn a_cache_folder_of_the_lab_that_cannot_be_used_is_told() {
 /// What M-RSF and its model cannot take, by name; where a form has no value it says so and has the others.
 #[test]
 fn values_of_mrsf_out_of_range_are_told() {
-    let place = Place::new(SHORT);
+    let place = Place::new(&SHORT.replace("\"gfifo\", \"vmfair\"", "\"mrsf\""));
     for (option, value, words) in [
         ("--servers", "0", "the number of servers is 0"),
         ("--room", "2", "goes from the number of servers, 3"),
@@ -484,8 +484,7 @@ fn values_of_mrsf_out_of_range_are_told() {
         ("policy.lambda_us=-1", "0 to 100000000"),
         ("policy.estimate=guess", "label, ema, none"),
     ] {
-        let set = format!("arm.mrsf.set.{set}");
-        let said = place.fails(2, &["sim", "short.toml", "--policy", "mrsf", "--set", &set]);
+        let said = place.fails(2, &["sim", "short.toml", "--set", set]);
         assert!(said.contains(words), "{said}");
     }
     let full = place.works(&["model", "mrsf", "--load", "1", "--seeds", "0"]);

@@ -153,11 +153,12 @@ fn decisions(policy: &str, queued: u32, repeat: usize, bare_ns: f64) -> Fallible
 
 fn batch(policy: &str, preset: &str, jobs: u32, repeat: usize, bare_ns: f64) -> Fallible<Cost> {
     // Long enough for all of them, and far below what the watchdog lets a thread wait.
-    let seconds = u64::from(jobs) * BATCH_LAMBDA_US / 5 / 1_000_000 + 1;
+    let seconds = u64::from(jobs) * BATCH_LAMBDA_US / 5 / 1_000_000 + 2;
     let text = format!(
         "title = \"A batch\"\n[run]\nwarmup = \"0s\"\nmeasure = \"{seconds}s\"\n[host]\ncores = 5\n\
          hz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\ntasks = [\"job\"]\n[task.job]\n\
-         per_request = true\nloop = [\"receive users\", \"compute exp({BATCH_LAMBDA_US}us)\", \"reply\"]\nestimate = \"oracle\"\n\
+         per_request = true\nloop = [\"receive users\", \"compute exp({BATCH_LAMBDA_US}us)\", \"reply\"]\n\
+         estimate = \"oracle\"\n\
          [client.users]\nto = \"jobs\"\nsends = \"batch({jobs})\"\n[compare]\npolicies = [\"{policy}\"]\n"
     );
     let input = Input {

@@ -157,8 +157,8 @@ fn batch(policy: &str, preset: &str, jobs: u32, repeat: usize, bare_ns: f64) -> 
     let text = format!(
         "title = \"A batch\"\n[run]\nwarmup = \"0s\"\nmeasure = \"{seconds}s\"\n[host]\ncores = 5\n\
          hz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\ntasks = [\"job\"]\n[task.job]\n\
-         per_request = true\nloop = [\"receive users\", \"compute exp({BATCH_LAMBDA_US}us)\", \"reply\"]\n\
-         estimate = \"oracle\"\n\
+         per_request = true\nestimate = \"oracle\"\n\
+         loop = [\"receive users\", \"compute exp({BATCH_LAMBDA_US}us)\", \"reply\"]\n\
          [client.users]\nto = \"jobs\"\nsends = \"batch({jobs})\"\n[compare]\npolicies = [\"{policy}\"]\n"
     );
     let input = Input {

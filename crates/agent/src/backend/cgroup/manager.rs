@@ -448,11 +448,6 @@ impl<H: Host> Manager<H> {
                 .iter()
                 .map(affinity)
                 .find(|knob| hands.was(knob).is_some());
-            // Those that have ended would be without end where threads come and go.
-            if kept.threads.len() > vm.threads.len() {
-                let there: BTreeSet<TaskId> = vm.threads.iter().map(|t| t.id).collect();
-                kept.threads.retain(|id| there.contains(id));
-            }
             for thread in &vm.threads {
                 if !kept.threads.insert(thread.id) {
                     continue;
@@ -467,6 +462,11 @@ impl<H: Host> Manager<H> {
                     }
                     _ => {}
                 }
+            }
+            // Those that have ended would be without end where threads come and go.
+            if kept.threads.len() > vm.threads.len() {
+                let there: BTreeSet<TaskId> = vm.threads.iter().map(|t| t.id).collect();
+                kept.threads.retain(|id| there.contains(id));
             }
         }
         let followed = hands.adopt(&born).and_then(|()| match wanted.is_empty() {

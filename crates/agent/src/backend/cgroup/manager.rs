@@ -466,7 +466,7 @@ impl<H: Host> Manager<H> {
             // Those that have ended would be without end where threads come and go.
             if kept.threads.len() > vm.threads.len() {
                 let there: BTreeSet<TaskId> = vm.threads.iter().map(|t| t.id).collect();
-                drop(there);
+                kept.threads.retain(|id| there.contains(id));
             }
         }
         let followed = hands.adopt(&born).and_then(|()| match wanted.is_empty() {

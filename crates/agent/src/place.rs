@@ -201,33 +201,56 @@ fn both(changes: &Path) -> [PathBuf; 2] {
     [changes.with_file_name("pins"), changes.into()]
 }
 
-/// Undoes what these folders tell of.
-fn undone(folders: &[PathBuf]) -> Vec<String> {
-    let (mut said, mut ledgers, mut busy) = (Vec::new(), Vec::new(), Vec::new());
-    let tell = |folder: &Path, e: Error| {
-        format!(
-            "{e}; berth restore --state {} tries again",
-            folder.display()
-        )
-    };
+/// What has become of several ledgers.
+#[derive(Debug, Default)]
+pub struct Undone {
+    pub report: Report,
+    /// Folders in which another process acts, or undoes; nothing was done there.
+    pub held: Vec<(PathBuf, Error)>,
+    /// What could not be read or written; nothing, or not all, was done there.
+    pub wrong: Vec<Error>,
+}
+
+impl Undone {
+    /// Why not all is undone.
+    pub fn failures(&self) -> impl Iterator<Item = &Error> {
+        self.held.iter().map(|(_, e)| e).chain(&self.wrong)
+    }
+}
+
+/// Undoes what these folders tell of. Whoever is frozen by any of them runs again first; one that cannot be read keeps
+/// nobody from being undone by another.
+pub fn undo(folders: &[PathBuf]) -> Undone {
+    let (mut ledgers, mut undone) = (Vec::new(), Undone::default());
     for folder in folders {
         match this_boot().and_then(|boot| Ledger::open(folder, &boot)) {
             Ok(ledger) => ledgers.push(ledger),
-            // Its guardian is at work. Others are not kept waiting for that.
-            Err(Error::Held { .. }) => busy.push(folder),
-            Err(e) => said.push(tell(folder, e)),
+            Err(e @ Error::Held { .. }) => undone.held.push((folder.clone(), e)),
+            Err(e) => undone.wrong.push(e),
         }
     }
     match restore_all(&Live::new(), &mut ledgers) {
-        Ok(report) => said.extend(words(&report)),
-        Err(e) => said.push(e.to_string()),
+        Ok(report) => undone.report = report,
+        Err(e) => undone.wrong.push(e),
     }
-    drop(ledgers);
-    for folder in busy {
-        let opened = patiently(folder).map(|ledger| restore_all(&Live::new(), &mut [ledger]));
-        match opened.and_then(|done| done) {
+    undone
+}
+
+/// The same when an agent begins, in sentences: a guardian that is at work is waited for, after what others tell of.
+fn undone(folders: &[PathBuf]) -> Vec<String> {
+    let Undone {
+        report,
+        held,
+        wrong,
+    } = undo(folders);
+    let tell = |e: Error| format!("{e}; berth restore tries again");
+    let mut said = words(&report);
+    said.extend(wrong.into_iter().map(tell));
+    for (folder, _) in held {
+        let opened = patiently(&folder).and_then(|l| restore_all(&Live::new(), &mut [l]));
+        match opened {
             Ok(report) => said.extend(words(&report)),
-            Err(e) => said.push(tell(folder, e)),
+            Err(e) => said.push(tell(e)),
         }
     }
     said
@@ -360,6 +383,41 @@ mod tests {
             assert_eq!(Live::new().read(&knob).unwrap(), was);
         }
         assert!(place(folder.path(), "dead").undo_left().is_empty());
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_keeps_nobody_from_being_undone() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let (_idle, knob) = idle();
+        let was = Live::new().read(&knob).unwrap();
+        let (dead, broken) = (place(folder.path(), "dead"), folder.path().join("broken"));
+        drop(Ledger::open(&broken, &this_boot().unwrap()).unwrap());
+        for garbage in ["no ledger at all", ""] {
+            std::fs::write(broken.join("changes.json"), garbage).unwrap();
+            leaves(&dead, &knob);
+            // Whichever comes first.
+            for folders in [
+                [broken.clone(), dead.state()],
+                [dead.state(), broken.clone()],
+            ] {
+                let undone = undo(&folders);
+                assert_eq!(undone.failures().count(), 1, "{undone:?}");
+                assert_eq!(Live::new().read(&knob).unwrap(), was);
+            }
+            // And whoever holds one.
+            leaves(&dead, &knob);
+            std::fs::remove_file(broken.join("changes.json")).unwrap();
+            let held = Ledger::open(&broken, &this_boot().unwrap()).unwrap();
+            let undone = undo(&[broken.clone(), dead.state()]);
+            assert_eq!(
+                (undone.held.len(), undone.wrong.len()),
+                (1, 0),
+                "{undone:?}"
+            );
+            assert_eq!(Live::new().read(&knob).unwrap(), was);
+            drop(held);
+        }
     }
 
     #[test]

@@ -2,11 +2,10 @@
 //! `berth restore`, and the guardian, which does the same when an agent was killed.
 use crate::exit::{Done, Failure};
 use crate::output;
-use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::Live;
-use berth_actuator::{Error, Outcome, Report, guardian, restore_all};
+use berth_actuator::{Error, Outcome, Report, guardian};
 use berth_agent::control;
-use berth_agent::place::Place;
+use berth_agent::place::{self, Place};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
@@ -38,32 +37,28 @@ pub fn run(args: &Args) -> Done {
         Some(state) => vec![state.clone()],
         None => Place::beside(Path::new(control::SOCKET)).folders(),
     };
-    let failed = |e: Error| match e {
-        Error::Held { .. } => Failure::Input(e.to_string()),
-        e => Failure::Run(e.to_string()),
-    };
-    let boot = this_boot().map_err(failed)?;
-    let open = |state: &PathBuf| Ledger::open(state, &boot).map_err(failed);
-    let mut ledgers = states
-        .iter()
-        .filter(|state| state.exists())
-        .map(open)
-        .collect::<Result<Vec<Ledger>, Failure>>()?;
-    let report = restore_all(&Live::new(), &mut ledgers).map_err(failed)?;
+    let states: Vec<PathBuf> = states.into_iter().filter(|s| s.exists()).collect();
+    let undone = place::undo(&states);
+    let nothing = undone.report == Report::default();
+    let failures: Vec<&Error> = undone.failures().collect();
+    // That there is nothing to undo is not known if something could not be read.
     if args.json {
-        output::json(&report)?;
-    } else {
-        output::print(&text(&report));
+        output::json(&undone.report)?;
+    } else if !nothing || failures.is_empty() {
+        output::print(&text(&undone.report));
     }
-    let stays = |o: &Outcome| {
-        matches!(
-            o,
-            Outcome::Refused(_) | Outcome::Denied(_) | Outcome::Foreign(_)
-        )
-    };
-    match report.outcomes.iter().any(|(_, outcome)| stays(outcome)) {
-        true => Err(Failure::Expect),
-        false => Ok(()),
+    if !failures.is_empty() {
+        let all: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        return Err(
+            match failures.iter().all(|e| matches!(e, Error::Held { .. })) {
+                true => Failure::Input(all.join("\n")),
+                false => Failure::Run(all.join("\n")),
+            },
+        );
+    }
+    match undone.report.complaints().is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Expect),
     }
 }
 

@@ -343,7 +343,12 @@ fn cpus_that_go_offline_are_left() {
     assert_eq!(site.manager.over(), None);
 }
 
-/// Whether a group is frozen in the end, and thawed it was.
+fn has_been_frozen(written: &Mutex<Vec<(String, String)>>, group: &str) -> bool {
+    let written = written.lock().unwrap();
+    written.iter().any(|(g, v)| g == group && v == "1")
+}
+
+/// Whether a group has been frozen, and runs now.
 fn is_thawed(written: &Mutex<Vec<(String, String)>>, group: &str) -> bool {
     let written = written.lock().unwrap();
     let mut of = written.iter().filter(|(g, _)| g == group);
@@ -414,14 +419,7 @@ fn a_vm_that_goes_to_another_cgroup_leaves_nothing_set_in_the_first() {
 fn a_vm_that_ends_while_it_is_frozen_leaves_its_group_thawed() {
     let mut site = Site::new("freezing", limit(0.5));
     let written = site.freezes();
-    let frozen = || {
-        written
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|w| *w == ("vms/a".into(), "1".into()))
-    };
-    site.until("it is frozen", |_| frozen());
+    site.until("it is frozen", |_| has_been_frozen(&written, "vms/a"));
     std::fs::remove_dir_all(site.folder.path().join("proc/100")).unwrap();
     // At the first look that does not find it.
     site.keeper.look().unwrap();
@@ -449,14 +447,7 @@ fn whoever_comes_into_a_vms_cgroup_is_not_frozen_with_it() {
     for place in ["vms/a", "vms/a/below"] {
         let mut site = Site::new("freezing", limit(0.5));
         let written = site.freezes();
-        let frozen = || {
-            written
-                .lock()
-                .unwrap()
-                .iter()
-                .any(|w| *w == ("vms/a".into(), "1".into()))
-        };
-        site.until("it is frozen", |_| frozen());
+        site.until("it is frozen", |_| has_been_frozen(&written, "vms/a"));
         site.stranger_enters(place, 100);
         site.keeper.look().unwrap();
         site.manager.look(&site.keeper);

@@ -7,36 +7,15 @@
 //! nearest caches. What the engine does to know whom to call for which task is not part of it: instances and tasks are
 //! looked up beforehand. These two call few kernel functions but storages and maps, so the figure is the policy's own.
 use crate::engine::Program;
+use crate::hogs::Hogs;
 use crate::{Fallible, median, timed};
 use berth_policy::abi::Op;
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy};
-use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
 use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
 const TASKS: u32 = 10;
-
-struct Hogs;
-
-impl Workload for Hogs {
-    fn start(&mut self, ctx: &mut Ctx) {
-        for token in 0..TASKS {
-            ctx.spawn(&TaskSpec {
-                token,
-                ..TaskSpec::default()
-            });
-        }
-    }
-    fn born(&mut self, _: u32, _: TaskId) {}
-    fn died(&mut self, _: u32, _: TaskId) {}
-    fn next(&mut self, _: Who, _: Nanos, _: &mut Ctx) -> Action {
-        Action::ComputeForever
-    }
-    fn event(&mut self, _: u64, _: Nanos, _: &mut Ctx) {}
-    fn measure_from(&mut self, _: Nanos) {}
-    fn metrics(&self, _: Nanos, _: &mut BTreeMap<String, f64>) {}
-}
 
 /// Cost of one call.
 pub struct Cost {
@@ -82,7 +61,7 @@ fn one(name: &str, program: &Program, instances: usize, repeat: usize) -> Fallib
     };
     let machines: Vec<Simulation<Hogs>> = (0..instances)
         .map(|_| {
-            let mut m = Simulation::new(&spec, &[], Hogs);
+            let mut m = Simulation::new(&spec, &[], Hogs(TASKS));
             let none = BTreeMap::new();
             load_policy(&mut m, &program.policy, &none, &[], &Options::default())?;
             m.start();

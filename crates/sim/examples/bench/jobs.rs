@@ -5,12 +5,12 @@
 //! moved, so that it can be asked again. What moving costs is in the batch: each job a thread of its own, exponential,
 //! on five CPUs without costs, beside the bare loop's switches.
 use crate::engine::Program;
+use crate::hogs::Hogs;
 use crate::{Fallible, bare, median, timed};
 use berth_policy::abi::Op;
 use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy, run_one};
-use berth_sim::workload::api::{Action, Ctx, Nanos, TaskId, TaskSpec, Who, Workload};
 use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 
@@ -19,27 +19,6 @@ const BATCH: u32 = 100_000;
 const LAMBDA_NS: u64 = 10_000_000;
 /// What a job of a batch takes on average, us.
 const BATCH_LAMBDA_US: u64 = 100;
-
-struct Jobs(u32);
-
-impl Workload for Jobs {
-    fn start(&mut self, ctx: &mut Ctx) {
-        for token in 0..self.0 {
-            ctx.spawn(&TaskSpec {
-                token,
-                ..TaskSpec::default()
-            });
-        }
-    }
-    fn born(&mut self, _: u32, _: TaskId) {}
-    fn died(&mut self, _: u32, _: TaskId) {}
-    fn next(&mut self, _: Who, _: Nanos, _: &mut Ctx) -> Action {
-        Action::ComputeForever
-    }
-    fn event(&mut self, _: u64, _: Nanos, _: &mut Ctx) {}
-    fn measure_from(&mut self, _: Nanos) {}
-    fn metrics(&self, _: Nanos, _: &mut BTreeMap<String, f64>) {}
-}
 
 /// One row of either table.
 pub struct Cost {
@@ -125,7 +104,7 @@ fn decisions(policy: &str, queued: u32, repeat: usize, bare_ns: f64) -> Fallible
         needs: program.policy.needs(),
         ..MachineSpec::new(Shape::flat(1))
     };
-    let mut m = Simulation::new(&spec, &[], Jobs(queued + 1));
+    let mut m = Simulation::new(&spec, &[], Hogs(queued + 1));
     let none = BTreeMap::new();
     load_policy(&mut m, &program.policy, &none, &[], &Options::default())?;
     m.start();

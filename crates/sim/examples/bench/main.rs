@@ -14,6 +14,7 @@
 mod bare;
 mod callback;
 mod engine;
+mod hogs;
 mod jobs;
 mod two_levels;
 

@@ -436,9 +436,14 @@ fn status_number(proc: &Path, tid: i32, key: &str) -> Option<i32> {
     line.trim().parse().ok()
 }
 
-/// When a thread began, in clock ticks since boot.
+/// When a thread of this process began, in clock ticks since boot; none: there is no such process, or it has no such
+/// thread.
 pub fn start_of(proc: &Path, pid: i32, tid: i32) -> Option<u64> {
     let stat = std::fs::read(proc.join(format!("{pid}/task/{tid}/stat"))).ok()?;
+    // Under the number of a thread the kernel shows the process that it is of.
+    if status_number(proc, pid, "Tgid:") != Some(pid) {
+        return None;
+    }
     // A name may hold anything, also parentheses.
     let after = stat.iter().rposition(|b| *b == b')')?;
     let words = std::str::from_utf8(&stat[after + 1..]).ok()?;

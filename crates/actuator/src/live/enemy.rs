@@ -16,12 +16,50 @@ fn process(proc: &Path, pid: i32, start: u64, parent: i32, group: &str) {
     put(&proc.join(format!("{pid}/task/{pid}/stat")), &stat);
     put(
         &proc.join(format!("{pid}/status")),
-        &format!("PPid:\t{parent}\n"),
+        &format!("Tgid:\t{pid}\nPPid:\t{parent}\n"),
     );
     put(
         &proc.join(format!("{pid}/cgroup")),
         &format!("3:cpuset:{group}\n0::/\n"),
     );
+}
+
+/// Threads and processes have numbers of one kind, and the kernel shows a thread as if it were a process to whoever
+/// knows its number. A VM and its vCPU end; a stranger gets the number of the vCPU, and his thread that of the VM, within
+/// one clock tick: he is not the vCPU, or he would stay bound for ever once that thread of his has ended.
+#[test]
+fn a_thread_that_has_the_number_of_a_process_is_none() {
+    let (tell, told) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: asks for a number.
+        tell.send(unsafe { libc::gettid() }).unwrap();
+        let _ = ends.recv();
+    });
+    let (tid, pid) = (told.recv().unwrap(), std::process::id() as i32);
+    let as_process = tid;
+    let proc = Path::new("/proc");
+    assert!(proc.join(format!("{tid}/task/{pid}/stat")).exists());
+    let (of_thread, of_process) = (start_of(proc, pid, tid), start_of(proc, pid, pid));
+    assert!(of_thread.is_some() && of_process.is_some());
+    for (tid, start) in [(tid, of_thread), (pid, of_process)] {
+        let knob = Knob::Affinity {
+            pid: as_process,
+            tid,
+            start: start.unwrap(),
+        };
+        let live = Live::new();
+        assert!(
+            matches!(live.read(&knob), Err(Error::Gone { .. })),
+            "{knob}"
+        );
+        assert!(
+            matches!(live.write(&knob, ALL), Err(Error::Gone { .. })),
+            "{knob}"
+        );
+    }
+    drop(end);
+    thread.join().unwrap();
 }
 
 /// A VM ends between the look and the write, and its number is a stranger's when it is written: he goes back to where

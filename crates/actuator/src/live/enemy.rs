@@ -25,8 +25,9 @@ fn process(proc: &Path, pid: i32, start: u64, parent: i32, group: &str) {
 }
 
 /// Threads and processes have numbers of one kind, and the kernel shows a thread as if it were a process to whoever
-/// knows its number. A VM and its vCPU end; a stranger gets the number of the vCPU, and his thread that of the VM, within
-/// one clock tick: he is not the vCPU, or he would stay bound for ever once that thread of his has ended.
+/// knows its number. A VM and its vCPU end; a stranger gets the number of the vCPU, and a thread of the stranger
+/// that of the VM, within one clock tick: that is not the vCPU, or the stranger would stay bound for ever once that
+/// thread has ended.
 #[test]
 fn a_thread_that_has_the_number_of_a_process_is_none() {
     let (tell, told) = mpsc::channel();

@@ -8,7 +8,9 @@
  * to VMs (amp-vm) or vCPUs (amp-vcpu) in the order of their scores, which say how much they gain.
  * Every 2.5 s a new order is made of what was measured in the first 2 s. A vCPU uses its fast time
  * in one slot of the round (amp/share.bpf.h). A fast core is never idle while a slow one works
- * (amp/conserve.bpf.h), and the vCPUs of a VM that gets both kinds take turns.
+ * (amp/conserve.bpf.h), and the vCPUs of a VM that gets both kinds take turns. Of more than two
+ * kinds each is shared so, from the fastest down; who has no slot at the moment shares all CPUs but
+ * the fastest with the others (D10).
  *
  * Decisions where the paper is silent are numbered as in Berth's specification of AMP, and are
  * parameters; docs/amp.md has them all. Fixed: D6 fast credit that was not used lapses at the end
@@ -29,8 +31,8 @@
  *
  * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do
  * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain),
- * hosts of three kinds and more vCPUs than CPUs (who has no slot may use the slowest kind only, and
- * starves where that is a few CPUs), more than 1,024 vCPUs (those above have no slots).
+ * requests on a host of two kinds almost all of whose CPUs are fast (who wakes without a slot may
+ * have none of these but an idle one), more than 1,024 vCPUs (those above have no slots).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
@@ -154,7 +156,9 @@ BERTH_STATS;
 static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 credits, u64 ns)
 {
 	v->ran += ns;
-	if (is_upper(c))
+	if (v->beside)
+		__sync_fetch_and_add(&beside_ns, ns);
+	if (!c->kind)
 		v->used += ns;
 }
 
@@ -197,7 +201,7 @@ static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 		v->waited += now - v->queued_at;
 	v->queued_at = 0;
 	v->target = 0;
-	if (!is_upper(c))
+	if (c->kind && slot_of(v, now) != cpu)
 		v->slow_home = cpu + 1;
 	if (nr_kinds > 1 && score_by == BY_PMU)
 		restart_counts(c);
@@ -252,8 +256,10 @@ void BPF_STRUCT_OPS(amp_quiescent, struct task_struct *p, u64 deq_flags)
 	struct vcpu *v = vcpu_of(p);
 
 	/* It slept before it came to the CPU that asked for it. */
-	if (v)
+	if (v) {
 		v->target = 0;
+		v->slept = 1;
+	}
 	core_quiescent(p);
 }
 

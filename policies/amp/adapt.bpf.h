@@ -17,23 +17,7 @@
 #define STEP 10 /* percent points that R moves in a plan */
 
 /* Counted here and not in locals, as in rank.bpf.h. */
-static u64 granted_sum;
 static u32 wanted;
-
-/* What Credit grants those of the ranking from `from` on and before `to` in a round, together. */
-__noinline u64 granted_to(u32 from, u32 to)
-{
-	struct vcpu *v;
-	u32 i;
-
-	granted_sum = 0;
-	bpf_for(i, from, to) {
-		v = ranked_at(i);
-		if (v)
-			granted_sum += granted(v);
-	}
-	return granted_sum;
-}
 
 /* R, percent, that keeps the limit for who gains `gain` from fast CPUs and has them for `q` of its
  * time by rank; all ppm. */

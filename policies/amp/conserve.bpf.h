@@ -4,13 +4,17 @@
  * nothing of its own it takes, in this order: who waits at CPUs as fast or faster, who waits at
  * slower ones, who runs on a slower one; the highest score first, of equals one below its own
  * last-level cache. A CPU of the slowest kind steals as in Xen, from the next number on.
+ *
+ * With three kinds and more, who has no slot at the moment shares all CPUs but the fastest: they
+ * take each other's vCPUs by class and then by credit, so that all have their share of time.
  */
 #ifndef __AMP_CONSERVE_BPF_H
 #define __AMP_CONSERVE_BPF_H
 
-#define PULL_NS	  MS /* a vCPU is pulled once in that time */
-#define LOOKED_AT 8  /* of a queue */
-#define NOBODY	  (~0ULL)
+#define PULL_NS	    MS /* a vCPU is pulled once in that time */
+#define LOOKED_AT   8  /* of a queue */
+#define NOBODY	    (~0ULL)
+#define MOST_CREDIT 1000000 /* nobody has more */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -19,13 +23,17 @@ struct {
 	__type(value, struct timer);
 } slots_by_cpu SEC(".maps");
 
-/* The timer of an upper CPU comes after ns at the latest, and when its next slot begins. */
+/* The timer of an upper CPU comes after ns at the latest, when its next slot begins, and when it
+ * was to come before. */
 static __always_inline void look_after(struct pcpu *c, s32 cpu, u64 ns)
 {
 	u64 now = scx_bpf_now();
 	struct timer *t;
 	u32 key = cpu;
 
+	if (c->again > now && c->again - now < ns)
+		ns = c->again - now;
+	c->again = now + ns;
 	if (c->next_slot > now && c->next_slot - now < ns)
 		ns = c->next_slot - now;
 
@@ -55,15 +63,24 @@ __noinline bool may_come(u32 index, s32 cpu)
 	return may;
 }
 
-/* How good it is to take v: the smaller, the better. */
-static __always_inline u64 merit(struct vcpu *v, s32 from, s32 cpu)
+/* How good it is to take v: the smaller, the better. By score, or by the credit that it has left:
+ * classes do not tell those apart who owe something. */
+static __always_inline u64 merit(struct vcpu *v, s32 from, s32 cpu, bool by_credit)
 {
-	return (u64)v->place << 1 | (berth_llc(from) != berth_llc(cpu));
+	u64 first = by_credit ? MOST_CREDIT - v->credit : v->place;
+
+	return first << 1 | (berth_llc(from) != berth_llc(cpu));
 }
 
-/* The best of those that wait at peer, have a class better than pri and may run on cpu: its merit,
- * class first. With `move` it comes. */
-__noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
+/* Is it one of the CPUs that those without a slot share? */
+static __always_inline bool is_shared(struct pcpu *c)
+{
+	return nr_kinds > 2 && c->kind;
+}
+
+/* The best of those that wait at peer, have a class better than pri, or that and more credit than
+ * `above`, and may run on cpu: its merit, class first. With `move` it comes. */
+__noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, s32 above, u64 move)
 {
 	struct pcpu *c = pcpu_at(cpu);
 	u64 now = scx_bpf_now(), best = NOBODY, this;
@@ -79,8 +96,10 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
 		v = vcpu_of(p);
 		if (!v)
 			continue;
-		if (v->pri >= pri)
+		if (v->pri > pri)
 			break;
+		if (v->pri == pri && v->credit <= above)
+			continue;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		if (nr_kinds > 1 && is_upper(c) && !is_guest(v) && !host_anywhere)
@@ -89,8 +108,8 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, u64 move)
 		if (slot_of(v, now) == peer && (pri != IDLE || now - v->queued_at < PULL_NS))
 			continue;
 		this = (u64)v->pri << 40;
-		if (is_upper(c))
-			this |= merit(v, peer, cpu);
+		if (is_upper(c) || is_shared(c))
+			this |= merit(v, peer, cpu, is_shared(c));
 		if (move == NOBODY) {
 			best = this < best ? this : best;
 		} else if (this == move) {
@@ -112,7 +131,7 @@ static __always_inline void left_queue(s32 cpu)
 /* Take the best that waits at another CPU of which kind is between `from` and `to`. Whoever waits
  * alone at an idle CPU as fast as this one or faster is left to it: it has been told, and comes at
  * once. (Xen's thieves look at busy CPUs only.) */
-__noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
+__noinline bool take_waiting(s32 cpu, u32 pri, s32 above, u32 from, u32 to)
 {
 	struct choice *s = choice_here();
 	u64 best = NOBODY, this;
@@ -124,7 +143,7 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 	if (!s || !c)
 		return false;
 	kind = c->kind;
-	s->candidates = pri == OVER ? better_cpus : waiting_cpus;
+	s->candidates = pri == OVER && above == MOST_CREDIT ? better_cpus : waiting_cpus;
 	put(&s->candidates, cpu, false);
 	idle = scx_bpf_get_idle_cpumask();
 	read_mask(&s->idle, idle);
@@ -139,7 +158,7 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 			continue;
 		if (c->kind <= kind && has(&s->idle, peer) && scx_bpf_dsq_nr_queued(peer) == 1)
 			continue;
-		this = best_of_queue(peer, cpu, pri, NOBODY);
+		this = best_of_queue(peer, cpu, pri, above, NOBODY);
 		if (this == NOBODY) {
 			if (scx_bpf_dsq_nr_queued(peer) <= 0)
 				found_nothing(peer, pri);
@@ -152,7 +171,7 @@ __noinline bool take_waiting(s32 cpu, u32 pri, u32 from, u32 to)
 	}
 	if (at < 0 || best == NOBODY)
 		return false;
-	if (best_of_queue(at, cpu, pri, best) != best)
+	if (best_of_queue(at, cpu, pri, above, best) != best)
 		return false;
 	left_queue(at);
 	return true;
@@ -181,7 +200,7 @@ __noinline bool pull_running(s32 cpu)
 			later = this < later ? this : later;
 			continue;
 		}
-		this = merit(v, i, cpu);
+		this = merit(v, i, cpu, false);
 		if (this >= best || !may_come(other->curr, cpu))
 			continue;
 		best = this;
@@ -202,20 +221,36 @@ __noinline bool pull_running(s32 cpu)
 	return true;
 }
 
+/* Of who runs on cpu and who waits there first, both of class OVER. */
+static __always_inline s32 most_credit(struct pcpu *c, s32 cpu)
+{
+	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(cpu);
+	struct vcpu *first = head ? vcpu_of(head) : NULL;
+	struct vcpu *curr = c->curr ? vcpu_at(c->curr) : NULL;
+
+	if (first && curr)
+		return first->credit > curr->credit ? first->credit : curr->credit;
+	return first ? first->credit : curr ? curr->credit : MOST_CREDIT;
+}
+
 static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
 {
+	s32 above = is_shared(c) && pri == OVER ? most_credit(c, cpu) : MOST_CREDIT;
+	u32 from = pri == IDLE ? 0 : is_shared(c) ? 1 : slowest();
 	bool taken = false;
 
 	if (!is_upper(c) || nr_kinds < 2) {
 		if (waiting > 0)
-			taken = take_waiting(cpu, pri, pri == IDLE ? 0 : slowest(), slowest());
+			taken = take_waiting(cpu, pri, above, from, slowest());
 		if (taken)
 			berth_count(stolen);
 		return taken;
 	}
-	if (waiting > 0)
-		taken = take_waiting(cpu, pri, 0, c->kind) ||
-			take_waiting(cpu, pri, c->kind + 1, slowest());
+	if (waiting > 0 && is_shared(c))
+		taken = take_waiting(cpu, pri, above, from, slowest());
+	else if (waiting > 0)
+		taken = take_waiting(cpu, pri, MOST_CREDIT, 0, c->kind) ||
+			take_waiting(cpu, pri, MOST_CREDIT, c->kind + 1, slowest());
 	if (taken)
 		berth_count(conserved);
 	else if (pri == IDLE && awaits_owner(c, cpu))
@@ -231,20 +266,27 @@ static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
 	const struct cpumask *idle;
 	struct cpu_set *set;
 	struct choice *s;
-	s32 found;
+	u32 kind, of = c->kind;
+	s32 found = NO_CPU;
 
-	if (nr_kinds < 2 || !c->kind)
+	if (nr_kinds < 2 || !of)
 		return;
 	s = choice_here();
-	set = kind_cpus(0);
-	if (!s || !set)
+	if (!s)
 		return;
-	idle = scx_bpf_get_idle_cpumask();
-	read_mask(&s->candidates, idle);
-	scx_bpf_put_idle_cpumask(idle);
-	if (!keep_both(&s->candidates, set) || !keep_both(&s->candidates, &online_cpus))
-		return;
-	found = next_in(&s->candidates, cpu);
+	bpf_for(kind, 0, of) {
+		set = kind_cpus(kind);
+		if (!set)
+			break;
+		idle = scx_bpf_get_idle_cpumask();
+		read_mask(&s->candidates, idle);
+		scx_bpf_put_idle_cpumask(idle);
+		if (!keep_both(&s->candidates, set) || !keep_both(&s->candidates, &online_cpus))
+			continue;
+		found = next_in(&s->candidates, cpu);
+		if (found >= 0)
+			break;
+	}
 	if (found >= 0)
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
 }

@@ -23,12 +23,13 @@ struct slot {
 };
 
 /* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
- * give: to the kind that is being assigned, fast: to upper kinds, used: there so far, all in ns;
- * small: its slot is too short and put off, turn: what it has of slots put off in this round, lent:
- * what it was given of others' slots put off, and gives back; ranked: it is in the ranking; place:
- * its group's place there; score_next: for the next plan; level, rejected: the filter's, 0: none;
- * instructions, cycles, by kind, ran, waited, and implausible, that its counters stood still or
- * jumped: of this window. */
+ * below: what it has for all kinds but the fastest, give: for the kind that is being assigned,
+ * fast: for the fastest, used: there so far, all in ns; slept: since it had a grant last, beside:
+ * it has none in this round because of that; small: its slot is too short and put off, turn: what
+ * it has of slots put off in this round, lent: what it was given of others' slots put off, and
+ * gives back; ranked: it is in the ranking; place: its group's place there; score_next: for the
+ * next plan; level, rejected: the filter's, 0: none; instructions, cycles, by kind, ran, waited,
+ * and implausible, that its counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -36,13 +37,16 @@ struct slot {
 	u32 lifted;                                                                                \
 	u32 no_slow;   /* may use no CPU of the slowest kind */                                    \
 	u32 wide;      /* may use every CPU */                                                     \
-	u32 slow_home; /* CPU of the slowest kind it ran on last + 1 */                            \
+	u32 slow_home; /* CPU it ran on last without a slot, not of the fastest kind + 1 */        \
 	u32 target;    /* CPU + 1 that asked for it, or was claimed for it */                      \
 	u32 place;                                                                                 \
 	u32 small;                                                                                 \
+	u32 slept;                                                                                 \
+	u32 beside;                                                                                \
 	u32 implausible;                                                                           \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \
+	u64 below;                                                                                 \
 	u64 give;                                                                                  \
 	u64 fast;                                                                                  \
 	u64 used;                                                                                  \
@@ -70,6 +74,7 @@ struct slot {
 	u32 owner; /* whose slot began last */                                                     \
 	struct slot slots[MAX_SLOTS];                                                              \
 	u64 next_slot; /* when its next slot begins; 0: none in this round */                      \
+	u64 again;     /* when it looks for work again */                                          \
 	u64 instructions;                                                                          \
 	u64 cycles;                                                                                \
 	u64 counted_at;

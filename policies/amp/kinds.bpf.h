@@ -14,6 +14,7 @@ static u32 cpus_of_kind[MAX_KINDS];  /* online */
 static u64 round_at;		     /* when the present round began */
 static u64 round_nr;		     /* rounds so far */
 static u32 choices_of_upper;	     /* where the last search for an upper CPU ended */
+static u32 choices_of_lower;	     /* and for one below the fastest */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -70,13 +71,13 @@ static __always_inline s32 slot_of(struct vcpu *v, u64 now)
 	return NO_CPU;
 }
 
-/* All that the round grants it is on upper CPUs: it waits there for its slot. */
-static __always_inline bool upper_only(struct vcpu *v)
+/* All that the round grants it is on the fastest CPUs: it waits there for its slot. */
+static __always_inline bool fast_only(struct vcpu *v)
 {
-	return v->round == round_nr && v->nr_pieces && !v->room;
+	return v->round == round_nr && v->nr_pieces && !v->below;
 }
 
-/* It has credit for upper CPUs left in this round. */
+/* It has credit for the fastest CPUs left in this round. */
 static __always_inline bool has_fast(struct vcpu *v)
 {
 	return v->round == round_nr && v->used < v->fast;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where a vCPU goes: to its slot's CPU in its slot, to an idle upper CPU (W), else to a CPU of the
- * slowest kind. And the hooks of Credit's queues.
+ * Where a vCPU goes: to its slot's CPU in its slot, to an idle upper CPU (W), else to any CPU but
+ * the fastest. And the hooks of Credit's queues.
  */
 #ifndef __AMP_PLACE_BPF_H
 #define __AMP_PLACE_BPF_H
@@ -65,10 +65,10 @@ static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 c
 	slot = slot_of(v, scx_bpf_now());
 	if (slot >= 0)
 		return cpu == slot;
-	if (upper_only(v))
+	if (fast_only(v))
 		return cpu == v->pieces[0].cpu;
 	c = pcpu_at(cpu);
-	return (c && !is_upper(c)) || v->no_slow;
+	return v->no_slow || (c && (is_guest(v) ? c->kind > 0 : !is_upper(c)));
 }
 
 /* dom0 and what serves VMs keeps to the slowest kind (D13), if it may use it. */
@@ -149,6 +149,43 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 	return found;
 }
 
+/* D11, with more than two kinds: a CPU below the fastest at which v, which will be boosted, goes
+ * before who runs there; who has no slot there rather than who has. Looks at a few CPUs of each
+ * kind. */
+static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v)
+{
+	u64 now = scx_bpf_now();
+	s32 cpu, owned = NO_CPU, found = NO_CPU, i;
+	struct cpu_set *set;
+	struct vcpu *curr;
+	struct pcpu *c;
+	u32 kind;
+
+	if (!p || !v || nr_kinds < 3 || v->pri > UNDER || !is_guest(v))
+		return NO_CPU;
+	bpf_for(kind, 1, nr_kinds) {
+		set = kind_cpus(kind);
+		cpu = choices_of_lower;
+		bpf_for(i, 0, 8) {
+			cpu = set ? next_in(set, cpu) : NO_CPU;
+			if (cpu < 0 || found >= 0)
+				break;
+			c = pcpu_at(cpu);
+			curr = c && c->curr ? vcpu_at(c->curr) : NULL;
+			if (!curr || curr->no_slow || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+				continue;
+			if (slot_of(curr, now) == cpu)
+				owned = cpu;
+			else if (curr->pri > BOOST)
+				found = cpu;
+		}
+	}
+	found = found >= 0 ? found : owned;
+	if (found >= 0)
+		choices_of_lower = found;
+	return found;
+}
+
 /* An idle CPU of the slowest kind, claimed; the one it ran on last if that is idle. */
 static __noinline s32 claim_slow(struct task_struct *p, struct vcpu *v, const struct cpumask *idle)
 {
@@ -191,27 +228,40 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 	}
 	if (found < 0 && !stays)
 		found = claim_slow(p, v, idle);
+	if (found < 0 && !stays) {
+		found = lesser_to_preempt(p, v);
+		if (found >= 0)
+			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
+	}
 	scx_bpf_put_idle_cpumask(idle);
 	return found;
 }
 
 static __noinline s32 slow_place(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
-	struct cpu_set *slow = kind_cpus(slowest());
+	struct cpu_set *fast = kind_cpus(0);
 	struct choice *s = choice_here();
 	struct pcpu *c;
 	s32 home;
 
-	if (!p || !v || !slow || !s)
+	if (!p || !v || !fast || !s)
 		return cpu;
 	home = v->slow_home ? v->slow_home - 1 : NO_CPU;
 	c = home >= 0 ? pcpu_at(home) : NULL;
 	if (c && c->online && bpf_cpumask_test_cpu(home, p->cpus_ptr))
 		return home;
 	usable(&s->zone, p, v);
-	if (!keep_both(&s->zone, &online_cpus) || !keep_both(&s->zone, slow))
+	drop_both(&s->zone, fast);
+	if (!keep_both(&s->zone, &online_cpus))
 		return first_usable(p, v, cpu);
 	return next_in(&s->zone, cpu);
+}
+
+static __always_inline bool is_faster(s32 cpu, s32 than)
+{
+	struct pcpu *a = pcpu_at(cpu), *b = pcpu_at(than);
+
+	return a && b && a->kind < b->kind;
 }
 
 static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 cpu)
@@ -222,7 +272,10 @@ static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 c
 
 	if (nr_kinds < 2)
 		return first_usable(p, v, cpu);
-	if (to < 0 && upper_only(v))
+	/* A faster CPU than its slot's has nothing to do. */
+	if (to >= 0 && v->target && is_faster(v->target - 1, to))
+		to = NO_CPU;
+	else if (to < 0 && fast_only(v))
 		to = v->pieces[0].cpu;
 	if (to >= 0 && bpf_cpumask_test_cpu(to, p->cpus_ptr))
 		return to;
@@ -310,7 +363,7 @@ static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 
 		return true;
 	if (slot_of(first, now) == cpu)
 		return false;
-	if (has_fast(v) != has_fast(first))
+	if (!c->kind && has_fast(v) != has_fast(first))
 		return has_fast(v);
 	return v->pri < first->pri;
 }
@@ -324,8 +377,8 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 	if (slot_of(v, now) == cpu)
 		return slot_of(curr, now) != cpu;
 	if (slot_of(curr, now) == cpu)
-		return boost_fast && v->pri < curr->pri;
-	if (has_fast(v) != has_fast(curr))
+		return c->kind ? v->pri == BOOST && !v->lifted : boost_fast && v->pri < curr->pri;
+	if (!c->kind && has_fast(v) != has_fast(curr))
 		return has_fast(v);
 	return v->pri < curr->pri;
 }

@@ -50,6 +50,9 @@ __noinline int begin_slot(u32 index, s32 cpu)
 		return 0;
 	on = v->ran_on ? pcpu_at(v->ran_on - 1) : NULL;
 	if (on && on->curr == index) {
+		/* It is better off where it is. */
+		if (on->kind < c->kind)
+			return 0;
 		set_flag(v, VF_MIGRATING);
 		scx_bpf_kick_cpu(v->ran_on - 1, SCX_KICK_PREEMPT);
 		berth_count(moved);

@@ -23,9 +23,28 @@ static u32 nr_with_room, group_from, group_to;
 
 static bool lending; /* what is poured is to be given back */
 
+static u64 granted_sum;
+static u64 beside_ns;	/* CPU time of who sleeps and wakes without a grant, in this round, */
+static u64 beside_mean; /* and on average of the last ones */
+
 /* Slots are laid out up to here. */
 static s32 laid_cpu;
 static u32 laid_to;
+
+/* What Credit grants those of the ranking from `from` on and before `to` in a round, together. */
+__noinline u64 granted_to(u32 from, u32 to)
+{
+	struct vcpu *v;
+	u32 i;
+
+	granted_sum = 0;
+	bpf_for(i, from, to) {
+		v = ranked_at(i);
+		if (v)
+			granted_sum += granted(v);
+	}
+	return granted_sum;
+}
 
 /* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
  * most the room it has. What is left over. */
@@ -253,18 +272,25 @@ __noinline int lay_out(u32 kind)
 		length = put ? v->turn : v->give;
 		if (!length)
 			continue;
-		v->fast += length;
+		if (!kind)
+			v->fast += length;
 		lay_behind(*index, kind, length < ROUND_NS ? length : ROUND_NS);
 	}
 	return 0;
 }
 
-/* What each vCPU may use in this round: Credit's grant. */
+/* What each vCPU may use in this round: Credit's grant, or as large a part of it for all that those
+ * who sleep and wake have room, too: Credit grants them nothing most of the time, for it grants to
+ * those whom a tick has met, and slots that cover every CPU would leave them none. */
 __noinline int open_round(void)
 {
+	u64 there = (u64)nr_online * ROUND_NS, all = exclusive ? 0 : granted_to(0, nr_ranked);
+	u64 beside = __sync_lock_test_and_set(&beside_ns, 0);
 	struct vcpu *v;
 	u32 i;
 
+	beside_mean = (beside_mean * 7 + beside) / 8;
+	there -= beside_mean < there ? beside_mean : there;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		if (!v)
@@ -275,6 +301,10 @@ __noinline int open_round(void)
 		v->fast = 0;
 		v->used = 0;
 		v->room = granted(v);
+		if (all > there)
+			v->room = v->room * there / all;
+		v->beside = v->slept && !v->room;
+		v->slept = v->beside;
 	}
 	return 0;
 }
@@ -298,6 +328,8 @@ __noinline int share_kind(u32 kind)
 		if (!v)
 			continue;
 		v->room -= v->give < v->room ? v->give : v->room;
+		if (!kind)
+			v->below = v->room;
 		v->give = 0;
 		v->turn = 0;
 		v->small = 0;

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
 
+mod hosts;
 #[allow(dead_code, reason = "other tests set variables")]
+#[path = "../support/mod.rs"]
 mod support;
 
 const MS: u64 = 1_000_000;
@@ -327,82 +329,6 @@ fn random(state: &mut u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// (W): on random hosts with random loads no fast core is idle while a slow one works for longer than it takes to pull
-/// a vCPU over, which here is at once, and a millisecond.
-#[test]
-fn no_fast_core_is_idle_while_a_slow_one_works() {
-    for seed in 0..500u64 {
-        let mut state = seed;
-        let mut below = |n: u64| random(&mut state) % n;
-        let (fast, slow) = (1 + below(4) as u32, 1 + below(6) as u32);
-        let mut cast = Cast::default();
-        let mut vcpus = Vec::new();
-        for vm in 0..1 + below(4) as u32 {
-            let n = 1 + below(5) as u32;
-            vcpus.push(n);
-            for v in 0..n {
-                let actions = match below(3) {
-                    0 => vec![Action::ComputeForever],
-                    _ => vec![
-                        Action::Compute {
-                            ns: 50_000 + below(20 * MS),
-                        },
-                        Action::SleepUntil {
-                            at: 100_000 + below(30 * MS),
-                        },
-                    ],
-                };
-                cast.vcpu(vm, v, below(50 * MS), &actions);
-            }
-        }
-        let mode = ["fair", "vm", "vcpu"][below(3) as usize];
-        let r = below(101).to_string();
-        let mut m = machine(
-            fast,
-            slow,
-            &vcpus,
-            cast,
-            &[
-                ("mode", mode),
-                ("r", &r),
-                ("interval_ms", "250"),
-                ("window_ms", "200"),
-            ],
-        );
-        let (from, to) = (100 * MS, 2_000 * MS);
-        let all = stays(&mut m, from, to);
-        // Instants at which somebody begins or ends, in order; what every CPU does in between.
-        let mut at: Vec<u64> = all
-            .iter()
-            .flat_map(|s| [s.from, s.to])
-            .chain([from, to])
-            .collect();
-        at.sort_unstable();
-        at.dedup();
-        let mut violated = vec![0; fast as usize];
-        for pair in at.windows(2) {
-            let runs = |cpu: u32| {
-                all.iter()
-                    .any(|s| s.cpu == cpu && s.from <= pair[0] && pair[1] <= s.to)
-            };
-            let works = (fast..fast + slow).any(runs);
-            for cpu in 0..fast {
-                let v = &mut violated[cpu as usize];
-                *v = if works && !runs(cpu) {
-                    *v + pair[1] - pair[0]
-                } else {
-                    0
-                };
-                assert!(
-                    *v <= MS,
-                    "seed {seed}: CPU {cpu} idle for {v} ns at {} ({fast}+{slow}, {mode}, {r} %)",
-                    pair[1]
-                );
-            }
-        }
-    }
 }
 
 /// vCPUs that wake at one CPU at the same instant: whoever does not run there runs elsewhere at once, also on a host

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Random hosts of two and three kinds of cores under `amp`: no CPU is idle while a slower one works (W), and VMs that
+//! always run have as much time as the others of their weight.
+use super::support::Cast;
+use super::{MS, Stay, amp, kind, machine_of, params, random, stays};
+use berth_scenario::model::CoreKind;
+use berth_scenario::{Input, read};
+use berth_sim::Simulation;
+use berth_sim::run::{Options, run_one};
+use berth_sim::workload::api::Action;
+
+/// Speeds of the kinds of a host of two or three.
+const TWO: [u32; 2] = [2_375_000, 1_000_000];
+const THREE: [u32; 3] = [1_000_000, 550_000, 300_000];
+
+/// CPUs of each kind, in the order of `speeds`.
+fn kinds(cores: &[u32], speeds: &[u32]) -> Vec<CoreKind> {
+    let mut next = 0;
+    let mut out = Vec::new();
+    for (n, speed) in cores.iter().zip(speeds) {
+        out.push(kind(&format!("of {speed}"), next..next + n, *speed));
+        next += n;
+    }
+    out
+}
+
+/// A host with a random load. VMs whose vCPUs all run all the time: `busy`.
+struct Host {
+    cores: Vec<u32>,
+    vcpus: Vec<u32>,
+    busy: Vec<bool>,
+    what: String,
+    m: Simulation<Cast>,
+}
+
+fn host(seed: u64, speeds: &[u32]) -> Host {
+    let mut state = seed;
+    let mut below = |n: u64| random(&mut state) % n;
+    let most = [4, 6, 3];
+    let cores: Vec<u32> = (0..speeds.len())
+        .map(|k| 1 + below(most[k]) as u32)
+        .collect();
+    let (mut cast, mut vcpus, mut busy) = (Cast::default(), Vec::new(), Vec::new());
+    for vm in 0..1 + below(2 + speeds.len() as u64) as u32 {
+        let n = 1 + below(5) as u32;
+        vcpus.push(n);
+        let mut all = true;
+        for v in 0..n {
+            let actions = match below(3) {
+                0 => vec![Action::ComputeForever],
+                _ => vec![
+                    Action::Compute {
+                        ns: 50_000 + below(20 * MS),
+                    },
+                    Action::SleepUntil {
+                        at: 100_000 + below(30 * MS),
+                    },
+                ],
+            };
+            all &= actions.len() == 1;
+            cast.vcpu(vm, v, below(50 * MS), &actions);
+        }
+        busy.push(all);
+    }
+    let mode = ["fair", "vm", "vcpu"][below(3) as usize];
+    let r = below(101).to_string();
+    let set = [
+        ("mode", mode),
+        ("r", &r),
+        ("interval_ms", "250"),
+        ("window_ms", "200"),
+    ];
+    let m = machine_of(kinds(&cores, speeds), &vcpus, cast, &set);
+    Host {
+        what: format!("seed {seed}: {cores:?}, {vcpus:?}, {mode}, {r} %"),
+        cores,
+        vcpus,
+        busy,
+        m,
+    }
+}
+
+/// The CPU that was idle for longer than `most` ns while a slower one worked, and until when. CPUs are in the order of
+/// their kinds.
+fn idle_too_long(
+    all: &[Stay],
+    cores: &[u32],
+    (from, to): (u64, u64),
+    most: u64,
+) -> Option<(u32, u64)> {
+    // Instants at which somebody begins or ends, in order; what every CPU does in between.
+    let ends = all.iter().flat_map(|s| [s.from, s.to]);
+    let mut at: Vec<u64> = ends.chain([from, to]).collect();
+    at.sort_unstable();
+    at.dedup();
+    let cpus = cores.iter().sum::<u32>();
+    let mut idle_ns = vec![0; cpus as usize];
+    for pair in at.windows(2) {
+        let runs = |cpu: &u32| {
+            all.iter()
+                .any(|s| s.cpu == *cpu && s.from <= pair[0] && pair[1] <= s.to)
+        };
+        let mut first_slower = 0;
+        for n in cores {
+            let of_kind = first_slower..first_slower + n;
+            first_slower += n;
+            let works = (first_slower..cpus).any(|cpu| runs(&cpu));
+            for cpu in of_kind {
+                let ns = &mut idle_ns[cpu as usize];
+                *ns = if works && !runs(&cpu) {
+                    *ns + pair[1] - pair[0]
+                } else {
+                    0
+                };
+                if *ns > most {
+                    return Some((cpu, pair[1]));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// CPU time in CPUs that a VM which always runs is to have: as much as the others, unless they or it cannot use that
+/// much. The others that do not always run are taken to have had what they wanted.
+fn equal_shares(host: &Host, had: &[f64]) -> Vec<f64> {
+    let wanted = |vm: usize| match host.busy[vm] {
+        true => f64::from(host.vcpus[vm]),
+        false => had[vm],
+    };
+    let mut by_want: Vec<f64> = (0..had.len()).map(wanted).collect();
+    by_want.sort_by(f64::total_cmp);
+    let (mut left, mut of, mut level): (f64, f64, f64) = (
+        host.cores.iter().sum::<u32>().into(),
+        had.len() as f64,
+        f64::MAX,
+    );
+    for want in by_want {
+        let even = left / of;
+        if want > even {
+            level = even;
+            break;
+        }
+        (left, of) = (left - want, of - 1.0);
+    }
+    (0..had.len()).map(|vm| wanted(vm).min(level)).collect()
+}
+
+/// 500 random hosts with random loads, half of them of three kinds. (W): no CPU is idle while a slower one works for
+/// longer than it takes to pull a vCPU over, which here is at once, and a millisecond for each kind that it can be
+/// pulled to. And nobody starves: a VM that always runs has two thirds of an equal share or more, in two seconds.
+#[test]
+fn no_core_is_idle_while_a_slower_one_works_and_nobody_starves() {
+    let (from, to) = (100 * MS, 2_000 * MS);
+    let mut least = [1.0_f64; 2];
+    for seed in 0..500 {
+        let three = seed % 2 == 1;
+        let speeds: &[u32] = if three { &THREE } else { &TWO };
+        let mut host = host(seed, speeds);
+        let all = stays(&mut host.m, from, to);
+        let most = (speeds.len() as u64 - 1) * MS;
+        if let Some((cpu, at)) = idle_too_long(&all, &host.cores, (from, to), most) {
+            panic!("{}: CPU {cpu} is idle until {at}", host.what);
+        }
+        let mut had = vec![0.0; host.vcpus.len()];
+        let ends = host.vcpus.iter().scan(0, |end, n| {
+            *end += *n as usize;
+            Some(*end)
+        });
+        let ends: Vec<usize> = ends.collect();
+        for s in &all {
+            let vm = ends.partition_point(|end| *end <= s.thread);
+            had[vm] += (s.to - s.from) as f64 / (to - from) as f64;
+        }
+        for (vm, share) in equal_shares(&host, &had).iter().enumerate() {
+            let part = had[vm] / share;
+            least[usize::from(three)] = least[usize::from(three)].min(part);
+            assert!(
+                part > 0.66,
+                "{}: VM {vm} has {part} of its share",
+                host.what
+            );
+        }
+    }
+    println!("least part of an equal share: {least:?} with two and three kinds");
+}
+
+/// A small `hybrid-host`: eight CPUs of three kinds, all slots of which go to VMs that always run. Those that wait for
+/// requests and have no slots are served all the same, and VMs of one weight have one CPU time.
+#[test]
+fn who_has_no_slot_shares_all_but_the_fastest_kind() {
+    let text = "title = \"amp\"\n[run]\nwarmup = \"2s\"\nmeasure = \"6s\"\n[compare]\npolicies = [\"amp\"]\n\
+                [host]\ncores = 8\nhz = \"exact\"\ncost = \"none\"\n\
+                speed = [\"2 x 100%\", \"5 x 55%\", \"1 x 30%\"]\n\
+                [vm.web]\ncount = 3\nvcpus = 2\ntasks = [\"page\"]\n\
+                [vm.build]\ncount = 3\nvcpus = 3\ntasks = [\"compile\"]\n\
+                [task.page]\nthreads = 2\nloop = [\"receive visitors\", \"compute 800us\", \"reply\"]\n\
+                [task.compile]\nmodel = \"busy\"\n\
+                [client.visitors]\nto = \"web\"\nsends = \"poisson(200/s)\"\n";
+    let input = Input {
+        name: "amp".into(),
+        shown: "amp".into(),
+        text: text.into(),
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    for mode in ["vm", "vcpu", "fair"] {
+        let (set, options) = (params(&[("mode", mode)]), Options::default());
+        let run = run_one(&scenario.scenario, "amp", amp(), &set, 1, &options).unwrap();
+        let of = |metric: &str| run.metrics[metric];
+        let builds = [1, 2, 3].map(|i| of(&format!("build-{i}.cpu")));
+        println!(
+            "{mode}: builds {builds:?}, web p99 {} ms",
+            of("web.response.p99") / 1e6
+        );
+        let mean = builds.iter().sum::<f64>() / 3.0;
+        assert!(
+            builds.iter().all(|b| (b / mean - 1.0).abs() < 0.05),
+            "{mode}: {builds:?} CPUs"
+        );
+        // Two slices of those that always run.
+        let p99 = of("web.response.p99");
+        assert!(p99 < 60e6, "{mode}: {p99} ns");
+    }
+}

@@ -20,6 +20,7 @@ static u64 small_now, served_now; /* in this round: credit of small slots, and w
 
 /* Counted here and not in locals, as in rank.bpf.h. */
 static u32 nr_with_room, group_from, group_to;
+static u32 kind_now; /* that is shared out */
 
 static bool lending; /* what is poured is to be given back */
 
@@ -272,23 +273,26 @@ __noinline int lay_out(u32 kind)
 		length = put ? v->turn : v->give;
 		if (!length)
 			continue;
-		if (!kind)
+		if (!kind_now)
 			v->fast += length;
 		lay_behind(*index, kind, length < ROUND_NS ? length : ROUND_NS);
 	}
 	return 0;
 }
 
-/* What each vCPU may use in this round: Credit's grant, or as large a part of it for all that those
- * who sleep and wake have room, too: Credit grants them nothing most of the time, for it grants to
- * those whom a tick has met, and slots that cover every CPU would leave them none. */
+/* What each vCPU may use in this round: Credit's grant. With three kinds and more, where slots
+ * cover all CPUs but a few slow ones, as large a part of it for all that those who sleep and wake
+ * have room, too: Credit grants them nothing most of the time, for it grants to those whom a tick
+ * has met. */
 __noinline int open_round(void)
 {
-	u64 there = (u64)nr_online * ROUND_NS, all = exclusive ? 0 : granted_to(0, nr_ranked);
+	u64 there = (u64)nr_online * ROUND_NS, all = 0;
 	u64 beside = __sync_lock_test_and_set(&beside_ns, 0);
 	struct vcpu *v;
 	u32 i;
 
+	if (nr_kinds > 2 && !exclusive)
+		all = granted_to(0, nr_ranked);
 	beside_mean = (beside_mean * 7 + beside) / 8;
 	there -= beside_mean < there ? beside_mean : there;
 	bpf_for(i, 0, nr_ranked) {
@@ -316,6 +320,7 @@ __noinline int share_kind(u32 kind)
 	struct vcpu *v;
 	u32 i;
 
+	kind_now = kind;
 	fair = planned ? all * fair_percent / 100 : all;
 	fair -= pour(fair, 0, nr_ranked);
 	give_by_rank(all - fair);
@@ -328,7 +333,7 @@ __noinline int share_kind(u32 kind)
 		if (!v)
 			continue;
 		v->room -= v->give < v->room ? v->give : v->room;
-		if (!kind)
+		if (!kind_now)
 			v->below = v->room;
 		v->give = 0;
 		v->turn = 0;

@@ -9,7 +9,7 @@ OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
-	same-bytes conformance fidelity compare guests guest-kernel lab-boots kvm-table readme papers mutants docs \
+	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab kvm-table readme papers mutants docs \
 	unikernel unikernel-table setup-sim setup-lab setup-browser clean
 
 help: ## this list
@@ -79,6 +79,10 @@ guest-kernel: setup-sim setup-lab ## the guest kernel that accounts for steal, f
 lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the lab; the kernel's log must stay clean
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 \
 		cargo test --release -q -p berth-lab --test lab
+
+mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (some minutes); prints a table
+	@BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_CASES="a batch of tasks" cargo test --release -q --locked -p berth-lab \
+	  --test lab
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

@@ -2,6 +2,7 @@
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
 mod any_kernel;
+mod batch;
 mod cycles;
 mod micro;
 mod modes;
@@ -82,11 +83,15 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
 ];
 
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
-const LONG: [(&str, Case); 1] = [("full and partial mode", modes::modes)];
+const LONG: [(&str, Case); 2] = [
+    ("full and partial mode", modes::modes),
+    ("a batch of tasks under the task schedulers", batch::table),
+];
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
 pub use any_kernel::inside as any_kernel_inside;
+pub use batch::inside as batch_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};

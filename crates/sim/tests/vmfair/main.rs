@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What `vmfair` promises, held against closed forms and against bounds that follow from its parameters
-//! (slice 3 ms, at 250 Hz up to 7 ms; latency slice 1 ms; credit 8 ms).
+//! (slice 3 ms, at 250 Hz up to 7 ms; shield 100 us; credit 8 ms).
 use berth_policy::policy::Policy;
 use berth_scenario::{Input, read};
 use berth_sim::oracle::share::{Claim, max_min};
@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-#[path = "support/shipped.rs"]
+mod enemies;
+#[path = "../support/shipped.rs"]
 mod shipped;
 
 const MS: f64 = 1e6;

@@ -105,15 +105,15 @@ pub fn unit_of(metric: &str) -> &'static str {
         (_, "count" | "offered" | "lost" | "share" | "other_package_share") => "1",
         (
             "response" | "waiting" | "begin" | "wakeup" | "run_delay" | "work" | "completion"
-            | "samples",
+            | "samples" | "disk",
             _,
         ) => "ns",
         ("cpu" | "least" | "fast" | "path_cpu", _) => "CPU",
         ("migrations" | "moves" | "changes" | "guest" | "switches" | "switches_per_cpu", _) => {
             "1/s"
         }
-        ("requests" | "packets" | "dropped", _) => "1/s",
-        ("throughput", _) => "bit/s",
+        ("requests" | "packets" | "dropped" | "blocks", _) => "1/s",
+        ("throughput" | "read" | "written", _) => "bit/s",
         _ => "1",
     }
 }

@@ -33,6 +33,9 @@ pub enum Stream {
     /// How far a policy is told a wrong size: of threads that requests have started numbered as those, else in the
     /// order in which they are told.
     Estimate { task: u16, home: u16, number: u32 },
+    /// Where the records are that threads of a task read or write (disks with random access), in the order in which
+    /// they begin. Home: as of `Pool`.
+    Records { home: u32, task: u32 },
     /// Where the host's timer ticks lie, seen from the start of the run.
     Ticks,
     /// How long the policy has been in charge when the run starts, and what its clock says then.
@@ -60,6 +63,9 @@ impl Stream {
             }
             Stream::Ticks => 6 << 60,
             Stream::Lead => 7 << 60,
+            Stream::Records { home, task } => {
+                (10 << 60) | (u64::from(task & 0xfff_ffff) << 32) | u64::from(home)
+            }
             Stream::Request { task, home, number } => (8 << 60) | of_request(task, home, number),
             Stream::Estimate { task, home, number } => (9 << 60) | of_request(task, home, number),
         }

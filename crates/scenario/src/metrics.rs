@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
     (
         "response",
         &[
@@ -142,6 +142,43 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 34] = [
         &[],
         "1/s",
         "packets that the network card took in for it or sent from it",
+    ),
+    (
+        "disk",
+        &["mean", "p50", "p90", "p99", "p999", "max", "count"],
+        "ns",
+        "of a step read or write, from its begin to its end (simulator)",
+    ),
+    ("read", &[], "bit/s", "what steps have read (simulator)"),
+    (
+        "written",
+        &[],
+        "bit/s",
+        "what steps have written (simulator)",
+    ),
+    (
+        "cached",
+        &[],
+        "1",
+        "part of what steps have read that was in the page cache",
+    ),
+    (
+        "blocks",
+        &[],
+        "1/s",
+        "requests that disks have done for it (simulator)",
+    ),
+    (
+        "disk_busy",
+        &[],
+        "1",
+        "share of time that disks work (host)",
+    ),
+    (
+        "disk_queue",
+        &[],
+        "1",
+        "requests at disks, waiting or in work, mean (host)",
     ),
     (
         "samples",

@@ -20,6 +20,8 @@ pub struct Scenario {
     pub tasks: BTreeMap<String, Task>,
     pub clients: Vec<Client>,
     pub net: Net,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<Disk>,
     /// Who sets CPUs, weights and caps of VMs while they run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimiser: Option<Optimiser>,
@@ -544,6 +546,73 @@ impl Net {
     pub fn threads_per_vm(&self) -> u32 {
         u32::from(matches!(self.path, NetPath::Vhost | NetPath::Emulator))
     }
+}
+
+/// `[disk.NAME]`: a disk of the host. Each VM whose tasks name it has a file on it and a page cache of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    pub name: String,
+    pub path: DiskPath,
+    pub size_bytes: u64,
+    /// Of each VM.
+    pub file_bytes: u64,
+    pub access: Access,
+    /// Bits per second, not zero.
+    pub bit_s: u64,
+    /// Time of a request that does not begin where the last one ended: next to it, and at the other end of the disk.
+    pub seek_near_ns: Nanos,
+    pub seek_far_ns: Nanos,
+    /// The largest request; a longer stretch is several. Not zero.
+    pub request_bytes: u64,
+    /// Page cache of each VM; 0: none.
+    pub cache_bytes: u64,
+    /// What is cached or not as a whole; not zero.
+    pub block_bytes: u64,
+    pub read_ahead_bytes: u64,
+    /// Written data go to the disk after so long; 0: at once, and the task waits for it.
+    pub write_back_ns: Nanos,
+    /// Part of the cache that may be unwritten before who writes has to wait.
+    pub dirty_ppm: u32,
+    /// Work of a task: for each step, and for each KiB.
+    pub syscall_ns: Nanos,
+    pub copy_ns: Nanos,
+    /// For each request that it waits for.
+    pub submit_ns: Nanos,
+    /// Work of the host's thread on the path, each way.
+    pub per_request_host_ns: Nanos,
+    /// The interrupt when a request is done: the host's, and the guest's of who waits for it.
+    pub irq_ns: Nanos,
+}
+
+impl Disk {
+    /// Threads of a VM that only move its blocks.
+    pub fn threads_per_vm(&self) -> u32 {
+        u32::from(matches!(self.path, DiskPath::Virtio | DiskPath::Emulated))
+    }
+}
+
+/// How requests get from a guest to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskPath {
+    /// Through an I/O thread of the VM.
+    #[default]
+    Virtio,
+    /// Through the main loop of its emulator.
+    Emulated,
+    /// The disk is assigned to the VM.
+    Direct,
+    /// Through vCPUs of a driver domain.
+    DriverDomain,
+}
+
+/// Where in the file the next record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    #[default]
+    Sequential,
+    Random,
 }
 
 /// `[net.stages]`: what the stages of a packet's way through a KVM host cost, for one packet alone. Of each,

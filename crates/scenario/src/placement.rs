@@ -17,7 +17,7 @@
 //!
 //! Host tasks (`host.tasks`) have `threads` threads of their own (default 1), outside any VM.
 use crate::model::{Class, Scenario, Step, Task, Vm};
-use crate::step::Folds;
+use crate::step::{Folds, Named};
 use berth_identity::Role;
 
 /// One VM of a group (`web-2` of `[vm.web]`).
@@ -121,8 +121,10 @@ pub enum PlacementError {
          guest level: leave `guest = \"none\"` out"
     )]
     FirstOfPool { task: String },
-    #[error("task `{task}` has the step `{step}`, which cannot be done here")]
-    NoSuchStep { task: String, step: &'static str },
+    #[error("task `{task}` uses disk `{disk}`, which the scenario does not have")]
+    NoSuchDisk { task: String, disk: String },
+    #[error("{0}")]
+    Disk(String),
     #[error("{what}")]
     Sync { task: String, what: String },
     #[error("{0}")]
@@ -157,6 +159,41 @@ pub fn instances(scenario: &Scenario) -> Vec<VmInstance> {
     all
 }
 
+/// Who reads or writes a disk, itself or by threads that it starts: ordinals of VMs, and the number of VMs for the
+/// host's own tasks. In this order their files lie on the disk.
+pub fn users_of_disk(scenario: &Scenario, disk: &str) -> Vec<u32> {
+    let uses = |tasks: &[String]| {
+        let mut open: Vec<&String> = tasks.iter().collect();
+        let mut seen: Vec<&String> = Vec::new();
+        while let Some(name) = open.pop() {
+            let Some((name, task)) = scenario.tasks.get_key_value(name) else {
+                continue;
+            };
+            if seen.contains(&name) {
+                continue;
+            }
+            seen.push(name);
+            for step in task.first.iter().chain(&task.steps) {
+                if step.named() == Named::Disk(disk) {
+                    return true;
+                }
+                if let Named::Starts(child) = step.named() {
+                    open.extend(scenario.tasks.get_key_value(child).map(|(name, _)| name));
+                }
+            }
+        }
+        false
+    };
+    let groups: Vec<bool> = scenario.vms.iter().map(|vm| uses(&vm.tasks)).collect();
+    let vms = instances(scenario);
+    let host = uses(&scenario.host.tasks).then_some(vms.len() as u32);
+    let vms = vms
+        .iter()
+        .filter(|vm| groups[vm.group])
+        .map(|vm| vm.ordinal);
+    vms.chain(host).collect()
+}
+
 /// cgroup of a VM below the run's root.
 pub fn cgroup_of(vm: &Vm, instance: &VmInstance) -> String {
     vm.cgroup.clone().unwrap_or_else(|| instance.name.clone())
@@ -187,6 +224,12 @@ fn names(scenario: &Scenario) -> Result<(), PlacementError> {
         for step in task.first.iter().chain(&task.steps) {
             if let Some(name) = step.starts() {
                 find(scenario, &format!("`fork` in task.{}", task.name), name)?;
+            }
+            if let Named::Disk(disk) = step.named()
+                && !scenario.disks.iter().any(|d| d.name == disk)
+            {
+                let (task, disk) = (task.name.clone(), disk.to_string());
+                return Err(PlacementError::NoSuchDisk { task, disk });
             }
             if let Some(to) = step
                 .sends_to()

@@ -211,7 +211,7 @@ pub static TABLE: [Row; 31] = {
             Yes,
             Yes,
         ),
-        row(Disks, "disks", "steps read, write", No, No),
+        row(Disks, "disks", "steps read, write", Yes, No),
         row(CustomSlices, "slices of a VM's own", "vm.slice", No, Yes),
         row(
             SharedCgroups,
@@ -535,7 +535,7 @@ impl PlacementError {
             | PlacementError::SleepingPool { vm, .. }
             | PlacementError::MixedPools { vm, .. } => Some(format!("vm.{vm}.tasks")),
             PlacementError::ReceiveInside { task }
-            | PlacementError::NoSuchStep { task, .. }
+            | PlacementError::NoSuchDisk { task, .. }
             | PlacementError::Sync { task, .. }
             | PlacementError::NobodyReceives { from: task, .. } => {
                 Some(format!("task.{task}.loop"))
@@ -543,6 +543,7 @@ impl PlacementError {
             PlacementError::FirstOfPool { task } => Some(format!("task.{task}.first")),
             PlacementError::ClientUnheard { client, .. } => Some(format!("client.{client}.to")),
             PlacementError::Network(_) => Some("net.path".into()),
+            PlacementError::Disk(_) => Some("disk".into()),
             PlacementError::UnknownTask { .. } => None,
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The file itself, its runs, and what is compared, expected, calibrated and reproduced.
 use super::Default::{Is, Required, Said};
-use super::{Kind, key, later};
+use super::{Kind, key};
 
 pub static FILE: Kind = Kind {
     label: "A scenario",
@@ -77,7 +77,12 @@ pub static FILE: Kind = Kind {
             Said("none"),
             "the experiment of a paper that this is",
         ),
-        later("disk", "disks"),
+        key(
+            "disk",
+            "tables [disk.NAME]",
+            Said("none"),
+            "what steps read and write use",
+        ),
     ],
 };
 

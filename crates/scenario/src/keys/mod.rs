@@ -3,6 +3,7 @@
 //!
 //! One list serves reading (unknown keys, defaults), `berth scenario help`, `show --full` and the reference.
 
+mod disk;
 mod experiment;
 mod host;
 mod optimiser;
@@ -10,6 +11,7 @@ mod stages;
 mod vm;
 mod work;
 
+pub use disk::DISK;
 pub use experiment::{ARM, CALIBRATE, COMPARE, EXPECT, FILE, REPRODUCES, RUN};
 pub use host::{CACHE, COST, HOST, HOTPLUG, KIND, MIGRATE};
 pub use optimiser::{OPTIMISER, PROMISE};
@@ -98,7 +100,7 @@ const fn later(name: &'static str, feature: &'static str) -> Key {
 }
 
 /// All kinds of tables, in the order a file has them.
-pub static KINDS: [&Kind; 21] = [
+pub static KINDS: [&Kind; 22] = [
     &FILE,
     &RUN,
     &HOST,
@@ -113,6 +115,7 @@ pub static KINDS: [&Kind; 21] = [
     &CLIENT,
     &NET,
     &STAGES,
+    &DISK,
     &OPTIMISER,
     &PROMISE,
     &ARM,

@@ -50,7 +50,7 @@ pub static VM: Kind = Kind {
             "backend_affinity",
             "list of CPUs",
             Said("as affinity"),
-            "host CPUs of the thread that moves its packets (vhost, emulator)",
+            "host CPUs of the threads that move its packets and blocks",
         ),
         key(
             "coverage",
@@ -105,7 +105,6 @@ pub static VM: Kind = Kind {
         ),
         later("memory", "memory and its placement"),
         later("net", "network cards of single VMs"),
-        later("disk", "disks"),
     ],
 };
 

@@ -43,7 +43,7 @@ pub static TASK: Kind = Kind {
             "compute",
             "duration or distribution",
             Said("of the model"),
-            "models periodic, batch, echo, web, stream, parallel, barrier, serial",
+            "of all models but busy, lookbusy, iozone",
         ),
         key(
             "sleep",
@@ -64,10 +64,34 @@ pub static TASK: Kind = Kind {
             "model parallel: pieces of work of a round",
         ),
         key(
+            "mode",
+            "read or write; stream or request",
+            Said("the first"),
+            "models iozone; netperf",
+        ),
+        key(
+            "record",
+            "size",
+            Said("of model iozone: 1MiB"),
+            "model iozone: read or written at once",
+        ),
+        key(
+            "disk",
+            "name",
+            Said("the only one"),
+            "model iozone: which disk",
+        ),
+        key(
+            "events",
+            "count",
+            Said("without end"),
+            "model sysbench-cpu: of all threads together, then they end",
+        ),
+        key(
             "from",
             "client",
             Said("the one client of its VMs"),
-            "models echo, web, stream: whose requests it answers",
+            "models echo, web, stream, netperf, webbench: whose requests it answers",
         ),
         key(
             "first",
@@ -154,6 +178,5 @@ pub static CLIENT: Kind = Kind {
             "unanswered requests in a VM; one more is lost",
         ),
         later("net", "a model of network cards and vhost threads"),
-        later("disk", "disks"),
     ],
 };

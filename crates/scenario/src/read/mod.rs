@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From a file's text to the model: parse, edit, walk, check.
 mod arms;
+mod disk;
 mod expect;
 mod guest;
 mod host;
@@ -186,7 +187,8 @@ fn walk(
     let (tasks, places) = tasks::tasks(context, &file, root, &vms, host.nr_cpus())?;
     let clients = tasks::clients(context, &file, root)?;
     let net = net::net(&file, host.nr_cpus(), &vms, &clients)?;
-    net::check_threads(&file, &net, &vms)?;
+    let disks = disk::disks(&file)?;
+    net::check_threads(&file, &net, &disks, &vms)?;
     let optimiser = optimiser::optimiser(&file, &vms)?;
     let mut scenario = Scenario {
         name: context.name.to_string(),
@@ -197,6 +199,7 @@ fn walk(
         tasks,
         clients,
         net,
+        disks,
         optimiser,
         arms: Vec::new(),
         baseline: None,
@@ -205,6 +208,7 @@ fn walk(
         reproduces: None,
     };
     queues::check(&scenario, &places, warnings)?;
+    disk::check(&file, &scenario, &places)?;
     if with_arms {
         let (arms, baseline) = arms::arms(context, &file, root)?;
         scenario.arms = arms;

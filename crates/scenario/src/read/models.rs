@@ -11,7 +11,7 @@ use crate::section::Section;
 use crate::tree::{Node, Value};
 
 /// The models: the keys that each takes, and what it does.
-pub const MODELS: [(&str, &[&str], &str); 10] = [
+pub const MODELS: [(&str, &[&str], &str); 14] = [
     ("busy", &[], "never sleeps"),
     (
         "lookbusy",
@@ -53,6 +53,26 @@ pub const MODELS: [(&str, &[&str], &str); 10] = [
         "serial",
         &["compute", "serial"],
         "rounds: `serial` by one thread while the others wait, `compute` by each, a barrier",
+    ),
+    (
+        "iozone",
+        &["mode", "record", "disk"],
+        "reads or writes its VM's file, one record after the other (`mode` read, write)",
+    ),
+    (
+        "sysbench-cpu",
+        &["compute", "events"],
+        "`compute` per event (primes); with `events` threads end after so many together",
+    ),
+    (
+        "netperf",
+        &["mode", "compute", "from"],
+        "takes the packets of a stream (`mode` stream), or answers each request (`mode` request)",
+    ),
+    (
+        "webbench",
+        &["compute", "from"],
+        "a web server: answers each request after `compute`",
     ),
 ];
 
@@ -111,6 +131,44 @@ impl Values<'_, '_> {
             folder: self.context.folder,
         }
         .dist(&text)
+    }
+
+    /// One of these words, the first by default.
+    fn mode(&self, words: &[&str]) -> Result<String> {
+        let (mode, at) = self.text("mode", words[0])?;
+        if words.contains(&mode.as_str()) {
+            return Ok(mode);
+        }
+        let text = format!("there is no mode `{}`", mode.escape_debug());
+        Err(Error::at(&at, text)
+            .nearest(&mode, words.iter().copied())
+            .note(format!("Here may stand: {}", words.join(", "))))
+    }
+
+    /// A record on a disk.
+    fn record(&self, root: &Node, at: &At) -> Result<Step> {
+        let writes = self.mode(&["read", "write"])? == "write";
+        let (text, record_at) = self.text("record", "1MiB")?;
+        let bytes = match quantity::bytes(&text) {
+            Ok(0) => return Err(Error::at(&record_at, "a record of 0 bytes")),
+            Ok(bytes) => bytes,
+            Err(why) => {
+                let text = format!("`{}.record`: {why}", self.section.path);
+                return Err(Error::at(&record_at, text));
+            }
+        };
+        let name = match (self.section.table.get("disk"), super::disk::only(root)) {
+            (Some(_), _) => self.text("disk", "")?.0,
+            (None, Some(only)) => self.text("disk", &only)?.0,
+            (None, None) => {
+                let text = "it is not said on which disk";
+                return Err(Error::at(at, text).label("give `disk`, and a table [disk.NAME]"));
+            }
+        };
+        Ok(match writes {
+            true => Step::Write { name, bytes },
+            false => Step::Read { name, bytes },
+        })
     }
 
     fn load(&self) -> Result<u32> {
@@ -194,8 +252,30 @@ pub fn model(
             }
             vec![Step::Compute(compute), Step::Sleep(sleep)]
         }
-        "web" => serve("500us")?,
+        "web" | "webbench" => serve("500us")?,
         "stream" => serve("2500ns")?,
+        "netperf" => match values.mode(&["stream", "request"])?.as_str() {
+            "stream" => serve("2500ns")?,
+            _ => serve("10us")?,
+        },
+        "iozone" => vec![values.record(root, &at)?],
+        "sysbench-cpu" => {
+            let each = values.dist("compute", "1ms")?;
+            if never_positive(&each) {
+                return Err(Error::at(&at, "events without any work"));
+            }
+            match section.integer("events", 1, 1_000_000, "")? {
+                None => vec![Step::Compute(each)],
+                Some((events, _)) => vec![
+                    Step::Chunks {
+                        name: name.to_string(),
+                        chunks: u32::try_from(events).unwrap_or(1),
+                        each,
+                    },
+                    Step::Exit,
+                ],
+            }
+        }
         "parallel" => {
             let chunks = match section.integer("chunks", 1, 1_000_000, "")? {
                 Some((n, _)) => u32::try_from(n).unwrap_or(1),

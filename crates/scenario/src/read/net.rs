@@ -2,7 +2,7 @@
 //! `[net]` and `[net.stages]`.
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Card, Client, Nanos, Net, NetPath, Stages, Vm};
+use crate::model::{Card, Client, Disk, Nanos, Net, NetPath, Stages, Vm};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::Value;
@@ -147,7 +147,7 @@ fn stages(net: &Section<'_>, path: NetPath, nr_cpus: u32) -> Result<Option<Stage
 }
 
 /// A duration whose default depends on other keys.
-fn duration_or(section: &Section<'_>, key: &str, default: &str) -> Result<Nanos> {
+pub(super) fn duration_or(section: &Section<'_>, key: &str, default: &str) -> Result<Nanos> {
     if section.table.get(key).is_some() {
         return section.duration(key);
     }
@@ -187,7 +187,7 @@ fn whole(net: &Section<'_>, vms: &[Vm], clients: &[Client]) -> Result<()> {
 ///
 /// # Errors
 /// The first VM for which they mean nothing.
-pub fn check_threads(file: &Section<'_>, net: &Net, vms: &[Vm]) -> Result<()> {
+pub fn check_threads(file: &Section<'_>, net: &Net, disks: &[Disk], vms: &[Vm]) -> Result<()> {
     let at = |vm: &Vm, key: &str| -> Option<At> {
         let groups = file.named("vm", &keys::VM).ok()?;
         let (_, entry) = groups.into_iter().find(|(name, _)| *name == vm.name)?;
@@ -204,13 +204,14 @@ pub fn check_threads(file: &Section<'_>, net: &Net, vms: &[Vm]) -> Result<()> {
         })
     };
     for vm in vms {
-        if !vm.backend_affinity.is_empty() && net.threads_per_vm() == 0 {
+        let threads = net.threads_per_vm() + disks.iter().map(Disk::threads_per_vm).sum::<u32>();
+        if !vm.backend_affinity.is_empty() && threads == 0 {
             let text = "binds the thread that moves packets, and on this path a VM has none";
             return refuse(
                 vm,
                 "backend_affinity",
                 text,
-                "net.path vhost or emulator has one",
+                "net.path vhost or emulator has one, a disk with path virtio or emulated, too",
             );
         }
         if vm.coverage_ppm.is_some() && vm.affinity.is_empty() {

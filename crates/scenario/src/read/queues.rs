@@ -4,6 +4,7 @@ use super::tasks::Places;
 use crate::diag::{At, Error, Result};
 use crate::model::{Scenario, Step};
 use crate::placement::{self, PlacementError, queue_of};
+use crate::step::Named;
 use std::collections::BTreeSet;
 
 /// Checks queues and forks of every VM and of the host.
@@ -32,6 +33,15 @@ pub fn check(scenario: &Scenario, places: &Places, warnings: &mut Vec<String>) -
                     "nobody sends to `{name}`: there is no such client, and no `send {name}`"
                 );
                 return Err(wrong(&task.name, i, what).nearest(name, queues.iter().copied()));
+            }
+            if let Named::Disk(name) = step.named()
+                && !scenario.disks.iter().any(|d| d.name == name)
+            {
+                let what = format!("there is no disk `{name}`");
+                let disks = scenario.disks.iter().map(|d| d.name.as_str());
+                return Err(wrong(&task.name, i, what)
+                    .nearest(name, disks)
+                    .note(format!("A table [disk.{name}] makes one")));
             }
             if let Some(name) = step.starts().filter(|name| !tasks.contains(name)) {
                 let what = format!("there is no task `{name}` to fork");
@@ -110,13 +120,15 @@ fn folded(scenario: &Scenario, places: &Places) -> Result<()> {
         | PlacementError::NoVcpuForPool { task, .. }
         | PlacementError::ReceiveInside { task }
         | PlacementError::FirstOfPool { task }
-        | PlacementError::NoSuchStep { task, .. }
+        | PlacementError::NoSuchDisk { task, .. }
         | PlacementError::Sync { task, .. }
         | PlacementError::SleepingPool { task, .. }
         | PlacementError::MixedPools { first: task, .. } => places.headers.get(task),
         PlacementError::NobodyReceives { from, .. } => places.headers.get(from),
         PlacementError::ClientUnheard { client, .. } => places.clients.get(client),
-        PlacementError::UnknownTask { .. } | PlacementError::Network(_) => None,
+        PlacementError::UnknownTask { .. }
+        | PlacementError::Network(_)
+        | PlacementError::Disk(_) => None,
     };
     Err(match place {
         Some(at) => Error::at(at, error.to_string()),

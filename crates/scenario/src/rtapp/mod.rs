@@ -11,6 +11,7 @@
 //! - `run` and `runtime` are the same: the simulator's CPUs have one speed unless `host` says otherwise.
 //! - A `timer` waits for the next point of a grid; a missed point is left out, the grid stays. Its phase is random.
 //! - `suspend` and `resume` are an event named after the thread, `sync` the sequence that rt-app documents for it.
+//! - `iorun` writes so many bytes to the disk `io`: rt-app's `io_device` is what the table [disk.io] says.
 //! - Logging, calibration and memory locking have no meaning here and are left out; everything else that is not
 //!   understood is an error that names it.
 pub mod json;
@@ -278,6 +279,10 @@ fn write(input: &Input, global: &Global, tasks: &[Task]) -> String {
     }
     for task in tasks {
         task.write(&mut out);
+    }
+    // rt-app's threads ask the kernel they run on.
+    if tasks.iter().any(Task::writes) {
+        out.push_str("\n[disk.io]\npath = \"direct\"\n");
     }
     out
 }

@@ -281,7 +281,7 @@ impl Task {
                 into.push(plain(format!("{word} {us}us")));
             }
             "iorun" => {
-                let bytes = integer(entry, path, 0, 1 << 40)?;
+                let bytes = integer(entry, path, 1, 1 << 30)?;
                 into.push(plain(format!("write io {bytes}B")));
             }
             "yield" => into.push(plain("yield".into())),
@@ -388,6 +388,12 @@ impl Task {
             }
         }
         names
+    }
+
+    /// It writes to the device of the file.
+    pub fn writes(&self) -> bool {
+        let mut events = self.first.iter().chain(&self.steps);
+        events.any(|e| matches!(e, Event::Plain(words) if words.starts_with("write ")))
     }
 
     pub fn write(&self, out: &mut String) {

@@ -130,6 +130,11 @@ impl Phrase<'_> {
             Kind::Read | Kind::Write => match rest.split_once(char::is_whitespace) {
                 Some((disk, size)) if crate::tree::is_name(disk) => {
                     let bytes = self.quantity(size.trim(), quantity::bytes)?;
+                    if bytes == 0 {
+                        let text =
+                            format!("a record of 0 bytes: `{name}` would do nothing for ever");
+                        return Err(self.error(size, text).label("4KiB, say"));
+                    }
                     let disk = disk.to_string();
                     Ok(if kind == Kind::Read {
                         Step::Read { name: disk, bytes }

@@ -443,7 +443,105 @@ fn mistakes() {
             "[vm.w]\n[client.c]\nto = \"w\"\nsends = \"closed(4 users, think 1ms)\"\nat_most = 2",
             &["`at_most` is for clients that do not wait for answers"],
         ),
-        ("[disk.a]", &["does not have disks"]),
+        (
+            "[disk.d]\n[task.t]\nloop = [\"read d 0B\"]",
+            &["a record of 0 bytes", "t.toml:3"],
+        ),
+        (
+            "[disk.sda]\n[task.t]\nloop = [\"read sdb 4KiB\"]",
+            &["there is no disk `sdb`", "did you mean `sda`?", "t.toml:3"],
+        ),
+        (
+            "[disk.d]\nsize = \"1GiB\"\nfile = \"2GiB\"",
+            &[
+                "the file of 2147483648 bytes is larger than the disk of 1073741824",
+                "t.toml:3",
+            ],
+        ),
+        (
+            "[disk.d]\nsize = \"3GiB\"\n[vm.w]\ncount = 4\ntasks = [\"t\"]\n[task.t]\nloop = [\"read d 4KiB\"]",
+            &["4 files of 1073741824 bytes", "larger than the disk"],
+        ),
+        (
+            "[disk.d]\nfile = \"1MiB\"\n[task.t]\nloop = [\"sleep 1ms\", \"write d 2MiB\"]",
+            &[
+                "a record of 2097152 bytes is larger than the file",
+                "t.toml:4",
+            ],
+        ),
+        (
+            "[disk.d]\nfile = \"0B\"",
+            &["a file of 0 bytes has no records"],
+        ),
+        (
+            "[disk.d]\ncache = \"0B\"\nread_ahead = \"128KiB\"",
+            &[
+                "`disk.d.read_ahead` fetches into the cache, and there is none",
+                "t.toml:3",
+            ],
+        ),
+        (
+            "[disk.d]\ncache = \"0B\"\nwrite_back = \"1s\"",
+            &["`disk.d.write_back` writes back from the cache, and there is none"],
+        ),
+        (
+            "[disk.d]\ncache = \"0B\"\ndirty = \"10%\"",
+            &["`disk.d.dirty` is a part of the cache, and there is none"],
+        ),
+        (
+            "[disk.d]\ncache = \"1MiB\"\nread_ahead = \"1MiB\"",
+            &["`disk.d.read_ahead` is more than half of the cache"],
+        ),
+        (
+            "[disk.d]\ncache = \"1KiB\"",
+            &["a cache of 1024 bytes has no room for a block of 4096"],
+        ),
+        ("[disk.d]\nblock = \"0B\"", &["`disk.d.block` is 0 bytes"]),
+        (
+            "[disk.d]\nrequest = \"1B\"",
+            &["`disk.d.request` is 1 bytes", "at least 512B"],
+        ),
+        ("[disk.d]\nblock = \"2MiB\"", &["is larger than a request"]),
+        (
+            "[disk.d]\nfile = \"200GiB\"\n[vm.w]\ntasks = [\"t\"]\n[task.t]\nloop = [\"read d 4KiB\"]",
+            &["52428800 blocks of 4096 bytes", "a larger `block`"],
+        ),
+        ("[disk.d]\ndirty = \"0%\"", &["above 0%, at most 90%"]),
+        ("[disk.d]\ndirty = \"95%\"", &["above 0%, at most 90%"]),
+        (
+            "[disk.d]\nseek = \"2ms\"\nseek_far = \"1ms\"",
+            &["shorter than one to the next place"],
+        ),
+        (
+            "[disk.d]\npath = \"virtoi\"",
+            &["`virtoi` is not one of: virtio", "did you mean `virtio`?"],
+        ),
+        (
+            "[disk.d]\naccess = \"often\"",
+            &["not one of: sequential, random"],
+        ),
+        (
+            "[disk.d]\nbandwidth = \"0MB/s\"",
+            &["`disk.d.bandwidth`", "outside"],
+        ),
+        ("[disk.d]\nspeed = 4", &["unknown key `speed` in [disk.d]"]),
+        ("[disk]\nsize = \"1GiB\"", &["below a header [disk.NAME]"]),
+        (
+            "[task.t]\nmodel = \"iozone\"",
+            &["not said on which disk", "[disk.NAME]"],
+        ),
+        (
+            "[disk.d]\n[task.t]\nmodel = \"iozone\"\nrecord = \"0B\"",
+            &["a record of 0 bytes", "t.toml:4"],
+        ),
+        (
+            "[disk.d]\n[task.t]\nmodel = \"iozone\"\nmode = \"rite\"",
+            &["there is no mode `rite`", "did you mean `write`?"],
+        ),
+        (
+            "[task.t]\nmodel = \"sysbench-cpu\"\nevents = 0",
+            &["`task.t.events` is 0"],
+        ),
         ("[calibrate]", &["[calibrate] needs `arm`"]),
         (
             "[vm.w]\n[arm.a]\n[arm.b]\n[calibrate]\narm = \"b\"\nmetric = \"w.cpu\"\ntarget = \"1 CPU\"\nsearch = { \

@@ -125,13 +125,41 @@ fn host(choose: &mut dyn FnMut(u32) -> u32, end: Nanos) -> Host {
     host
 }
 
+fn disk(choose: &mut dyn FnMut(u32) -> u32) -> Disk {
+    let block = 512 << choose(6);
+    let cache = block * u64::from(choose(400));
+    let seek = 1_000 * u64::from(choose(300));
+    let cached = cache > 0;
+    Disk {
+        name: "own".into(),
+        path: [
+            DiskPath::Virtio,
+            DiskPath::Emulated,
+            DiskPath::Direct,
+            DiskPath::DriverDomain,
+        ][choose(4) as usize],
+        size_bytes: 1 << 30,
+        file_bytes: 4096 + u64::from(choose(4 << 20)),
+        access: [Access::Sequential, Access::Random][choose(2) as usize],
+        bit_s: 1_000_000 * u64::from(1 + choose(8_000)),
+        seek_near_ns: seek,
+        seek_far_ns: seek * u64::from(1 + choose(5)),
+        request_bytes: block << choose(6),
+        cache_bytes: cache,
+        block_bytes: block,
+        read_ahead_bytes: block * u64::from(choose(100)) * u64::from(cached),
+        write_back_ns: 1_000_000 * u64::from(choose(50)) * u64::from(cached),
+        dirty_ppm: (1 + choose(900_000)) * u32::from(cached),
+        syscall_ns: u64::from(choose(5_000)),
+        copy_ns: u64::from(choose(1_000)),
+        submit_ns: u64::from(choose(30_000)),
+        per_request_host_ns: u64::from(choose(30_000)),
+        irq_ns: u64::from(choose(5_000)),
+    }
+}
+
 /// A random scenario with one more VM, whose threads (a vCPU each) take steps of this kind, and those that go with it.
-/// `None`: no place can do them yet.
-pub fn scenario_with(
-    kind: Kind,
-    policy: &str,
-    choose: &mut dyn FnMut(u32) -> u32,
-) -> Option<Scenario> {
+pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u32) -> Scenario {
     let mut all = scenario(policy, choose);
     let work = Step::Compute(duration(choose));
     let pause = Step::Sleep(slow(duration(choose)));
@@ -143,6 +171,7 @@ pub fn scenario_with(
         steps: vec![work.clone(), Step::Exit],
         ..Task::default()
     };
+    let (mut guest, mut stop_ns) = (Guest::default().policy, None);
     let loops = match kind {
         Kind::Compute => vec![vec![work]],
         Kind::Busy => vec![vec![Step::Busy]],
@@ -211,11 +240,39 @@ pub fn scenario_with(
             };
             twice(vec![work, chunks, Step::Barrier { name: name() }])
         }
-        Kind::Read | Kind::Write => return None,
+        Kind::Read | Kind::Write => {
+            let disk = disk(choose);
+            let bytes = 1 + u64::from(choose(disk.file_bytes.min(1 << 20) as u32));
+            let name = disk.name.clone();
+            let write = Step::Write { name, bytes };
+            let name = disk.name.clone();
+            let read = Step::Read { name, bytes };
+            let (first, second) = match kind {
+                Kind::Read => (read, write),
+                _ => (write, read),
+            };
+            if disk.path == DiskPath::DriverDomain {
+                all.vms.push(Vm {
+                    name: "dom0".into(),
+                    role: VmRole::Driver,
+                    ..Vm::default()
+                });
+            }
+            all.disks.push(disk);
+            guest = [Guest::default().policy, "none".into()][choose(2) as usize].clone();
+            stop_ns = [None, Some(20_000_000)][choose(2) as usize];
+            let both = vec![first.clone(), second, work.clone()];
+            vec![vec![first, work], both]
+        }
     };
     let mut vm = Vm {
         name: "own".into(),
         vcpus: loops.len() as u32,
+        guest: Guest {
+            policy: guest,
+            ..Guest::default()
+        },
+        stop_ns,
         ..Vm::default()
     };
     for (i, steps) in loops.into_iter().enumerate() {
@@ -229,7 +286,7 @@ pub fn scenario_with(
         all.tasks.insert(task.name.clone(), task);
     }
     all.vms.push(vm);
-    Some(all)
+    all
 }
 
 struct Maker {
@@ -479,24 +536,13 @@ mod tests {
     #[test]
     fn every_kind_of_step_that_a_place_can_do_is_drawn() {
         for kind in Kind::ALL {
-            let disk = matches!(kind, Kind::Read | Kind::Write);
             let s = scenario_with(kind, "gfifo", &mut from_seed(1));
-            let drawn = s.is_some_and(|s| {
-                assert!(
-                    placement::threads(&s).is_ok(),
-                    "{kind:?}: {:?}",
-                    placement::threads(&s)
-                );
-                let mut steps = s
-                    .vms
-                    .last()
-                    .unwrap()
-                    .tasks
-                    .iter()
-                    .flat_map(|t| &s.tasks[t].steps);
-                steps.any(|step| step.kind() == kind)
-            });
-            assert_eq!(drawn, !disk, "{kind:?}");
+            let placed = placement::threads(&s);
+            assert!(placed.is_ok(), "{kind:?}: {placed:?}");
+            let own = &s.vms.last().unwrap().tasks;
+            let mut steps = own.iter().flat_map(|t| &s.tasks[t].steps);
+            let drawn = steps.any(|step| step.kind() == kind);
+            assert!(drawn, "{kind:?}");
         }
     }
 

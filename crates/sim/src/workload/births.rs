@@ -91,6 +91,7 @@ impl ScenarioWorkload {
             self.completion.begins(home, ctx.now());
         }
         let slot = self.threads.add(thread);
+        self.blocks.forget(slot);
         let host = &self.threads.hosts[host as usize];
         if !self.sync.is_unused() && host.post.is_none() {
             self.sync.join(slot, home, &host.barriers, &host.pools);

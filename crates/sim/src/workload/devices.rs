@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The devices of a scenario, and what they reach of the rest of it.
 use super::api::{Action, Ctx, HOST, Nanos, VmId};
+use super::device::disk::{Disks, Job};
 use super::device::net::{Cargo, Net};
 use super::device::{self, Bus, Device, Place, Post, Which, Worker};
 use super::events::Event;
@@ -14,6 +15,8 @@ use crate::guest::machine_of;
 pub(super) struct Devices {
     /// `None`: requests are interrupts, nothing lies between clients and tasks.
     pub net: Option<Net>,
+    /// `None`: nobody reads or writes.
+    pub disk: Option<Disks>,
 }
 
 /// What all devices reach.
@@ -27,24 +30,33 @@ pub(super) struct Board<'a> {
 impl Devices {
     /// All threads of devices.
     pub fn workers(&self) -> impl Iterator<Item = (Post, &Worker)> {
+        let post = |device, worker| Post { device, worker };
         let net = self.net.iter().flat_map(|net| (0..).zip(net.workers()));
-        net.map(|(worker, of)| {
-            let device = Which::Net;
-            (Post { device, worker }, of)
-        })
+        let net = net.map(move |(worker, of)| (post(Which::Net, worker), of));
+        let disk = self.disk.iter().flat_map(|disk| (0..).zip(disk.workers()));
+        net.chain(disk.map(move |(worker, of)| (post(Which::Disk, worker), of)))
     }
 
     /// A thread of a device asks what it does next.
     pub fn serve(&mut self, post: Post, mut board: Board) -> Action {
-        match (post.device, &mut self.net) {
-            (Which::Net, Some(net)) => net.serve(post.worker, &mut board),
-            (Which::Net, None) => Action::Block,
+        match post.device {
+            Which::Net => match &mut self.net {
+                Some(net) => net.serve(post.worker, &mut board),
+                None => Action::Block,
+            },
+            Which::Disk => match &mut self.disk {
+                Some(disk) => disk.serve(post.worker, &mut board),
+                None => Action::Block,
+            },
         }
     }
 
     pub fn stop_vm(&mut self, vm: VmId, mut board: Board) {
         if let Some(net) = &mut self.net {
             net.stop_vm(vm, &mut board);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.stop_vm(vm, &mut board);
         }
     }
 }
@@ -126,4 +138,47 @@ impl Bus<Cargo> for Board<'_> {
         let now = self.ctx.now();
         self.requests.give_up(message(cargo), now);
     }
+}
+
+impl Bus<Job> for Board<'_> {
+    fn now(&self) -> Nanos {
+        self.ctx.now()
+    }
+
+    fn here(&self) -> Place {
+        Place::here(self.ctx)
+    }
+
+    fn outside(&self, vm: VmId) -> Place {
+        self.homes.outside(vm, self.ctx)
+    }
+
+    fn place_of(&self, job: Job) -> Place {
+        let t = &self.threads[job.thread];
+        Place {
+            machine: t.machine,
+            cpu: t.cpu,
+        }
+    }
+
+    fn at(&mut self, place: Place, at: Nanos, event: device::Event) {
+        place.arm(at, Event::of(Which::Disk, event).token(), self.ctx);
+    }
+
+    fn interrupt(&mut self, ns: Nanos) -> Nanos {
+        self.ctx.interrupt(ns)
+    }
+
+    fn wake(&mut self, worker: u32) {
+        let device = Which::Disk;
+        self.threads.wake_worker(Post { device, worker }, self.ctx);
+    }
+
+    /// The thread whose step it is goes on.
+    fn done(&mut self, job: Job) {
+        self.threads.wake(job.thread, self.ctx);
+    }
+
+    /// Its thread is gone.
+    fn lost(&mut self, _job: Job) {}
 }

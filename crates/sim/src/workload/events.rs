@@ -15,6 +15,7 @@ pub(super) enum Event {
     /// Where its home is: a request (home, queue) starts a thread.
     Begin(u32, u16),
     Net(device::Event),
+    Disk(device::Event),
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -25,6 +26,7 @@ impl Event {
     pub fn of(device: Which, event: device::Event) -> Event {
         match device {
             Which::Net => Event::Net(event),
+            Which::Disk => Event::Disk(event),
         }
     }
 
@@ -37,6 +39,7 @@ impl Event {
             Event::Boot(vm) => (4, 0, vm),
             Event::Net(event) => (5, event.what, event.number),
             Event::Begin(home, queue) => (6, queue, home),
+            Event::Disk(event) => (7, event.what, event.number),
         };
         kind << KIND_SHIFT | u64::from(what) << WHAT_SHIFT | u64::from(number)
     }
@@ -50,10 +53,15 @@ impl Event {
             3 => Event::StopVm(number),
             4 => Event::Boot(number),
             6 => Event::Begin(number, (token >> WHAT_SHIFT) as u16),
-            _ => Event::Net(device::Event {
-                what: (token >> WHAT_SHIFT) as u16,
-                number,
-            }),
+            kind => {
+                let what = (token >> WHAT_SHIFT) as u16;
+                let event = device::Event { what, number };
+                if kind == 7 {
+                    Event::Disk(event)
+                } else {
+                    Event::Net(event)
+                }
+            }
         }
     }
 }
@@ -75,6 +83,10 @@ mod tests {
             Event::Begin(number, u16::MAX),
             of_net(0),
             of_net(u16::MAX),
+            Event::Disk(device::Event {
+                what: u16::MAX,
+                number,
+            }),
         ] {
             assert_eq!(Event::read(event.token()), event);
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! api         the line between work and machine
-//! device      what tasks and clients give work to: the network
+//! device      what tasks and clients give work to: the network, disks
 //! events      the workload's events, as the machine keeps them
 //! homes       where threads live: VMs and the host; completion: when a VM has done all its work
 //! program     tasks, ready to run; masks: their CPU lists
@@ -14,9 +14,10 @@
 //! measured    response times, and Little's law over all requests
 //! requests    from a queue to a thread, to the end
 //! devices     the devices of a scenario, and what they reach
+//! blocks      where threads are in steps that read or write
 //! scenario    all these as the work of a scenario file; what it does:
 //!   births      threads begin, VMs start and stop
-//!   steps       a thread's next step; share: those that involve others
+//!   steps       a thread's next step; share: those that involve others; record: those that read or write
 //!   ask         clients ask
 //!   work        what the machine asks for
 //! ```
@@ -25,6 +26,7 @@
 pub mod api;
 mod ask;
 mod births;
+mod blocks;
 mod clients;
 mod completion;
 mod device;
@@ -35,6 +37,7 @@ mod mail;
 mod masks;
 mod measured;
 mod program;
+mod record;
 mod requests;
 pub mod scenario;
 mod sender;

@@ -28,6 +28,8 @@ pub(super) enum Op {
     Exit,
     /// It involves other threads of the home.
     Shared(Shared),
+    /// A record is read or written: which disk, whether it writes, bytes.
+    Disk(u16, bool, u64),
 }
 
 /// What threads of a home do together, see [`super::share`]; numbers of names, see [`Programs::names`].
@@ -126,6 +128,16 @@ fn add(list: &mut Vec<u32>, number: u32) -> u32 {
         list.push(number);
     }
     number
+}
+
+/// Number of a disk.
+fn disk(scenario: &Scenario, of: &Program, name: &str) -> Result<u16, PlacementError> {
+    let at = scenario.disks.iter().position(|disk| disk.name == name);
+    let at = at.and_then(|at| u16::try_from(at).ok());
+    at.ok_or_else(|| PlacementError::NoSuchDisk {
+        task: of.task.clone(),
+        disk: name.to_string(),
+    })
 }
 
 /// All tasks of a scenario, in the order of their names.
@@ -269,13 +281,8 @@ impl Programs {
                     each: each.clone(),
                 })
             }
-            // Their device: `super::device::disk`.
-            Step::Read { .. } | Step::Write { .. } => {
-                return Err(PlacementError::NoSuchStep {
-                    task: program.task.clone(),
-                    step: step.word(),
-                });
-            }
+            Step::Read { name, bytes } => Op::Disk(disk(scenario, program, name)?, false, *bytes),
+            Step::Write { name, bytes } => Op::Disk(disk(scenario, program, name)?, true, *bytes),
         })
     }
 }

@@ -2,8 +2,11 @@
 //! The work of a scenario: its parts, each with a subject and a file of its own.
 use super::api::Ctx;
 use super::api::{HOST, Nanos, Role};
+use super::blocks::Blocks;
 use super::clients::Clients;
 use super::completion::Completion;
+use super::device::Device;
+use super::device::disk::Disks;
 use super::device::net::{Net, NetStream};
 use super::devices::{Board, Devices};
 use super::homes::Homes;
@@ -31,6 +34,8 @@ pub struct ScenarioWorkload {
     /// What they are asked and say to each other.
     pub(super) requests: Requests,
     pub(super) devices: Devices,
+    /// Where threads are in steps that read or write.
+    pub(super) blocks: Blocks,
     pub(super) completion: Completion,
 }
 
@@ -63,9 +68,13 @@ impl ScenarioWorkload {
             bytes: s.bytes,
             acknowledges: s.acknowledges,
         });
-        let devices = Devices {
-            net: Net::new(scenario, streams, has_work)?,
+        let net = Net::new(scenario, streams, has_work)?;
+        let moves = |vm: u32, vcpu: u32| {
+            let mut of = net.iter().flat_map(|net| net.workers());
+            has_work(vm, vcpu) || of.any(|w| (w.vm, w.role) == (vm, Role::Vcpu(vcpu)))
         };
+        let disk = Disks::new(scenario, seed, programs.all.len(), moves)?;
+        let devices = Devices { net, disk };
         let mut threads = Threads::default();
         threads.ordinals = specs.len() as u32;
         for (root, spec) in (0..).zip(specs) {
@@ -98,6 +107,7 @@ impl ScenarioWorkload {
             }),
             requests,
             devices,
+            blocks: Blocks::default(),
             completion: Completion::new(homes.count()),
             programs,
             homes,

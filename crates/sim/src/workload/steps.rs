@@ -124,6 +124,12 @@ impl ScenarioWorkload {
                     }
                 }
                 Op::Exit => return self.exit(who, now, ctx),
+                Op::Disk(disk, write, bytes) => {
+                    let record = (*disk, *write, *bytes);
+                    if let Some(action) = self.record(who, record, now, ctx) {
+                        return action;
+                    }
+                }
                 Op::Shared(_) => {
                     if let Some(action) = self.share(who, now, ctx) {
                         return action;

@@ -60,6 +60,12 @@ impl Workload for ScenarioWorkload {
                     net.event(event, &mut board);
                 }
             }
+            Event::Disk(event) => {
+                let (devices, mut board) = self.plugged(ctx);
+                if let Some(disk) = &mut devices.disk {
+                    disk.event(event, &mut board);
+                }
+            }
         }
     }
 
@@ -68,6 +74,9 @@ impl Workload for ScenarioWorkload {
         if let Some(net) = &mut self.devices.net {
             net.measure_from(now);
         }
+        if let Some(disk) = &mut self.devices.disk {
+            disk.measure_from(now);
+        }
     }
 
     fn metrics(&self, now: Nanos, out: &mut BTreeMap<String, f64>) {
@@ -75,6 +84,9 @@ impl Workload for ScenarioWorkload {
         measured.metrics(&self.homes, now, out);
         if let Some(net) = &self.devices.net {
             net.metrics(measured.seconds(now), out);
+        }
+        if let Some(disk) = &self.devices.disk {
+            disk.metrics(measured.seconds(now), out);
         }
         let groups: Vec<String> = self
             .homes
@@ -98,6 +110,9 @@ impl Workload for ScenarioWorkload {
         let outside = net.iter().flat_map(|net| net.inside()).map(|c| c.sent);
         let whole = &self.requests.measured.flow;
         let whole = whole.violated(now, requests.chain(outside));
-        whole.or_else(|| net?.violated(now))
+        let disk = self.devices.disk.as_ref();
+        whole
+            .or_else(|| net?.violated(now))
+            .or_else(|| disk?.violated(now))
     }
 }

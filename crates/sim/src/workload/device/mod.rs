@@ -18,7 +18,7 @@
 //!
 //! A second device: a folder here that implements [`Device`] for its kind of work, and its name in [`Which`]; the
 //! compiler leads from there to `workload/devices`, where it gets its field and its [`Bus::done`]. Steps that give it
-//! work are in `workload/steps`. [`net`] is the first; [`disk`] says what the next one will ask for.
+//! work are in `workload/steps`. [`net`] is the first, [`disk`] the second.
 use super::api::{Action, CpuId, Ctx, HOST, MachineId, Nanos, Role, VmId};
 use std::collections::BTreeMap;
 
@@ -70,10 +70,11 @@ pub(super) struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Net,
+    Disk,
 }
 
 /// Number of [`Which`].
-pub(super) const DEVICES: usize = 1;
+pub(super) const DEVICES: usize = 2;
 
 /// A thread's place in a device: its number among the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -123,6 +123,7 @@ struct thread {
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
 
+#define rests rests
 #include "berth/vms.bpf.h"
 
 struct pcpu {

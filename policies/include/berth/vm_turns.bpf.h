@@ -58,7 +58,6 @@ enum { GUARD_PARKED, GUARDS };
 #endif
 #ifndef joined
 #define joined(t, g)
-#define rests(t, g)
 #endif
 
 #include "berth/parking.bpf.h"

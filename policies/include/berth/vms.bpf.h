@@ -14,9 +14,9 @@
  *
  *	reweighted(g)	g has its first weight, or another one
  *	joined(t, g)	t works for g from now on, or the policy has just taken it on
- *	rests(t, g)	t no longer wants to run (may be an empty macro)
  *	labelled(t, id)	t's labels have been read, after joined()
  *	no_group(slot)	groups_by_vm has no room for this VM: scx_bpf_error()
+ *	rests(t, g)	t no longer wants to run; called if the includer has defined rests as rests
  *
  * It counts run time against caps (capped_until) and looks at the labels again when `stopping`
  * (relabel). BERTH_VM_CALLBACKS defines the callbacks that do nothing else, BERTH_VM_OPS names them
@@ -53,8 +53,10 @@ static __always_inline void reweighted(struct group *g);
 #ifndef joined
 static __always_inline void joined(struct thread *t, struct group *g);
 #endif
-#ifndef rests
+#ifdef rests
 static __always_inline void rests(struct thread *t, struct group *g);
+#else
+#define rests(t, g)
 #endif
 static __always_inline void labelled(struct thread *t, struct berth_identity *id);
 static __always_inline void no_group(u32 slot);

@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab kvm-table readme papers mutants docs \
-	unikernel unikernel-table setup-sim setup-lab setup-browser clean
+	unikernel unikernel-table wheel setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -102,6 +102,9 @@ unikernel: setup-lab ## the unikernel: built, booted in QEMU, asked over UDP, it
 
 unikernel-table: setup-lab ## the same with seeds and repetitions (half an hour); writes docs/unikernel-table.md
 	@tools/unikernel table
+
+wheel: setup-sim ## the Python package as a wheel, in target/wheels (docs/python.md)
+	@tools/python wheel
 
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants

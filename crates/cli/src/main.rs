@@ -34,7 +34,6 @@ mod results;
 mod scenario;
 mod sim;
 mod top;
-mod trace;
 mod tracer;
 mod vms;
 

@@ -5,11 +5,13 @@ use crate::{interrupt, output};
 use berth_experiment::kept::Kept;
 use berth_experiment::reproduce::files::{self, Made, SUMMARY};
 use berth_experiment::reproduce::judge::Judged;
-use berth_experiment::reproduce::{Reproduced, Wanted, page, reproduce, seal, summary, table};
+use berth_experiment::reproduce::told::Told;
+use berth_experiment::reproduce::{
+    Reproduced, Wanted, named, page, reproduce, seal, summary, table,
+};
 use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::Running;
 use berth_scenario::claims::Verdict;
-use berth_scenario::diag::nearest;
 use berth_scenario::paper::{self, Experiment, Paper};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -85,7 +87,7 @@ pub fn run(args: &Args) -> Done {
         return list(args, &chosen);
     }
     let only = match (&args.experiment, chosen.first()) {
-        (Some(id), Some(paper)) => Some(experiment(paper, id)?),
+        (Some(id), Some(paper)) => Some(named(paper, id)?),
         _ => None,
     };
     runnable(args, &chosen)?;
@@ -187,30 +189,6 @@ fn anew(what: &str) -> String {
     format!("{what}\n  make papers writes it anew; look what has changed")
 }
 
-/// The experiment that a user means.
-fn experiment<'a>(paper: &'a Paper, id: &str) -> Result<&'a Experiment, Failure> {
-    paper.experiment(id).ok_or_else(|| {
-        let ids: Vec<&str> = paper.experiments.iter().map(|e| e.id.as_str()).collect();
-        let near = nearest(id, ids.iter().copied());
-        // By what a claim is called, too: that is what a reader of a page may have at hand.
-        let mut claims = paper.claims.iter();
-        let hint = match claims.find(|claim| claim.id == id) {
-            Some(_) => "; that is a claim: name the experiment that judges it".to_string(),
-            None => near.map_or(String::new(), |n| format!("; did you mean `{n}`?")),
-        };
-        Failure::Input(format!(
-            "the paper {} has no experiment `{}`{hint}\n  Experiments: {}",
-            paper.name,
-            id.escape_debug(),
-            if ids.is_empty() {
-                "none yet".into()
-            } else {
-                ids.join(", ")
-            }
-        ))
-    })
-}
-
 /// There is something to run.
 fn runnable(args: &Args, chosen: &[Paper]) -> Done {
     if chosen.iter().any(|paper| !paper.experiments.is_empty()) {
@@ -297,87 +275,4 @@ impl Listed {
                 .collect(),
         }
     }
-}
-
-/// What came out, as JSON.
-#[derive(Serialize)]
-struct Told<'a> {
-    paper: &'a str,
-    version: &'static str,
-    quick: bool,
-    experiments: Vec<ToldExperiment<'a>>,
-    claims: &'a [Judged],
-}
-
-#[derive(Serialize)]
-struct ToldExperiment<'a> {
-    id: &'a str,
-    title: &'a str,
-    runs: Vec<ToldRun<'a>>,
-}
-
-#[derive(Serialize)]
-struct ToldRun<'a> {
-    name: &'a str,
-    command: &'a str,
-    values: Vec<Value<'a>>,
-}
-
-/// A cell of a table, in base units.
-#[derive(Serialize)]
-struct Value<'a> {
-    variant: &'a str,
-    arm: &'a str,
-    metric: &'a str,
-    mean: f64,
-    /// Of the 95 % interval; none with one seed.
-    half: Option<f64>,
-    seeds: usize,
-}
-
-impl<'a> Told<'a> {
-    fn of(all: &'a Reproduced<'_>) -> Told<'a> {
-        let experiments = all.experiments.iter().map(|measured| ToldExperiment {
-            id: &measured.experiment.id,
-            title: &measured.experiment.title,
-            runs: measured
-                .runs
-                .iter()
-                .map(|run| ToldRun {
-                    name: &run.run.name,
-                    command: &run.command,
-                    values: values(run),
-                })
-                .collect(),
-        });
-        Told {
-            paper: &all.paper.name,
-            version: env!("CARGO_PKG_VERSION"),
-            quick: all.quick,
-            experiments: experiments.collect(),
-            claims: &all.judged,
-        }
-    }
-}
-
-fn values<'a>(run: &'a berth_experiment::reproduce::measure::MeasuredRun<'_>) -> Vec<Value<'a>> {
-    let mut values = Vec::new();
-    for row in &run.run.rows {
-        for variant in &run.variants {
-            for arm in &run.run.arms {
-                let Some(e) = variant.outcome.estimate(arm, &row.metric) else {
-                    continue;
-                };
-                values.push(Value {
-                    variant: &variant.label,
-                    arm,
-                    metric: &row.metric,
-                    mean: e.mean,
-                    half: e.half,
-                    seeds: e.n,
-                });
-            }
-        }
-    }
-    values
 }

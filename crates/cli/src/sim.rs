@@ -2,17 +2,19 @@
 //! `berth sim`: every arm with every seed in the simulator.
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
-use crate::trace::{Trace, Window};
 use crate::{combinations, output};
+use berth_experiment::calibrate::{self, Fit};
 use berth_experiment::kept::Kept;
 use berth_experiment::plan::{Plan, in_words, plan};
 use berth_experiment::request::quote;
 use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::{Running, Simulator};
-use berth_experiment::{calibrate, policies, replications};
+use berth_experiment::trace::{Trace, Window};
+use berth_experiment::{policies, replications};
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
+use berth_scenario::shipped;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> Done {
     combinations::ask(&options.request()?, running, options.yes)?;
     let mut notes = Vec::new();
     if !args.no_calibrate
-        && let Some(fit) = calibrate::fit(&options.request()?, running)?
+        && let Some(fit) = fit(options, running)?
     {
         options.set.extend(fit.set);
         notes = fit.notes;
@@ -79,7 +81,9 @@ pub fn run(args: &Args) -> Done {
     plan.notes = notes;
     let mut simulator = Simulator::prepare(&mut plan, running)?;
     plan.check(berth_scenario::support::Place::Sim, false)?;
-    let trace = args.trace.map(|w| trace(args, &plan, w)).transpose()?;
+    let folder = berth_results::write::folder(&args.run.out, &plan.name);
+    let open = |window| Trace::of_run(&plan, window, args.trace_out.as_deref(), &folder);
+    let trace = args.trace.map(open).transpose()?;
     if let Some(trace) = &trace {
         simulator.tell(trace.sink());
     }
@@ -102,6 +106,12 @@ pub fn run(args: &Args) -> Done {
     done
 }
 
+/// What the scenario asks to be fitted.
+fn fit(options: &RunOptions, running: &Running) -> Result<Option<Fit>, Failure> {
+    let request = options.request()?;
+    calibrate::fit(&shipped::find(&request.scenario)?, &request, running)
+}
+
 /// How runs are done. Each is kept only if that is asked for, since results of a short run are made again sooner than
 /// they are read; at an interrupt all are, if there is a folder for it.
 fn running(args: &Args) -> Result<Running, Failure> {
@@ -117,32 +127,6 @@ fn running(args: &Args) -> Result<Running, Failure> {
     })
 }
 
-/// Opens the trace of the plan's only run.
-fn trace(args: &Args, plan: &Plan, window: Window) -> Result<Trace, Failure> {
-    let runs = plan.runs();
-    let variant = plan.variants.first();
-    let arm = variant.and_then(|v| Some((v, v.arms.iter().find(|a| a.absent.is_none())?)));
-    let (Some((variant, arm)), 1, Some(seed)) = (arm, runs, plan.seeds.first()) else {
-        return Err(Failure::Input(format!(
-            "--trace is of one run, and this would be {}: choose with --arm NAME and --seed N",
-            in_words(runs)
-        )));
-    };
-    let file = args.trace_out.clone().unwrap_or_else(|| {
-        let name: String = arm
-            .arm
-            .name
-            .chars()
-            .map(|c| if c == '/' { '_' } else { c })
-            .collect();
-        berth_results::write::folder(&args.run.out, &plan.name)
-            .join(format!("{name}-{seed}.pftrace"))
-    });
-    let vms = berth_sim::run::vm_specs(&variant.scenario);
-    let vms = vms.into_iter().map(|vm| vm.name).collect();
-    Trace::create(&file, window, vms, &variant.scenario.host.kernel)
-}
-
 /// Runs the plan, keeps and shows what comes out.
 fn execute(
     options: &RunOptions,
@@ -156,7 +140,7 @@ fn execute(
     }
     let runs = plan.runs();
     if runs == 0 {
-        return Err(Failure::Input(nothing_to_run(plan)));
+        return Err(Failure::Input(plan.nothing_to_run()));
     }
     if running.talk && plan.variants.len() > 1 {
         eprintln!("{} variants, {runs} runs", plan.variants.len());
@@ -214,18 +198,6 @@ fn execute(
         return Err(Failure::Expect);
     }
     Ok(())
-}
-
-fn nothing_to_run(plan: &Plan) -> String {
-    let mut text = "no arm of the scenario can run here".to_string();
-    if let Some(variant) = plan.variants.first() {
-        for arm in &variant.arms {
-            if let Some(why) = &arm.absent {
-                text.push_str(&format!("\n  {}: {why}", arm.arm.name));
-            }
-        }
-    }
-    text
 }
 
 /// What to do next, and how fast it was.

@@ -5,7 +5,7 @@
 //! target stands for the rest, as if the user had set it. No other arm runs before that, so no other arm can have a
 //! say.
 use crate::error::Failure;
-use crate::plan::{Plan, Variant, plan};
+use crate::plan::{Plan, Variant, planned};
 use crate::request::Request;
 use crate::simulator::{Running, Simulator};
 use crate::{policies, replications};
@@ -14,7 +14,7 @@ use berth_report::text::value as shown;
 use berth_results::schema::RunRecord;
 use berth_results::stats;
 use berth_scenario::model::Calibrate;
-use berth_scenario::{Edit, read, shipped};
+use berth_scenario::{Edit, Input, read};
 
 /// Seeds for each combination: enough to tell combinations apart, which differ by far more than seeds do.
 const SEEDS: u32 = 3;
@@ -37,14 +37,14 @@ struct Point {
     value: Option<f64>,
 }
 
-/// Fits what the scenario asks to be fitted; none if it asks for nothing, or the user has set it all.
+/// Fits what the scenario asks to be fitted; none if it asks for nothing, or the user has set it all. The request's
+/// name is not looked at.
 ///
 /// # Errors
 /// The scenario or an option is wrong, the baseline cannot run here, a run fails, or nothing was measured.
-pub fn fit(request: &Request, running: &Running) -> Result<Option<Fit>, Failure> {
-    let input = shipped::find(&request.scenario)?;
+pub fn fit(input: &Input, request: &Request, running: &Running) -> Result<Option<Fit>, Failure> {
     let edits: Vec<Edit> = request.set.iter().cloned().map(Edit::Set).collect();
-    let scenario = read(&input, &edits)?.scenario;
+    let scenario = read(input, &edits)?.scenario;
     let Some(calibrate) = scenario.calibrate else {
         return Ok(None);
     };
@@ -60,7 +60,7 @@ pub fn fit(request: &Request, running: &Running) -> Result<Option<Fit>, Failure>
         seeds: Some(scenario.run.seeds.min(SEEDS)),
         ..request.clone()
     };
-    let mut plan = plan(&fitting, &policies::shipped(), None)?;
+    let mut plan = planned(input, &fitting, &policies::shipped(), None)?;
     let simulator = Simulator::prepare(&mut plan, running)?;
     plan.check(berth_scenario::support::Place::Sim, false)?;
     if let Some(why) = plan.variants.iter().find_map(absent) {

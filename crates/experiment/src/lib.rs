@@ -4,8 +4,9 @@
 //! A [`request`] becomes a [`plan`]: variants of a scenario, their arms, the seeds. Free parameters are fitted first
 //! ([`calibrate`]). Every run is a [`job`], a pure function that any process or machine can do ([`runner`]); what was
 //! run is [`kept`] and not run twice. [`simulator`] makes a plan's jobs, [`replications`] does them, [`save`] writes
-//! what came out. [`claims`] are what papers report of a scenario, [`reproduce`] does all experiments of a paper and
-//! writes its page. [`model`] puts closed forms beside simulation, [`compare`] simulator and real kernel.
+//! what came out, [`trace`] what happened in a run. [`claims`] are what papers report of a scenario, [`reproduce`] does
+//! all experiments of a paper and writes its page. [`model`] puts closed forms beside simulation, [`compare`] simulator
+//! and real kernel.
 pub mod calibrate;
 pub mod claims;
 pub mod compare;
@@ -27,6 +28,7 @@ pub mod request;
 pub mod runner;
 pub mod save;
 pub mod simulator;
+pub mod trace;
 
 pub use error::{Done, Failure};
 pub use request::Request;

@@ -306,6 +306,17 @@ impl Plan {
                 .sum::<usize>()
     }
 
+    /// Why nothing can run, where no arm can.
+    pub fn nothing_to_run(&self) -> String {
+        let mut text = "no arm of the scenario can run here".to_string();
+        for arm in self.variants.first().map_or(&[][..], |v| &v.arms) {
+            if let Some(why) = &arm.absent {
+                text.push_str(&format!("\n  {}: {why}", arm.arm.name));
+            }
+        }
+        text
+    }
+
     /// Its runs, in words.
     pub fn runs_in_words(&self) -> String {
         in_words(self.runs())

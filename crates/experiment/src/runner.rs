@@ -18,6 +18,9 @@ pub trait Runner: Send + Sync {
     fn run(&self, job: &Job) -> Result<RunRecord, String>;
 }
 
+/// Cells that are remembered at the same time, at most.
+const CELLS: usize = 256;
+
 /// Jobs are done by the threads that ask.
 #[derive(Default)]
 pub struct Here {
@@ -42,6 +45,14 @@ impl Here {
         *self.sink.lock().unwrap_or_else(|e| e.into_inner()) = Some(sink);
     }
 
+    /// Prepares the runs of a job's arm, without one.
+    ///
+    /// # Errors
+    /// The job is of another version, or a policy cannot be loaded or is another one here.
+    pub fn ready(&self, job: &Job) -> Result<(), Failure> {
+        self.cell(job).map(|_| ())
+    }
+
     fn cell(&self, job: &Job) -> Result<Arc<Cell>, Failure> {
         let key = job.cell();
         let mut cells = self.cells.lock().unwrap_or_else(|e| e.into_inner());
@@ -49,6 +60,10 @@ impl Here {
             return Ok(cell.clone());
         }
         let cell = Arc::new(Cell::of(job, &self.loaded)?);
+        // Jobs come cell by cell: those of long ago do not come again.
+        if cells.len() >= CELLS {
+            cells.clear();
+        }
         cells.insert(key, cell.clone());
         Ok(cell)
     }

@@ -160,7 +160,16 @@ pub fn whole(plan: &mut Plan, running: &Running, command: String) -> Result<Resu
     Ok(plan.results(Place::Sim, "", command, done.records, true))
 }
 
-fn jobs(plan: &mut Plan, checked: bool, loaded: &Loaded) -> Result<Vec<Vec<Option<Job>>>, Failure> {
+/// The job of each arm of each variant, of seed 0; none where the arm is absent. Says in the plan which policy each arm
+/// has.
+///
+/// # Errors
+/// A policy that cannot be loaded, or a parameter that it does not have.
+pub fn jobs(
+    plan: &mut Plan,
+    checked: bool,
+    loaded: &Loaded,
+) -> Result<Vec<Vec<Option<Job>>>, Failure> {
     let mut all = Vec::new();
     for variant in &mut plan.variants {
         let mut row = Vec::new();

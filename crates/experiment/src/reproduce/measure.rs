@@ -9,6 +9,7 @@ use crate::request::{Request, quote};
 use crate::simulator::{Running, whole};
 use berth_results::experiment::Experiment as Outcome;
 use berth_scenario::paper::{Experiment, Run};
+use berth_scenario::shipped;
 use berth_scenario::support::Place;
 
 /// A quick run: every table has its rows, and no figure means anything.
@@ -116,7 +117,7 @@ fn one(
     let mut notes = Vec::new();
     if run.fit
         && !wanted.quick
-        && let Some(fit) = calibrate::fit(&request, running)?
+        && let Some(fit) = calibrate::fit(&shipped::find(&request.scenario)?, &request, running)?
     {
         request.set.extend(fit.set);
         notes = fit.notes;

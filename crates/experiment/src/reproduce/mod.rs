@@ -4,7 +4,8 @@
 //! [`measure`] does the runs of an experiment, kept ones not twice, [`index`] puts parts of a benchmark together,
 //! [`speedup`] relates VMs to themselves under another arm. [`judge`] says what came of each claim. [`table`] and
 //! [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
-//! all papers, [`files`] writes pages or compares them with those that are there.
+//! all papers, [`files`] writes pages or compares them with those that are there,
+//! [`told`] gives it all as plain values.
 pub mod figure;
 pub mod files;
 pub mod index;
@@ -15,9 +16,11 @@ pub mod seal;
 pub mod speedup;
 pub mod summary;
 pub mod table;
+pub mod told;
 
 use crate::error::Failure;
 use crate::simulator::Running;
+use berth_scenario::diag::nearest;
 use berth_scenario::paper::{Experiment, Paper};
 use judge::Judged;
 use measure::Measured;
@@ -67,5 +70,32 @@ pub fn reproduce<'a>(
         quick: wanted.quick,
         experiments,
         judged,
+    })
+}
+
+/// The experiment that a user means.
+///
+/// # Errors
+/// The paper has none of that name; with the nearest, and all there are.
+pub fn named<'a>(paper: &'a Paper, id: &str) -> Result<&'a Experiment, Failure> {
+    paper.experiment(id).ok_or_else(|| {
+        let ids: Vec<&str> = paper.experiments.iter().map(|e| e.id.as_str()).collect();
+        let near = nearest(id, ids.iter().copied());
+        // By what a claim is called, too: that is what a reader of a page may have at hand.
+        let mut claims = paper.claims.iter();
+        let hint = match claims.find(|claim| claim.id == id) {
+            Some(_) => "; that is a claim: name the experiment that judges it".to_string(),
+            None => near.map_or(String::new(), |n| format!("; did you mean `{n}`?")),
+        };
+        Failure::Input(format!(
+            "the paper {} has no experiment `{}`{hint}\n  Experiments: {}",
+            paper.name,
+            id.escape_debug(),
+            if ids.is_empty() {
+                "none yet".into()
+            } else {
+                ids.join(", ")
+            }
+        ))
     })
 }

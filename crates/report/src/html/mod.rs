@@ -39,27 +39,56 @@ const UNKNOWN_WAITS: &str = "<section><h2>Who waited for whom</h2><p>Not known h
 
 /// The page of all results of a scenario: of one place, or of several.
 pub fn page(all: &[&Results]) -> String {
+    let shown = |r: &Results| r.experiments.len() <= FULL_VARIANTS;
+    let mut body = parts(all, |r, e| part(e, r.place, shown(r)));
+    if let Some((sim, lab)) = both_places(all) {
+        body.push_str(&tables::side_by_side(sim, lab));
+    }
+    body.push_str(&made::how(all));
+    whole(all, &body)
+}
+
+/// The page's headline and figures, for where there is little room.
+pub fn brief(results: &Results) -> String {
+    let shown = results.experiments.len() <= FULL_VARIANTS;
+    let all = [results];
+    let body = parts(&all, |r, e| {
+        let figures = if shown {
+            figures(e, r.place)
+        } else {
+            String::new()
+        };
+        format!(
+            "<article><p class=\"what\">{}</p>{}{figures}</article>",
+            what(e, r.place),
+            sentence::sentences(e)
+        )
+    });
+    whole(&all, &body)
+}
+
+/// What `of` says of every experiment that has runs, and of one that stands alone.
+fn parts(all: &[&Results], of: impl Fn(&Results, &Experiment) -> String) -> String {
+    let mut body = String::new();
+    for results in all {
+        let alone = results.experiments.len() == 1;
+        let shown = results
+            .experiments
+            .iter()
+            .filter(|e| alone || !e.runs.is_empty());
+        body.extend(shown.map(|e| of(results, e)));
+    }
+    body
+}
+
+/// A page around its body.
+fn whole(all: &[&Results], body: &str) -> String {
     let title = all
         .iter()
         .flat_map(|r| &r.experiments)
         .map(|e| e.setup.title.as_str())
         .next()
         .unwrap_or("Berth");
-    let mut body = String::new();
-    for results in all {
-        let shown = results
-            .experiments
-            .iter()
-            .filter(|e| !e.runs.is_empty() || results.experiments.len() == 1);
-        for e in shown {
-            let full = results.experiments.len() <= FULL_VARIANTS;
-            body.push_str(&part(e, results.place, full));
-        }
-    }
-    if let Some((sim, lab)) = both_places(all) {
-        body.push_str(&tables::side_by_side(sim, lab));
-    }
-    body.push_str(&made::how(all));
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -87,44 +116,51 @@ fn part(e: &Experiment, place: Place, full: bool) -> String {
     let mut out = format!("<article><p class=\"what\">{}</p>", what(e, place));
     out.push_str(&sentence::sentences(e));
     if full {
-        let put = |heading: &str, lead: &str, figures: Vec<Figure>| {
-            if figures.is_empty() {
-                return String::new();
-            }
-            let figures: String = figures.iter().map(Figure::html).collect();
-            let heading = if heading.is_empty() {
-                String::new()
-            } else {
-                format!("<h2>{heading}</h2>")
-            };
-            let lead = if lead.is_empty() {
-                String::new()
-            } else {
-                format!("<p>{lead}</p>")
-            };
-            format!("<section class=\"group\">{heading}{lead}{figures}</section>")
-        };
-        out.push_str(&put("", "", trade::figure(e).into_iter().collect()));
-        out.push_str(&put("Latency as a picture", "", curve::figures(e)));
-        let matrix = matrix::figure(e);
-        if matrix.is_none() && place != Place::Sim && !e.runs.is_empty() {
-            out.push_str(UNKNOWN_WAITS);
-        }
-        out.push_str(&put("", "", matrix.into_iter().collect()));
-        let group = strip::group(e).unwrap_or_default();
-        let lead = format!(
-            "The longest that a thread of {} stood in a run queue, per arm, with what all CPUs did meanwhile.",
-            escape(&group)
-        );
-        out.push_str(&put("The worst wait", &lead, strip::figures(e)));
-        out.push_str(&put("", "", over_time::figure(e).into_iter().collect()));
-        out.push_str(&put("", "", moves::figure(e).into_iter().collect()));
+        out.push_str(&figures(e, place));
     }
     out.push_str(&tables::expects(e));
     out.push_str(&tables::findings(e));
     out.push_str(&tables::metrics(e));
     out.push_str(&tables::notes(e));
     out + "</article>"
+}
+
+/// All pictures of one experiment.
+fn figures(e: &Experiment, place: Place) -> String {
+    let mut out = String::new();
+    let put = |heading: &str, lead: &str, figures: Vec<Figure>| {
+        if figures.is_empty() {
+            return String::new();
+        }
+        let figures: String = figures.iter().map(Figure::html).collect();
+        let heading = if heading.is_empty() {
+            String::new()
+        } else {
+            format!("<h2>{heading}</h2>")
+        };
+        let lead = if lead.is_empty() {
+            String::new()
+        } else {
+            format!("<p>{lead}</p>")
+        };
+        format!("<section class=\"group\">{heading}{lead}{figures}</section>")
+    };
+    out.push_str(&put("", "", trade::figure(e).into_iter().collect()));
+    out.push_str(&put("Latency as a picture", "", curve::figures(e)));
+    let matrix = matrix::figure(e);
+    if matrix.is_none() && place != Place::Sim && !e.runs.is_empty() {
+        out.push_str(UNKNOWN_WAITS);
+    }
+    out.push_str(&put("", "", matrix.into_iter().collect()));
+    let group = strip::group(e).unwrap_or_default();
+    let lead = format!(
+        "The longest that a thread of {} stood in a run queue, per arm, with what all CPUs did meanwhile.",
+        escape(&group)
+    );
+    out.push_str(&put("The worst wait", &lead, strip::figures(e)));
+    out.push_str(&put("", "", over_time::figure(e).into_iter().collect()));
+    out.push_str(&put("", "", moves::figure(e).into_iter().collect()));
+    out
 }
 
 /// What and where, in one line.

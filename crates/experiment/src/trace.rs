@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth sim --trace`: what happens in a run, as a file for Perfetto.
-use crate::exit::Failure;
+use crate::error::Failure;
+use crate::plan::{Plan, in_words};
 use berth_report::perfetto::{Left, Writer, Written};
 use berth_scenario::model::Nanos;
 use berth_scenario::quantity::duration;
@@ -98,6 +99,34 @@ impl Trace {
             path: path.to_path_buf(),
             stream: Arc::new(Mutex::new(stream)),
         })
+    }
+
+    /// Opens the trace of a plan's only run: `file`, or ARM-SEED.pftrace in `folder`.
+    ///
+    /// # Errors
+    /// The plan has several runs; the file cannot be made.
+    pub fn of_run(
+        plan: &Plan,
+        window: Window,
+        file: Option<&Path>,
+        folder: &Path,
+    ) -> Result<Trace, Failure> {
+        let variant = plan.variants.first();
+        let arm = variant.and_then(|v| Some((v, v.arms.iter().find(|a| a.absent.is_none())?)));
+        let (Some((variant, arm)), 1, Some(seed)) = (arm, plan.runs(), plan.seeds.first()) else {
+            return Err(Failure::Input(format!(
+                "--trace is of one run, and this would be {}: choose with --arm NAME and --seed N",
+                in_words(plan.runs())
+            )));
+        };
+        let own = || {
+            let name = arm.arm.name.replace('/', "_");
+            folder.join(format!("{name}-{seed}.pftrace"))
+        };
+        let file = file.map_or_else(own, Path::to_path_buf);
+        let vms = berth_sim::run::vm_specs(&variant.scenario);
+        let vms = vms.into_iter().map(|vm| vm.name).collect();
+        Trace::create(&file, window, vms, &variant.scenario.host.kernel)
     }
 
     pub fn path(&self) -> &Path {

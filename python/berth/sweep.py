@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Many points of a scenario: run, kept, resumed, tabulated."""
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from berth import _native
+from berth._native import InputError, RunError, Table
+from berth.progress import Progress, told
+from berth.scenario import Like, Scenario, plain
+
+if TYPE_CHECKING:
+    from berth.experiment import Arm
+
+#: All runs of a sweep, in its folder.
+FILE = "sweep.parquet"
+
+#: ``{"vm.web.count": [8, 16]}``: all combinations; or a list of points, ``[{"vm.web.count": 8}, ...]``.
+Grid = Union[Mapping[str, Iterable[Any]], Sequence[Mapping[str, Any]]]
+
+
+def points_of(grid: Grid) -> list[list[tuple[str, Union[int, float, str]]]]:
+    """The points of a grid, in order.
+
+    Raises :class:`InputError`: it is empty, or no grid.
+    """
+    if isinstance(grid, Mapping):
+        axes = []
+        for address, values in grid.items():
+            if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+                raise InputError(f"grid: {address} is {values!r}: a list of values is wanted")
+            values = [(str(address), plain(value)) for value in values]
+            if not values:
+                raise InputError(f"grid: {address} has no values")
+            axes.append(values)
+        points = [list(point) for point in itertools.product(*axes)] if axes else []
+    elif isinstance(grid, (str, bytes)) or not isinstance(grid, Iterable):
+        raise InputError("grid: it is a dict of lists, or a list of dicts")
+    else:
+        points = []
+        for point in grid:
+            if not isinstance(point, Mapping):
+                raise InputError(f"grid: {point!r} is no point: a dict of addresses and values is wanted")
+            points.append([(str(address), plain(value)) for address, value in point.items()])
+    if not points:
+        raise InputError("grid: it is empty; for the scenario as it is there is berth.run")
+    return points
+
+
+class Sweep:
+    """What came out of :func:`sweep`: a row for each run, with what is set at its point."""
+
+    def __init__(self, runs: _native.Runs, folder: str):
+        self._runs = runs
+        #: Where it is kept.
+        self.folder = folder
+
+    @property
+    def name(self) -> str:
+        """The scenario's."""
+        return self._runs.name
+
+    @property
+    def addresses(self) -> list[str]:
+        """What varies, in the order of the grid."""
+        return self._runs.addresses
+
+    @property
+    def arms(self) -> list[str]:
+        return self._runs.arms
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics, as in ``berth sim --json``."""
+        return self._runs.metrics
+
+    @property
+    def baseline(self) -> Optional[str]:
+        """The arm that the scenario compares with, if it names one."""
+        return self._runs.baseline
+
+    @property
+    def complete(self) -> bool:
+        """Every run is there."""
+        return self._runs.complete
+
+    @property
+    def scenario(self) -> str:
+        """The scenario at the first point, every default filled in."""
+        return self._runs.scenario
+
+    @property
+    def table(self) -> Table:
+        """All runs: ``point``, what is set there, ``arm``, ``seed``, a column for each metric, ``job``, ``hash``."""
+        return self._runs.table()
+
+    def to_arrow(self) -> Any:
+        """As :attr:`table`, a ``pyarrow.Table``, without a copy."""
+        return self.table.to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As :attr:`table`, a ``pandas.DataFrame``."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> Any:
+        """As :attr:`table`, a ``polars.DataFrame``, without a copy."""
+        return self.table.to_polars()
+
+    def estimates(self, *metrics: str) -> Table:
+        """Mean over the seeds and half of its 95 % interval (Student's t), for each point, arm and metric."""
+        return self._runs.estimates(list(metrics) or None)
+
+    def differences(self, *metrics: str, baseline: Optional[str] = None) -> Table:
+        """Every arm beside ``baseline`` (the scenario's, else the first) at the same point, paired by seed: difference
+        with half of its 95 % interval, and the geometric mean of the ratios with its interval."""
+        return self._runs.differences(baseline, list(metrics) or None)
+
+    def plot(
+        self,
+        metric: Optional[str] = None,
+        x: Optional[str] = None,
+        *,
+        arms: Optional[Sequence[str]] = None,
+        ax: Any = None,
+    ) -> Any:
+        """Means with 95 % intervals over ``x`` (the first that varies), a line for each arm, a panel for each
+        combination of what else varies. Gives matplotlib's ``Figure``; ``ax``: draw here (one panel only).
+
+        ``metric``: without it the first ``*.response.p99``, else the first of all.
+        """
+        from berth.plot import lines
+
+        return lines(self, metric, x, arms, ax)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __repr__(self) -> str:
+        rest = "" if self.complete else ", not complete"
+        return f"<berth.Sweep {self.name}: {len(self)} runs over {', '.join(self.addresses)}{rest}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from berth.plot import leading
+
+        metric = leading(self.metrics)
+        head = f"<p>{escape(repr(self)[1:-1])}</p>"
+        if metric is None:
+            return head
+        try:
+            return head + self.estimates(metric).to_pandas().to_html(index=False)
+        except ImportError:
+            return head
+
+
+def sweep(
+    scenario: Like,
+    grid: Grid,
+    *,
+    arms: Union[None, Arm, Iterable[Arm]] = None,
+    policies: Union[Arm, Iterable[Arm]] = (),
+    seeds: Optional[int] = None,
+    out: Union[None, str, os.PathLike] = None,
+    workers: int = 0,
+    checked: bool = False,
+    calibrate: bool = True,
+    progress: Progress = None,
+) -> Sweep:
+    """Runs a scenario at every point of a grid, every arm with every seed.
+
+    ``grid``: addresses and values, all combinations, or a list of points. ``arms``, ``policies``, ``seeds``,
+    ``checked``, ``calibrate``: as in :func:`run`. ``workers``: runs at once, 0 is one per CPU; the
+    results are the same.
+    ``out``: the folder in which finished runs are kept every few seconds; the same call, or one with a larger grid,
+    does only what is missing there [``berth-out/NAME-sweep``]. ``sweep.parquet`` in it has all runs at the end.
+
+    Raises :class:`InputError` before anything runs: a grid that is empty, an address that is none, a policy that does
+    not compile. Raises :class:`RunError` if runs fail or the disk is full: what is done is kept; ``results`` has it.
+    """
+    from berth.experiment import count, names
+
+    asked = {
+        "arms": names(arms),
+        "policies": names(policies, "policies"),
+        "seeds": count(seeds),
+        "checked": checked,
+        "calibrate": calibrate,
+        "workers": workers,
+    }
+    scenario = Scenario.of(scenario)
+    points = points_of(grid)
+    with told(progress if not callable(progress) else False, "points read") as tell:
+        plan = _native.Sweep.plan(scenario._native, points, asked, tell)
+    out = os.fspath(out) if out is not None else os.path.join("berth-out", f"{scenario.name}-sweep")
+    kept, notes = plan.resume(out)
+    for note in [*plan.warnings, *notes]:
+        print(f"note: {note}", file=sys.stderr)
+    if kept and progress is not False:
+        print(f"note: {kept} of {len(plan)} runs were kept before in {out}", file=sys.stderr)
+
+    def there() -> str:
+        return f"{plan.finished} of {len(plan)} runs are kept in {out}, and the same call goes on from there"
+
+    with told(progress, scenario.name) as tell:
+        try:
+            failures = plan.local(out, tell)
+        except KeyboardInterrupt:
+            print(f"interrupted: {there()}", file=sys.stderr)
+            raise
+        except RunError as error:
+            raise RunError(f"{error}\n  {there()}") from None
+    done = Sweep(plan.runs(), out)
+    done._runs.write(os.path.join(out, FILE))
+    if failures:
+        said = f"  {len(done)} of {len(plan)} runs are kept: the exception's `results`"
+        error = RunError("\n".join([*failures, said]))
+        error.results = done
+        raise error
+    return done

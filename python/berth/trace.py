@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Scenarios from what others have recorded: tables of demands, the kernel's scheduler events as `perf` writes them."""
+from __future__ import annotations
+
+import csv
+import difflib
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Optional, Union
+
+import tomli_w
+
+from berth._native import InputError
+from berth.scenario import Scenario
+
+#: Columns of a table, and whether there must be one.
+COLUMNS = {"vm": True, "time": True, "demand": True, "vcpus": False, "class": False, "weight": False}
+
+#: Steps of a scenario, at most: beyond it, reading takes longer than running.
+MOST_STEPS = 200_000
+
+Table = Union[str, os.PathLike, Iterable[Mapping[str, Any]], Any]
+
+
+def rows(table: Table) -> Iterator[Mapping[str, Any]]:
+    """The rows of a CSV or Parquet file, of a table of pandas, Polars, Arrow or Berth, or dicts as they are."""
+    if isinstance(table, (str, os.PathLike)):
+        path = os.fspath(table)
+        if path.endswith(".parquet"):
+            try:
+                import pyarrow.parquet
+            except ImportError:
+                raise ImportError("pyarrow is not installed: pip install 'berth-sched[pandas]'") from None
+            yield from pyarrow.parquet.read_table(path).to_pylist()
+            return
+        try:
+            with open(path, newline="", encoding="utf-8") as file:
+                yield from csv.DictReader(file)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"cannot read {path}: {error}") from None
+        return
+    for method, arguments in (("to_dicts", ()), ("to_pylist", ()), ("rows", ()), ("to_dict", ("records",))):
+        if hasattr(table, method) and not isinstance(table, Mapping):
+            yield from getattr(table, method)(*arguments)
+            return
+    if isinstance(table, Mapping) or not isinstance(table, Iterable):
+        raise InputError(f"a table is a file, a data frame or a list of dicts, not a {type(table).__name__}")
+    yield from table
+
+
+def number(row: Mapping[str, Any], column: str, where: str) -> float:
+    value = row.get(column)
+    try:
+        value = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {column} is {value!r}, no number") from None
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{where}: {column} is {value:g}: it is finite and at least 0")
+    return value
+
+
+def checked(row: Mapping[str, Any], where: str) -> None:
+    """Raises :class:`InputError`: a column that nobody knows, or one that is missing."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where}: {row!r} is no row: a dict of columns and values is wanted")
+    for column in row:
+        if column not in COLUMNS:
+            near = difflib.get_close_matches(str(column), COLUMNS, 1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise InputError(f"there is no column `{column}`{hint}\n  Columns: {', '.join(COLUMNS)}")
+    for column, needed in COLUMNS.items():
+        if needed and column not in row:
+            raise InputError(f"the column `{column}` is missing\n  Columns: {', '.join(COLUMNS)}")
+
+
+def nanoseconds(text: str, what: str) -> int:
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(ns|us|ms|s)\s*", text)
+    ns = float(found[1]) * {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[found[2]] if found else 0
+    if ns < 1:
+        raise InputError(f"{what}={text!r}: it is a duration, such as \"10ms\"")
+    return round(ns)
+
+
+def word(name: Any) -> str:
+    """A name as scenarios take it."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-") or "vm"
+
+
+def from_table(
+    table: Table,
+    *,
+    cpus: int,
+    policies: Iterable[str] = ("linux", "vmfair"),
+    time_scale: float = 1.0,
+    tick: str = "10ms",
+    name: str = "trace",
+) -> Scenario:
+    """A scenario of VMs that come, want CPU time and go as a table says.
+
+    Columns: ``vm`` (a name), ``time`` (s), ``demand`` (CPUs that it wants from then on, until its next row). A VM
+    starts at its first row and stops at its last, whose demand nobody sees. Besides, in its first row: ``vcpus`` [the
+    largest demand, rounded up], ``class`` (``latency``, ``batch``, ...), ``weight``.
+
+    ``cpus``: of the host. ``time_scale``: seconds of the scenario for one of the table: ``1/300`` makes a sample of
+    five minutes one second. ``tick``: a demand below one CPU is a part of each tick.
+
+    Demand is spread evenly over the VM's vCPUs and ticks: what the table does not say (bursts, who waits for whom,
+    requests) is not there. What a VM does not get in time it still does later.
+
+    Raises :class:`InputError` with the row: an unknown column (with the nearest), times that go backwards, a demand
+    beyond the VM's vCPUs.
+    """
+    step = nanoseconds(tick, "tick")
+    if not (isinstance(time_scale, (int, float)) and 0 < time_scale < math.inf):
+        raise InputError(f"time_scale={time_scale!r}: it is a number above 0")
+    vms: dict[str, list[tuple[float, float]]] = {}
+    first: dict[str, Mapping[str, Any]] = {}
+    for at, row in enumerate(rows(table), 1):
+        where = f"row {at}"
+        checked(row, where)
+        vm = str(row["vm"])
+        time, demand = number(row, "time", where), number(row, "demand", where)
+        mine = vms.setdefault(vm, [])
+        first.setdefault(vm, row)
+        if mine and time < mine[-1][0]:
+            back = f"from {mine[-1][0]:g} s to {time:g} s"
+            raise InputError(f"{where}: {vm} goes back in time, {back}: sort the table by time")
+        mine.append((time, demand))
+    if not vms:
+        raise InputError("the table has no rows")
+    begin = min(mine[0][0] for mine in vms.values())
+    end = max(mine[-1][0] for mine in vms.values())
+
+    def ns(seconds: float) -> int:
+        return round((seconds - begin) * time_scale * 1e9)
+
+    if ns(end) < 1_000_000:
+        raise InputError(f"the table is {ns(end)} ns long with time_scale={time_scale:g}: at least 1 ms is wanted")
+    groups: dict[str, Any] = {}
+    tasks: dict[str, Any] = {}
+    steps_in_all = 0
+    for vm, mine in vms.items():
+        key = word(vm)
+        if key in groups:
+            raise InputError(f"two VMs would be called {key}: {vm} is one")
+        if len(mine) < 2 or ns(mine[-1][0]) <= ns(mine[0][0]):
+            raise InputError(f"{vm} has one time only: its last row says when it stops")
+        largest = max(demand for _, demand in mine[:-1])
+        said = first[vm].get("vcpus")
+        vcpus = max(1, math.ceil(largest)) if said in (None, "") else int(number(first[vm], "vcpus", vm))
+        if vcpus < 1 or largest > vcpus:
+            raise InputError(f"{vm} wants {largest:g} CPUs, and has {vcpus} vCPUs")
+        steps: list[str] = []
+        for (time, demand), (until, _) in zip(mine, mine[1:]):
+            more = wanted(ns(until) - ns(time), demand / vcpus, step)
+            steps.extend(itertools.islice(more, MOST_STEPS + 1 - steps_in_all - len(steps)))
+        steps_in_all += len(steps)
+        if steps_in_all > MOST_STEPS:
+            said = f"the table makes more than {MOST_STEPS} steps"
+            raise InputError(f"{said}: take a longer tick or a smaller time_scale")
+        tasks[key] = {"threads": vcpus, "first": steps, "loop": ["exit"]}
+        groups[key] = {"vcpus": vcpus, "tasks": [key]}
+        if ns(mine[0][0]):
+            groups[key]["start"] = f"{ns(mine[0][0])}ns"
+        if ns(mine[-1][0]) < ns(end):
+            groups[key]["stop"] = f"{ns(mine[-1][0])}ns"
+        for extra in ("class", "weight"):
+            if first[vm].get(extra) not in (None, ""):
+                value = first[vm][extra]
+                groups[key][extra] = int(number(first[vm], extra, vm)) if extra == "weight" else str(value)
+    return made(
+        name, f"{len(vms)} VMs of a table", cpus, ns(end), groups, tasks, policies,
+        ["Demand is spread evenly over vCPUs and ticks: bursts, requests and who waits for whom are not in a table."],
+    )
+
+
+def wanted(length: int, each: float, tick: int) -> Iterator[str]:
+    """Steps of a thread that wants this part of a CPU for so many ns."""
+    if length <= 0:
+        return
+    if each <= 0:
+        yield f"sleep {length}ns"
+        return
+    if each >= 1:
+        yield f"compute {length}ns"
+        return
+    whole, rest = divmod(length, tick)
+    compute = round(tick * each)
+    for _ in range(whole):
+        yield f"compute {compute}ns" if compute else f"sleep {tick}ns"
+        yield f"timer every {tick}ns"
+    if round(rest * each) > 0:
+        yield f"compute {round(rest * each)}ns"
+        yield f"sleep {max(1, rest - round(rest * each))}ns"
+
+
+def made(
+    name: str, title: str, cpus: int, measure: int, vms: dict[str, Any], tasks: dict[str, Any], policies: Iterable[str],
+    lost: list[str],
+) -> Scenario:
+    tables = {
+        "title": title,
+        "host": {"cores": int(cpus)},
+        "run": {"warmup": "0ms", "measure": f"{measure}ns", "seeds": 3},
+        "vm": vms,
+        "task": tasks,
+        "compare": {"policies": list(policies)},
+    }
+    words = "".join(f"# {line}\n" for line in lost)
+    return Scenario.from_text(words + tomli_w.dumps(tables), name=word(name))
+
+
+#: `perf sched script` and `perf script`: both forms of the events.
+SWITCH = re.compile(
+    r"\s(?P<time>\d+\.\d+):\s+(?:sched:)?sched_switch:\s+(?:prev_comm=(?P<comm>.*?) prev_pid=(?P<pid>\d+) "
+    r"prev_prio=-?\d+ prev_state=(?P<state>\S+) ==> next_comm=(?P<next>.*?) next_pid=(?P<to>\d+)"
+    r"|(?P<comm2>.*?):(?P<pid2>\d+) \[-?\d+\] (?P<state2>\S+) ==> (?P<next2>.*?):(?P<to2>\d+) \[)"
+)
+WAKE = re.compile(
+    r"\s(?P<time>\d+\.\d+):\s+(?:sched:)?sched_wak(?:eup|ing)(?:_new)?:\s+"
+    r"(?:comm=.*? pid=(?P<pid>\d+)|.*?:(?P<pid2>\d+) \[)"
+)
+
+
+def from_perf(
+    text: Union[str, os.PathLike],
+    *,
+    cpus: Optional[int] = None,
+    vms: Optional[Mapping[int, str]] = None,
+    policies: Iterable[str] = ("linux", "vmfair"),
+    least: float = 0.001,
+    name: str = "perf",
+) -> Scenario:
+    """A scenario from ``perf sched record`` and ``perf sched script``: what each thread ran and how long it slept.
+
+    ``text``: the output, or a file of it. ``cpus``: of the host [those in the recording]. ``vms``: which thread (by
+    number) is of which VM; without it threads of one name are one VM. ``least``: threads that ran less than this part
+    of the recording are left out.
+
+    What is lost, and said at the head of :meth:`Scenario.show`: time in run queues is taken out (it is what a policy
+    changes), whom a thread waits for is a sleep of the recorded length, and caches and frequencies are as they were.
+
+    Raises :class:`InputError` with the line: no event in it, times that go backwards.
+    """
+    lines = text
+    if isinstance(text, os.PathLike) or "\n" not in str(text):
+        try:
+            with open(text, encoding="utf-8", errors="replace") as file:
+                lines = file.read()
+        except OSError as error:
+            raise InputError(f"cannot read {os.fspath(text)}: {error}") from None
+    threads, used, span = recorded(str(lines))
+    lost = [
+        "From perf's scheduler events. Lost: time in run queues, which is what a policy changes; whom a thread waits",
+        "for, which is a sleep as long as recorded; caches and frequencies.",
+    ]
+    groups: dict[str, Any] = {}
+    tasks: dict[str, Any] = {}
+    out = 0
+    for pid, thread in sorted(threads.items()):
+        ran = sum(ns for kind, ns in thread.steps if kind == "compute")
+        if ran < least * span:
+            out += 1
+            continue
+        vm = word(vms.get(pid, thread.name) if vms is not None else thread.name)
+        group = groups.setdefault(vm, {"vcpus": 0, "tasks": []})
+        group["vcpus"] += 1
+        group["tasks"].append(f"t{pid}")
+        steps = [f"{kind} {ns}ns" for kind, ns in thread.steps if ns > 0]
+        tasks[f"t{pid}"] = {"threads": 1, "first": steps, "loop": ["exit"]}
+    if not tasks:
+        raise InputError(f"no thread ran {least:g} of the recording or more")
+    if out:
+        lost.append(f"Left out: {out} threads that ran less than {least:g} of the time.")
+    if sum(len(task["first"]) for task in tasks.values()) > MOST_STEPS:
+        raise InputError(f"the recording makes more than {MOST_STEPS} steps: take a part of it (perf script --time)")
+    title = f"{len(tasks)} threads of a recording of {span / 1e9:.3g} s"
+    return made(name, title, cpus or used, span, groups, tasks, policies, lost)
+
+
+class Thread:
+    """What one thread did: pairs of ``compute`` or ``sleep`` and ns."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.steps: list[tuple[str, int]] = []
+        self.since: Optional[int] = None
+        self.asleep: Optional[int] = None
+
+    def add(self, kind: str, ns: int) -> None:
+        # Runs with a wait between them are one.
+        if self.steps and self.steps[-1][0] == kind:
+            ns += self.steps.pop()[1]
+        self.steps.append((kind, ns))
+
+    def wakes(self, at: int) -> None:
+        if self.asleep is not None:
+            self.add("sleep", at - self.asleep)
+            self.asleep = None
+
+
+def recorded(text: str) -> tuple[dict[int, Thread], int, int]:
+    """Threads, how many CPUs they were on, and how long it was, ns."""
+    threads: dict[int, Thread] = {}
+    cpus = set()
+    begin, last = None, 0
+    for at, line in enumerate(text.splitlines(), 1):
+        switch = SWITCH.search(line)
+        wake = None if switch else WAKE.search(line)
+        found = switch or wake
+        if found is None:
+            continue
+        now = round(float(found["time"]) * 1e9)
+        if begin is None:
+            begin = now
+        if now < last:
+            raise InputError(f"line {at}: time goes backwards, from {last / 1e9:.6f} s to {now / 1e9:.6f} s")
+        last = now
+        if wake is not None:
+            thread = threads.get(int(wake["pid"] or wake["pid2"]))
+            if thread is not None:
+                thread.wakes(now)
+            continue
+        cpu = re.search(r"\[(\d+)\]", line)
+        if cpu:
+            cpus.add(int(cpu[1]))
+        pid, to = int(switch["pid"] or switch["pid2"]), int(switch["to"] or switch["to2"])
+        thread = threads.setdefault(pid, Thread(switch["comm"] or switch["comm2"] or ""))
+        if thread.since is None and not thread.steps and thread.asleep is None:
+            # It ran before the recording began.
+            thread.since = begin
+        if thread.since is not None:
+            thread.add("compute", now - thread.since)
+            thread.since = None
+        if not (switch["state"] or switch["state2"]).startswith("R"):
+            thread.asleep = now
+        thread = threads.get(to)
+        if thread is None:
+            thread = threads[to] = Thread(switch["next"] or switch["next2"] or "")
+            # When it woke is not known; it slept until then.
+            if now > begin:
+                thread.add("sleep", now - begin)
+        thread.wakes(now)
+        thread.since = now
+    if begin is None:
+        raise InputError("there is no sched_switch event in it: perf sched record, then perf sched script")
+    for thread in threads.values():
+        if thread.since is not None and last > thread.since:
+            thread.add("compute", last - thread.since)
+    threads.pop(0, None)
+    if last - begin < 1_000_000:
+        raise InputError(f"the recording is {last - begin} ns long: at least 1 ms is wanted")
+    return threads, max(1, len(cpus)), last - begin

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-only
+import pandas
+import polars
+import pytest
+
+import berth
+
+#: Two VMs: half a CPU for a second, then one and a half; a quarter, for the last second only.
+ROWS = [
+    {"vm": "a", "time": 100.0, "demand": 0.5},
+    {"vm": "a", "time": 101.0, "demand": 1.5},
+    {"vm": "b", "time": 101.0, "demand": 0.25},
+    {"vm": "a", "time": 102.0, "demand": 0.0},
+    {"vm": "b", "time": 102.0, "demand": 0.0},
+]
+
+
+def work(scenario, arm="linux"):
+    """CPU time of useful work, s."""
+    results = berth.run(scenario, arms=arm, seeds=1)
+    return {r["metric"]: r["value"] / 1e9 for r in results.metrics.rows() if r["metric"].endswith(".work")}
+
+
+@pytest.mark.parametrize("form", ["dicts", "csv", "parquet", "pandas", "polars"])
+def test_a_vm_gets_what_the_table_says(form, tmp_path):
+    """With CPUs to spare each VM computes the integral of its demand: 0.5 + 1.5 s and 0.25 s."""
+    table = ROWS
+    if form == "csv":
+        pandas.DataFrame(ROWS).to_csv(tmp_path / "t.csv", index=False)
+        table = tmp_path / "t.csv"
+    if form == "parquet":
+        pandas.DataFrame(ROWS).to_parquet(tmp_path / "t.parquet")
+        table = tmp_path / "t.parquet"
+    if form in ("pandas", "polars"):
+        table = {"pandas": pandas, "polars": polars}[form].DataFrame(ROWS)
+    scenario = berth.Scenario.from_table(table, cpus=4)
+    got = work(scenario)
+    assert got["a.work"] == pytest.approx(2.0, rel=0.02) and got["b.work"] == pytest.approx(0.25, rel=0.05)
+    assert "not in a table" in scenario.text()
+
+
+def test_time_is_scaled_and_the_rest_is_taken_over():
+    rows = [{"vm": "x/1", "time": t, "demand": 0.5, "vcpus": 4, "weight": 200, "class": "latency"} for t in (0, 600)]
+    scenario = berth.Scenario.from_table(rows, cpus=2, time_scale=1 / 300, policies=["credit"])
+    assert scenario.arms == ["credit"]
+    text = scenario.text(full=True)
+    for line in ("vcpus = 4 ", "weight = 200 ", 'class = "latency" ', "cores = 2 "):
+        assert any(found.startswith(line) for found in text.splitlines()), line
+    assert work(scenario, "credit")["x-1.work"] == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "said"),
+    [
+        ([{**ROWS[0], "demnd": 1}], {}, "there is no column `demnd`; did you mean `demand`?"),
+        ([{"vm": "a", "time": 1}], {}, "the column `demand` is missing"),
+        ([ROWS[1], ROWS[0]], {}, "row 2: a goes back in time, from 101 s to 100 s"),
+        ([{**ROWS[0], "demand": "much"}], {}, "row 1: demand is 'much', no number"),
+        ([{**ROWS[0], "time": float("nan")}], {}, "row 1: time is nan"),
+        ([{**ROWS[0], "demand": -1}], {}, "at least 0"),
+        ([ROWS[0]], {}, "too|long|one time"),
+        ([], {}, "no rows"),
+        ([{**row, "vcpus": 1} for row in ROWS], {}, "a wants 1.5 CPUs, and has 1 vCPUs"),
+        (ROWS, {"tick": "often"}, "it is a duration"),
+        (ROWS, {"tick": "1ns"}, "more than 200000 steps"),
+        (ROWS, {"time_scale": 0}, "a number above 0"),
+        (ROWS, {"time_scale": 1e-9}, "at least 1 ms"),
+        (ROWS, {"cpus": 0}, "cores"),
+        (ROWS, {"policies": ["vmfare"]}, ""),
+        ("none.csv", {}, "cannot read none.csv"),
+        (7, {}, "a table is a file, a data frame or a list of dicts"),
+    ],
+)
+def test_wrong_tables(rows, arguments, said):
+    import re
+
+    with pytest.raises(berth.InputError) as error:
+        berth.run(berth.Scenario.from_table(rows, **{"cpus": 4, **arguments}))
+    assert any(part in str(error.value) for part in said.split("|")) or re.search(said, str(error.value)), error.value
+
+
+#: Thread 10 runs 2 ms, sleeps 3 ms (woken at 5 ms, waits 1 ms), runs 1 ms; 20 runs meanwhile, is preempted and ends.
+PERF = """\
+   swapper     0 [000]  1.000000: sched:sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> \
+next_comm=CPU 0/KVM next_pid=10 next_prio=120
+ CPU 0/KVM    10 [000]  1.002000: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=10 prev_prio=120 prev_state=S ==> \
+next_comm=make next_pid=20 next_prio=120
+   swapper     0 [001]  1.005000: sched:sched_wakeup: comm=CPU 0/KVM pid=10 prio=120 target_cpu=000
+      make    20 [000]  1.006000: sched:sched_switch: make:20 [120] R ==> CPU 0/KVM:10 [120]
+ CPU 0/KVM    10 [000]  1.007000: sched:sched_switch: CPU 0/KVM:10 [120] S ==> make:20 [120]
+      make    20 [000]  1.009000: sched:sched_switch: make:20 [120] S ==> swapper/0:0 [120]
+"""
+
+
+def test_perf(tmp_path):
+    (tmp_path / "perf.txt").write_text(PERF)
+    scenario = berth.from_perf(tmp_path / "perf.txt")
+    assert scenario.text() == berth.from_perf(PERF).text()
+    text = scenario.text()
+    assert text.startswith("# From perf's scheduler events. Lost: time in run queues")
+    # By hand, from the events: 2 ms, 3 ms asleep (not the millisecond in the queue), 1 ms; 2 ms asleep, 4 + 2 ms.
+    lines = [line.strip() for line in text.splitlines()]
+    steps = [line.strip('",') for line in lines if line.startswith(('"compute', '"sleep'))]
+    expected = "compute 2000000ns, sleep 3000000ns, compute 1000000ns, sleep 2000000ns, compute 6000000ns"
+    assert ", ".join(steps) == expected
+    # With a CPU for each; on one, the recording's whole time would have to be work.
+    got = work(berth.from_perf(PERF, cpus=2))
+    assert got["CPU-0-KVM.work"] == pytest.approx(0.003, rel=0.01)
+    assert got["make.work"] == pytest.approx(0.006, rel=0.01)
+    two = berth.from_perf(PERF, vms={10: "web", 20: "web"}, cpus=2)
+    assert "[vm.web]" in two.text() and "vcpus = 2" in two.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing\nhere\n", "no sched_switch event"),
+        ("none.txt", "cannot read none.txt"),
+        (PERF + PERF, "line 7: time goes backwards"),
+        ("\n".join(PERF.splitlines()[:1]) + "\n", "at least 1 ms"),
+    ],
+)
+def test_wrong_recordings(text, said):
+    with pytest.raises(berth.InputError, match=said):
+        berth.from_perf(text)
+    with pytest.raises(berth.InputError, match="no thread ran"):
+        berth.from_perf(PERF, least=1.0)

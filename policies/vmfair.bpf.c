@@ -79,6 +79,7 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 #define SHARERS	  64 /* a thread's clock runs at most so many times faster than its VM's */
 #define LEAD	  4  /* slices by which a thread may be ahead of its VM */
 #define FAVOUR	  4  /* credits by which a favoured thread goes before others: by 2 at most */
+#define REFRESHED 32 /* of a queue, at a time */
 #define FIXED_ONE 16 /* fraction bits of inverse weights */
 
 /* A VM, or the host. Counters are shared by CPUs; clamping vtime may lose a concurrent charge,
@@ -127,14 +128,15 @@ struct thread {
 #include "berth/vms.bpf.h"
 
 struct pcpu {
-	u64 vnow;	  /* the CPU's virtual time: highest key it has started from a queue */
-	u64 key;	  /* of who runs here, when it was last looked at */
-	u64 shield_until; /* who runs here may be preempted from then on */
-	u32 capacity;	  /* 1024: the machine's fastest */
-	u32 kind;	  /* 0: the fastest; 0 on a machine with one kind */
-	bool preemptible; /* runs a thread that has not been preempted yet */
-	bool brief;	  /* which runs for a short time only, */
-	bool urgent;	  /* is one of those that preempt when they wake */
+	u64 vnow;	    /* the CPU's virtual time: highest key it has started from a queue */
+	u64 key;	    /* of who runs here, when it was last looked at */
+	u64 shield_until;   /* who runs here may be preempted from then on by a favoured thread, */
+	u64 favoured_until; /* by one of its own VM, or one that is owed */
+	u32 slot;	    /* its VM's */
+	u32 capacity;	    /* 1024: the machine's fastest */
+	u32 kind;	    /* 0: the fastest; 0 on a machine with one kind */
+	bool preemptible;   /* runs a thread that has not been preempted yet */
+	bool brief;	    /* which runs for a short time only */
 };
 
 struct {
@@ -206,11 +208,14 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	g = group_at(t->slot);
 	if (!g || capped_until(g, 0))
 		return cpu;
+	c = cpu_at(cpu);
+	if (!c)
+		return cpu;
+	place(t, g, c);
 	t->woke_ns = p->se.sum_exec_runtime;
-	t->favoured = t->urgent;
+	t->favoured = is_favoured(p, t, c);
 	if (nr_kinds > 1) {
-		c = cpu_at(prev_cpu);
-		cpu = choose(p, t, prev_cpu, c && !time_after(place(t, g, c), c->vnow));
+		cpu = choose(p, t, prev_cpu, !time_after(t->vtime, c->vnow));
 		idle = t->run == RUN_FREE;
 		if (t->run == RUN_DIRECT) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), SCX_ENQ_PREEMPT);
@@ -224,10 +229,8 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 		berth_count(idle);
 		return cpu;
 	}
-	c = cpu_at(cpu);
-	if (!c || !preempt)
+	if (!preempt)
 		return cpu;
-	place(t, g, c);
 	victim = find_victim(p, t, cpu, PROBES);
 	if (victim < 0)
 		return cpu;
@@ -244,7 +247,7 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = cpu_at(cpu);
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP;
-	u64 until, key;
+	u64 until;
 
 	if (!t || !g || !c) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns(), enq_flags);
@@ -285,14 +288,13 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	reserved(t, g, c);
 	t->run = RUN_TURN;
 	t->queued_at = scx_bpf_now();
-	key = t->favoured ? t->vtime - FAVOUR * credit_us * 1000 : t->vtime;
-	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(), key, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(), key_of(t, g), enq_flags);
 	berth_count(queued);
 	/* A CPU may have gone idle since p last looked, or p did not look: it lost its CPU, or has
 	 * one only. */
 	tell_idle(p, cpu);
 	if (t->favoured && preempt)
-		await_shield(p, cpu);
+		await_shield(p, t, cpu);
 }
 
 /*
@@ -364,14 +366,15 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (t && g) {
 		charge(prev, t, g, c);
-		goes_on = !capped_until(g, 0) && !t->moves && !t->brief;
+		goes_on = !capped_until(g, 0) && !t->moves;
 		key = place(t, g, c);
 	}
 	if (c->kind && preempt)
 		hand_up(llc, c->kind, key, goes_on);
+	refresh(llc);
 	head = __COMPAT_scx_bpf_dsq_peek(llc);
 	if (head) {
-		prev_first = goes_on && !time_before(head->scx.dsq_vtime, key);
+		prev_first = goes_on && !t->brief && !time_before(head->scx.dsq_vtime, key);
 		if (!prev_first)
 			key = head->scx.dsq_vtime;
 		if (berth_nr_llcs > 1 && balance(cpu, llc, key))
@@ -394,7 +397,7 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		t->run = RUN_FREE;
 		advance(c, vnow);
 	}
-	goes_on_at(c, t);
+	goes_on_at(c, t, g);
 	scx_bpf_task_set_slice(prev, slice_ns());
 	if (nr_kinds > 1)
 		settle(prev, t, cpu);
@@ -444,7 +447,6 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 	}
 	/* With some of its slice left only a higher class takes a thread's CPU. */
 	t->aside = runnable && p->scx.slice;
-	t->brief = false;
 	relabel(p, t);
 }
 

@@ -398,6 +398,7 @@ static __noinline bool hand_up(u32 llc, u32 kind, u64 limit, bool limited)
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | to,
 				     SCX_ENQ_PREEMPT)) {
 			c->preemptible = false;
+			scx_bpf_kick_cpu(to, SCX_KICK_PREEMPT); /* see serve() */
 			done = true;
 		}
 		break;

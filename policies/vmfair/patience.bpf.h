@@ -32,6 +32,7 @@ static int bring_forward(void *map, int *key, struct bpf_timer *timer)
 			t->brief = !time_after(now, g->served_at + late);
 			t->queued_at = now;
 			g->served_at = now;
+			t->run = RUN_DIRECT;
 			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
 						   c->vnow - 2 * credit_us * 1000);
 			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc, 0);
@@ -68,6 +69,7 @@ static int unpark(void *map, int *key, struct bpf_timer *timer)
 			continue;
 		}
 		t->run = RUN_TURN;
+		t->favoured = false;
 		t->queued_at = now;
 		place(t, g, c);
 		reserved(t, g, c);

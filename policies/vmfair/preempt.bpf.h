@@ -29,46 +29,56 @@ static __always_inline void look_at_cpu(s32 cpu, u64 ns)
 		bpf_timer_start(&cutoff->timer, ns ?: 1, 0);
 }
 
-/* A latency thread that woke within its share and computes for no longer than a slice goes before
- * all others, and is safe from those of its kind for a moment. */
-static __always_inline bool is_favoured(struct task_struct *p, struct thread *t, struct pcpu *c)
-{
-	return t->urgent && p->se.sum_exec_runtime - t->woke_ns < slice_ns() &&
-	       !time_after(t->vtime, c->vnow);
-}
-
 /* t has the CPU from now on. */
 static __always_inline void takes(struct pcpu *c, struct thread *t, s32 cpu)
 {
+	u64 now = scx_bpf_now();
+
 	c->preemptible = true;
-	c->urgent = t->urgent;
 	c->key = t->vtime;
-	c->shield_until = t->favoured ? scx_bpf_now() + shield_us * 1000 : 0;
+	c->slot = t->slot;
+	c->shield_until = t->favoured ? now + shield_us * 1000 : 0;
+	c->favoured_until = t->favoured ? now + slice_ns() : 0;
 	c->brief = t->brief;
 	if (t->brief)
 		look_at_cpu(cpu, shield_us * 1000);
 }
 
 /* t has the CPU for another slice. */
-static __always_inline void goes_on_at(struct pcpu *c, struct thread *t)
+static __always_inline void goes_on_at(struct pcpu *c, struct thread *t, struct group *g)
 {
 	c->preemptible = true;
 	c->key = t->vtime;
 	c->shield_until = 0;
+	c->favoured_until = 0;
+	c->brief = false;
+	t->brief = false;
+	g->served_at = scx_bpf_now();
+}
+
+/* From when on may t, a favoured thread, take c from who runs there? A sibling that is favoured,
+ * too, keeps it: they would only take turns. A CPU that is just being taken is its new owner's for
+ * a moment. */
+static __always_inline u64 free_at(struct thread *t, struct pcpu *c, u64 now)
+{
+	if (!c->preemptible)
+		return now + shield_us * 1000;
+	return t->slot == c->slot ? c->favoured_until : c->shield_until;
 }
 
 /*
- * May t, which wakes, take c from who runs there? A latency thread within its share may. Another
- * one may not take it from a latency thread, and only if its VM is behind by more than what sleep
- * is worth: it is owed that.
+ * May t, which wakes, take c from who runs there? A favoured thread may. Another one may not take
+ * it from a favoured one, and only if its VM is behind by more than what sleep is worth: it is owed
+ * that.
  */
 static __always_inline bool may_take(struct thread *t, struct pcpu *c, u64 now)
 {
-	if (!c->preemptible || time_before(now, c->shield_until))
+	if (!c->preemptible)
 		return false;
-	if (t->urgent)
-		return !time_after(t->vtime, c->vnow);
-	return !c->urgent && time_before(t->vtime + credit_us * 1000, c->key);
+	if (t->favoured)
+		return !time_before(now, free_at(t, c, now));
+	return !t->urgent && !time_before(now, c->favoured_until) &&
+	       time_before(t->vtime + credit_us * 1000, c->key);
 }
 
 /* A CPU near `cpu` that p may take from who runs there; -1: none of the few looked at. */
@@ -93,17 +103,10 @@ static __always_inline s32 find_victim(struct task_struct *p, struct thread *t, 
 	return -1;
 }
 
-/* When may who runs at c be preempted by a favoured thread? A CPU that is just being taken is its
- * new owner's for a moment. */
-static __always_inline u64 free_at(struct pcpu *c, u64 now)
-{
-	return c->preemptible ? c->shield_until : now + shield_us * 1000;
-}
-
 /* p waits, a favoured thread: it has a CPU as soon as one of those near by has run for its time. */
-static __always_inline void await_shield(struct task_struct *p, s32 cpu)
+static __always_inline void await_shield(struct task_struct *p, struct thread *t, s32 cpu)
 {
-	u64 now = scx_bpf_now(), soonest = now + shield_us * 1000, at;
+	u64 now = scx_bpf_now(), soonest = 0, at;
 	struct berth_cpu *topo;
 	s32 found = NO_CPU;
 	struct pcpu *c;
@@ -114,8 +117,9 @@ static __always_inline void await_shield(struct task_struct *p, s32 cpu)
 		topo = berth_cpu(cpu);
 		if (!c || !topo)
 			break;
-		at = free_at(c, now);
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !time_after(at, soonest)) {
+		at = free_at(t, c, now);
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+		    (found < 0 || time_before(at, soonest))) {
 			found = cpu;
 			soonest = at;
 		}
@@ -126,17 +130,19 @@ static __always_inline void await_shield(struct task_struct *p, s32 cpu)
 }
 
 /* The first favoured thread that waits for cpu takes it, now or when who runs there has run for its
- * time. */
+ * time; and then the next one. */
 static __noinline int serve(s32 cpu)
 {
 	struct pcpu *c = cpu_at(cpu);
-	u64 now = scx_bpf_now(), again = 0;
+	u64 now = scx_bpf_now(), at, again = 0;
 	struct task_struct *p;
+	bool served = false;
 	struct thread *t;
 	s32 looked = 0;
 
 	if (!c)
 		return 0;
+	refresh(berth_llc(cpu));
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, berth_llc(cpu), 0) {
 		if (looked++ >= LOOKED_AT)
@@ -145,21 +151,25 @@ static __noinline int serve(s32 cpu)
 		if (!t || !t->favoured || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
 		    is_migration_disabled(p))
 			continue;
-		again = free_at(c, now);
-		if (time_before(now, again))
+		at = free_at(t, c, now);
+		if (served || time_before(now, at)) {
+			again = served ? shield_us * 1000 : at - now;
 			break;
-		again = 0;
-		t->run = RUN_DIRECT;
-		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
-				     SCX_ENQ_PREEMPT)) {
-			c->preemptible = false;
-			berth_count(preempted);
 		}
-		break;
+		c->preemptible = false;
+		served = scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
+					  SCX_ENQ_PREEMPT);
+		if (!served)
+			c->preemptible = true;
 	}
 	bpf_rcu_read_unlock();
+	if (served) {
+		/* 6.18 forgets SCX_ENQ_PREEMPT where a thread stays on its CPU. */
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		berth_count(preempted);
+	}
 	if (again)
-		look_at_cpu(cpu, again - now);
+		look_at_cpu(cpu, again);
 	return 0;
 }
 

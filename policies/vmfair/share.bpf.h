@@ -52,15 +52,16 @@ static __always_inline void charge(struct task_struct *p, struct thread *t, stru
  * The earliest key for a thread of this group: of one that has slept. A VM may be behind by more
  * than a thread may be ahead of it: else a VM that is owed time would forget it while its only
  * thread with work waits. No thread gains by that: it is behind by twice the credit at most.
- * Threads of a VM that wake together have what sleep is worth once: each comes after those before.
+ * Threads of a VM that wake together have what sleep is worth once: each comes after those before
+ * it, which are likely to run for so long.
  */
-static __always_inline u64 earliest(struct group *g, struct pcpu *c)
+static __always_inline u64 earliest(struct group *g, struct pcpu *c, u64 before_ns)
 {
 	u64 credit = credit_us * 1000, lead = virtual_ns(g, LEAD * slice_ns()), low;
 
 	if (time_before(g->vtime, c->vnow - credit - lead))
 		g->vtime = c->vnow - credit - lead;
-	low = g->vtime + virtual_ns(g, g->woken_ns) - credit;
+	low = g->vtime + virtual_ns(g, before_ns) - credit;
 	if (time_before(low, c->vnow - 2 * credit))
 		low = c->vnow - 2 * credit;
 	return low;
@@ -72,7 +73,7 @@ static __always_inline u64 earliest(struct group *g, struct pcpu *c)
  */
 static __always_inline u64 place(struct thread *t, struct group *g, struct pcpu *c)
 {
-	u64 low = earliest(g, c);
+	u64 low = earliest(g, c, g->woken_ns);
 	u64 high = g->vtime + virtual_ns(g, LEAD * slice_ns() + g->queued_ns);
 
 	if (time_before(t->vtime, low))
@@ -82,26 +83,80 @@ static __always_inline u64 place(struct thread *t, struct group *g, struct pcpu 
 	return t->vtime;
 }
 
+/* Change t's part of its group's `queued` or `woken`. Callers may race: each adds what it changed.
+ */
+static __always_inline void counts(u64 *sum, u64 *part, u64 ns)
+{
+	u64 before = __sync_lock_test_and_set(part, ns);
+
+	if (before != ns)
+		__sync_fetch_and_add(sum, ns - before);
+}
+
 /* t, which has been placed, begins to wait. */
 static __always_inline void reserved(struct thread *t, struct group *g, struct pcpu *c)
 {
-	t->queued_ns = t->likely_ns;
-	__sync_fetch_and_add(&g->queued_ns, t->queued_ns);
-	if (time_after(t->vtime, earliest(g, c)))
-		return;
-	t->woken_ns = t->likely_ns;
-	__sync_fetch_and_add(&g->woken_ns, t->woken_ns);
+	bool slept = !time_after(t->vtime, earliest(g, c, g->woken_ns));
+
+	counts(&g->queued_ns, &t->queued_ns, t->likely_ns);
+	counts(&g->woken_ns, &t->woken_ns, slept ? t->likely_ns : 0);
 }
 
 /* It waits no longer. */
 static __always_inline void released(struct thread *t, struct group *g)
 {
-	if (t->queued_ns)
-		__sync_fetch_and_sub(&g->queued_ns, t->queued_ns);
-	if (t->woken_ns)
-		__sync_fetch_and_sub(&g->woken_ns, t->woken_ns);
-	t->queued_ns = 0;
-	t->woken_ns = 0;
+	counts(&g->queued_ns, &t->queued_ns, 0);
+	counts(&g->woken_ns, &t->woken_ns, 0);
+}
+
+/*
+ * A latency thread that woke within its share and has computed for no longer than a slice since
+ * goes before all others, and is safe from those of its kind for a moment.
+ */
+static __always_inline bool is_favoured(struct task_struct *p, struct thread *t, struct pcpu *c)
+{
+	return t->urgent && p->se.sum_exec_runtime - t->woke_ns < slice_ns() &&
+	       !time_after(t->vtime, c->vnow);
+}
+
+/* Under which it waits. Those who are favoured take turns by VM. */
+static __always_inline u64 key_of(struct thread *t, struct group *g)
+{
+	return t->favoured ? g->vtime - FAVOUR * credit_us * 1000 : t->vtime;
+}
+
+/*
+ * The first ones of a queue may have been placed when their VM had had less: by its siblings' last
+ * runs, which are no promise. They are placed anew.
+ */
+static __noinline int refresh(u32 llc)
+{
+	struct task_struct *p;
+	struct thread *t;
+	struct group *g;
+	struct pcpu *c;
+	s32 looked = 0;
+	u64 low, slack;
+
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, llc, 0) {
+		t = thread_of(p);
+		g = group_of(t);
+		c = cpu_at(scx_bpf_task_cpu(p));
+		if (!t || !g || !c || t->run != RUN_TURN || looked++ >= REFRESHED)
+			break;
+		low = earliest(g, c, 0);
+		if (time_before(t->vtime, low))
+			t->vtime = low;
+		t->favoured = t->favoured && is_favoured(p, t, c);
+		slack = t->favoured ? shield_us * 500 : virtual_ns(g, LEAD * slice_ns());
+		if (!time_before(p->scx.dsq_vtime + slack, key_of(t, g)))
+			break;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, key_of(t, g));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc, 0);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 /* A run begins. */
@@ -117,6 +172,7 @@ static __always_inline void ends(struct task_struct *p, struct thread *t)
 {
 	u64 ran = p->se.sum_exec_runtime - t->began_ns, most = slice_ns();
 
+	t->brief = false;
 	t->likely_ns = (3 * t->likely_ns + (ran < most ? ran : most)) / 4;
 }
 

@@ -27,6 +27,11 @@ fn run(text: &str, seed: u64) -> BTreeMap<String, f64> {
 }
 
 fn run_for(time: &str, text: &str, seed: u64) -> BTreeMap<String, f64> {
+    run_with(&[], time, text, seed)
+}
+
+/// With these parameters.
+fn run_with(set: &[(&str, &str)], time: &str, text: &str, seed: u64) -> BTreeMap<String, f64> {
     let text = format!(
         "title = \"vmfair\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = \
          [\"vmfair\"]\n{text}"
@@ -38,7 +43,8 @@ fn run_for(time: &str, text: &str, seed: u64) -> BTreeMap<String, f64> {
         folder: None,
     };
     let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
-    let params = BTreeMap::new();
+    let params = set.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+    let params = params.collect();
     run_one(
         &scenario.scenario,
         "vmfair",

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod costs;
 pub mod error;
 pub mod estimate;
+pub mod foreign;
 pub mod job;
 pub mod kept;
 #[cfg(feature = "kernel")]
@@ -27,6 +28,7 @@ pub mod request;
 pub mod runner;
 pub mod save;
 pub mod simulator;
+pub mod trial;
 
 pub use error::{Done, Failure};
 pub use request::Request;

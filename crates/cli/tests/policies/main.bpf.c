@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A scheduler in the style of the kernel's examples whose loader sets the slice, the number of CPUs, a flag, and the
- * length of an array. Without the slice nothing is charged, and weights mean nothing.
+ * A scheduler in the style of the kernel's examples whose loader sets the slice, the number of
+ * CPUs, a flag, and the length of an array. Without the slice nothing is charged, and weights mean
+ * nothing.
  */
 #include <scx/common.bpf.h>
 

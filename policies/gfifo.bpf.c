@@ -9,6 +9,9 @@
  *
  * Kernel threads of one CPU bypass the queue. No run time is accounted.
  *
+ * slice_us is for threads that were chosen while others waited. Who is alone when its slice ends
+ * goes on with the kernel's default of 20 ms, and keeps them when another thread comes.
+ *
  * Good for: saturated machines of equal threads, one LLC. Not good for: anything latency-sensitive
  * beside batch work.
  */

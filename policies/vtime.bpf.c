@@ -9,6 +9,9 @@
  * Threads are equals here: VMs and their weights are not known. prev is put back after its
  * successor is chosen, so on a CPU with only two threads they take turns whatever their weights.
  *
+ * slice_us is for threads that were chosen while others waited. Who is alone when its slice ends
+ * goes on with the kernel's default of 20 ms, and keeps them when another thread comes.
+ *
  * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time.
  */
 #include <scx/common.bpf.h>

@@ -14,10 +14,11 @@ use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::place::Place;
 use berth_agent::rules::{Gains, Rule, Rules};
 use berth_agent::signals;
+use berth_experiment::foreign;
 use berth_experiment::policies::{self, Asked};
 use berth_host::root::Root;
 use berth_identity::Scored;
-use berth_scenario::model::Arm;
+use berth_scenario::model::{Arm, Loader};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;
@@ -375,6 +376,11 @@ pub fn choice(arm: &Arm) -> Choice {
 
 /// The object and the checked parameters of a policy.
 pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
+    resolve_as(choice, &Loader::default())
+}
+
+/// [`resolve`], with what a scheduler's own loader would set.
+pub fn resolve_as(choice: &Choice, loader: &Loader) -> Result<Policy, Failure> {
     if choice.policy == OPTIMISER {
         if choice.preset.is_some() {
             return Err(Failure::Input(
@@ -387,7 +393,17 @@ pub fn resolve(choice: &Choice) -> Result<Policy, Failure> {
             ..Policy::optimiser(choice.partial)
         });
     }
-    let object = policies::object(&choice.policy)?;
+    let object = match policies::is_file(&choice.policy) {
+        true => {
+            let ready = foreign::ready(&choice.policy, loader, &foreign::Machine::here())?;
+            ready
+                .notes
+                .iter()
+                .for_each(|note| eprintln!("note: {note}"));
+            ready.object
+        }
+        false => policies::object(&choice.policy)?,
+    };
     let value = |value| match value {
         policies::Set::Number(n) => Value::Number(n.into()),
         policies::Set::Text(text) => Value::Text(text),

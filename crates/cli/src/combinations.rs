@@ -2,7 +2,9 @@
 //! Very many combinations of `--vary`: how long they would take is said first, and whether to go on is asked.
 use crate::exit::{Done, Failure};
 use berth_experiment::Request;
-use berth_experiment::estimate::Estimate;
+use berth_experiment::estimate::{self, Estimate};
+use berth_experiment::plan::plan;
+use berth_experiment::policies;
 use berth_experiment::simulator::Running;
 use berth_scenario::edit;
 use std::io::{BufRead, IsTerminal, Write};
@@ -10,16 +12,47 @@ use std::io::{BufRead, IsTerminal, Write};
 /// So many combinations are run without a question.
 const UNASKED: u64 = 1_000;
 
-/// Asks before very many combinations are run, unless `--yes` was said. The estimate comes from one run.
+/// What takes this long, seconds, is not begun without a question.
+pub const LONG_S: f64 = 120.0;
+
+/// Asks before very many combinations are run, or what takes minutes by all that is known, unless `--yes` was said. The
+/// estimate comes from the scenario, or from one run.
 ///
 /// # Errors
 /// A wrong option; the answer is no; there is nobody to ask.
 pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
     let combinations = edit::combinations(&request.vary)?;
-    if combinations <= UNASKED || yes {
+    if yes {
         return Ok(());
     }
-    let estimate = words(&Estimate::of(request, running)?);
+    // One run of it may take too long to find out by.
+    let first = Request {
+        set: request
+            .set
+            .iter()
+            .cloned()
+            .chain(edit::first(&request.vary)?)
+            .collect(),
+        vary: Vec::new(),
+        ..request.clone()
+    };
+    let least = estimate::least_seconds(&plan(&first, &policies::shipped(), None)?);
+    let least = least * combinations as f64;
+    if least >= LONG_S {
+        return go_on(&format!(
+            "by the requests and VMs that the scenario asks for this takes {} or more",
+            long(least)
+        ));
+    }
+    if combinations <= UNASKED {
+        return Ok(());
+    }
+    go_on(&words(&Estimate::of(request, running)?))
+}
+
+/// # Errors
+/// The answer is no; there is nobody to ask.
+fn go_on(estimate: &str) -> Done {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::Input(format!(
             "{estimate}\n  To run them all the same: --yes"
@@ -63,7 +96,7 @@ fn grouped(n: u64) -> String {
 }
 
 /// Seconds in the unit that a person would use.
-fn long(seconds: f64) -> String {
+pub fn long(seconds: f64) -> String {
     const UNITS: [(f64, &str); 4] = [
         (365.25 * 86_400.0, "years"),
         (86_400.0, "days"),

@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Done {
                 planned.absent = Some(format!("no policy can be loaded here: {why}"));
             } else if planned.absent.is_none() {
                 let scenario = variant.scenario.for_arm(&planned.arm);
-                let policy = agent::resolve(&agent::choice(&planned.arm))?;
+                let policy = agent::resolve_as(&agent::choice(&planned.arm), &planned.arm.loader)?;
                 policies::object_keeps_caps(&planned.arm, scenario, &policy.object)?;
                 planned.hash = Some(policy.hash.clone());
                 policies_of.insert(planned.arm.name.clone(), policy);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth policy list|show|check`.
 use crate::exit::{self, Done, Failure};
+use crate::interrupt;
+use crate::options::LoaderOptions;
 use crate::output;
-use berth_experiment::policies;
+use berth_experiment::simulator::Running;
+use berth_experiment::trial::{Trial, WHAT, trial};
+use berth_experiment::{foreign, policies};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::table::{FUNCS, Home, Kind};
 use berth_report::text::{left, width};
+#[cfg(feature = "kernel")]
+use berth_scenario::model::Loader;
 use clap::Subcommand;
 
 #[derive(clap::Args)]
@@ -45,8 +51,11 @@ enum Verb {
         /// As JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        loader: LoaderOptions,
     },
-    /// Compiles and loads policies, and says what is wrong
+    /// Compiles and loads policies, runs init and a second of a small host, and says what is wrong
+    #[command(after_help = CHECKS)]
     Check {
         /// .bpf.c or .bpf.o files, or shipped names
         #[arg(required = true)]
@@ -54,8 +63,38 @@ enum Verb {
         /// The kernel line they are meant for
         #[arg(long, value_name = "VERSION", default_value = "7.2")]
         kernel: String,
+        #[command(flatten)]
+        loader: LoaderOptions,
+    },
+    /// Links the objects of a scheduler that has several source files to one, as libbpf does
+    #[cfg(feature = "kernel")]
+    #[command(after_help = LINKS)]
+    Link {
+        /// .bpf.c or .bpf.o files
+        #[arg(required = true)]
+        files: Vec<String>,
+        /// The object that is made
+        #[arg(long, short, value_name = "FILE")]
+        output: std::path::PathBuf,
+        /// Look for headers here first
+        #[arg(short = 'I', long = "include", value_name = "FOLDER")]
+        include: Vec<String>,
+        /// Compile with the scx project's headers of this version, e.g. 1.0.14, which cargo fetches
+        #[arg(long, value_name = "VERSION")]
+        headers: Option<String>,
     },
 }
+
+const CHECKS: &str = "Examples:
+  berth policy check my.bpf.c
+  berth policy check main.bpf.o --rodata slice_ns=5ms --ops-flags ENQ_LAST
+  berth policy check old.bpf.c --headers 1.0.14
+  berth policy check scx_mine/src/bpf/main.bpf.c -I scx/scheds/include";
+
+#[cfg(feature = "kernel")]
+const LINKS: &str = "Examples:
+  berth policy link main.bpf.c lib/pmu.bpf.c -o mine.bpf.o
+  berth sim noisy-neighbour --policy mine.bpf.o";
 
 pub fn run(args: &Args) -> Done {
     match &args.verb {
@@ -71,8 +110,31 @@ pub fn run(args: &Args) -> Done {
             source: true,
             ..
         } => source(policy),
-        Verb::Show { policy, json, .. } => show(policy, *json),
-        Verb::Check { policies, kernel } => check(policies, kernel),
+        Verb::Show {
+            policy,
+            json,
+            loader,
+            ..
+        } => show(policy, *json, loader),
+        Verb::Check {
+            policies,
+            kernel,
+            loader,
+        } => check(policies, kernel, loader),
+        #[cfg(feature = "kernel")]
+        Verb::Link {
+            files,
+            output,
+            include,
+            headers,
+        } => {
+            let loader = Loader {
+                include: include.clone(),
+                headers: headers.clone(),
+                ..Loader::default()
+            };
+            link(files, output, &loader)
+        }
     }
 }
 
@@ -138,6 +200,14 @@ fn supported(as_json: bool) -> Done {
             text.push_str(&format!("  {}{when}\n", f.proto));
         }
     }
+    let lacking = berth_policy::supported::lacking_maps();
+    let lacking = lacking
+        .iter()
+        .map(|(number, name)| format!("{name} ({number})"));
+    let lacking = lacking.collect::<Vec<_>>().join(", ");
+    text.push_str(&format!(
+        "Map types that kernels have and the simulator lacks\n  {lacking}\n"
+    ));
     output::print(&text);
     Ok(())
 }
@@ -184,8 +254,14 @@ fn source(name: &str) -> Done {
     }
 }
 
-fn show(name: &str, as_json: bool) -> Done {
-    let policy = policies::load(name, &LoadOptions::default())?;
+fn show(name: &str, as_json: bool, loader: &LoaderOptions) -> Done {
+    let policy = match policies::is_file(name) {
+        true => {
+            let object = foreign::object(name, &loader.compiling())?;
+            policies::from_object(name, &object, &LoadOptions::default())?
+        }
+        false => policies::load(name, &LoadOptions::default())?,
+    };
     let (charges, help) = policies::description(&policy);
     if as_json {
         json(&serde_json::json!({
@@ -269,21 +345,60 @@ fn ops(policy: &Policy) -> String {
         .join("; ")
 }
 
-fn check(names: &[String], kernel: &str) -> Done {
-    let options = policies::options(kernel)?;
+fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
+    let running = Running::new(1, interrupt::flag());
     exit::each(names, |name| {
-        let policy = policies::load(name, &options)?;
-        if policy.program().structs.is_empty() {
-            return Err(Failure::Input(format!(
-                "policy {name}: it defines no struct sched_ext_ops"
-            )));
-        }
+        let Trial { policy, notes } = trial(name, &loader.edits(), kernel, &running)?;
         let functions = policy.program().funcs.len();
         let parameters = policy.params().len();
         output::print(&format!(
-            "ok   {name} · kernel {kernel} · {functions} functions, {parameters} parameters · {}\n",
+            "ok   {name} · kernel {kernel} · {functions} functions, {parameters} parameters · {}\n     ran {WHAT}\n",
             &policy.hash()[..16.min(policy.hash().len())]
         ));
+        for note in notes {
+            output::print(&format!("     note: {note}\n"));
+        }
         Ok(())
     })
+}
+
+/// Compiles what is not compiled and links all.
+#[cfg(feature = "kernel")]
+fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
+    let failed = |e: std::io::Error| Failure::Run(format!("cannot write {}: {e}", out.display()));
+    let beside = out.with_extension(format!("{}.link", std::process::id()));
+    std::fs::create_dir_all(&beside).map_err(failed)?;
+    let linked = (|| {
+        let mut objects = Vec::new();
+        for (i, file) in files.iter().enumerate() {
+            let path = beside.join(format!("{i}.bpf.o"));
+            std::fs::write(&path, foreign::object(file, loader)?).map_err(failed)?;
+            objects.push(path);
+        }
+        let whole = beside.join("all.bpf.o");
+        berth_scx::link(&whole, &objects).map_err(|why| {
+            let named = (0..).zip(files).fold(why, |why, (i, file)| {
+                why.replace(
+                    &beside.join(format!("{i}.bpf.o")).display().to_string(),
+                    file,
+                )
+            });
+            Failure::Input(format!("these do not fit together: {named}"))
+        })?;
+        std::fs::rename(&whole, out).map_err(failed)
+    })();
+    // What is left in it is of no use.
+    let _ = std::fs::remove_dir_all(&beside);
+    linked?;
+    let object = std::fs::read(out).map_err(failed)?;
+    let name = berth_policy::loader::scheduler(&object);
+    let name = name.map_or("no scheduler in it".to_string(), |n| {
+        format!("scheduler {n}")
+    });
+    output::print(&format!(
+        "{} · {} files · {name}\n",
+        out.display(),
+        files.len()
+    ));
+    Ok(())
 }

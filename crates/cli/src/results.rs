@@ -4,6 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::output;
 use berth_experiment::save;
 use berth_report::side_by_side::side_by_side;
+use berth_report::versus::versus;
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::Place;
 use berth_results::write;
@@ -30,11 +31,64 @@ enum Verb {
         #[arg(long)]
         provenance: bool,
     },
+    /// Two results side by side: what differed in the inputs, and which metrics did
+    #[command(after_help = COMPARES)]
+    Compare {
+        /// A folder, e.g. berth-out/noisy-neighbour/1, or a .json file in it
+        a: PathBuf,
+        /// The other one, e.g. berth-out/noisy-neighbour/latest
+        b: PathBuf,
+        /// All metrics, also those that do not differ (marked =)
+        #[arg(long)]
+        all: bool,
+        /// As JSON, with all metrics
+        #[arg(long)]
+        json: bool,
+    },
     /// Writes report.html once more, from kept results
     Report {
         /// A scenario's folder, e.g. berth-out/noisy-neighbour
         folder: PathBuf,
     },
+}
+
+const COMPARES: &str = "Examples:
+  berth results compare berth-out/weights/1 berth-out/weights/2
+  berth results compare berth-out/weights/1 berth-out/weights/latest --all";
+
+/// The results that a path names: those of its place, or of the first place that the folder has some of.
+fn one(path: &Path) -> Result<Results, Failure> {
+    let named = path.is_file().then(|| path.file_stem().unwrap_or_default());
+    for place in [Place::Sim, Place::Lab, Place::Host] {
+        let name = write::json_path(Path::new(""), place);
+        if named.is_some_and(|stem| Path::new(stem).with_extension("json") != name) {
+            continue;
+        }
+        let found = write::read(folder_of(path), place);
+        if let Some(results) = found.map_err(|e| Failure::Input(e.to_string()))? {
+            return Ok(results);
+        }
+    }
+    Err(save::none_in(path))
+}
+
+fn compare(a: &Path, b: &Path, all: bool, json: bool) -> Done {
+    let versus = versus(&one(a)?, &one(b)?);
+    if json {
+        return output::json(&versus);
+    }
+    if versus.rows.is_empty() {
+        return Err(Failure::Input(format!(
+            "{} and {} have no arm of the same variant in common: A has {}, B has {}",
+            a.display(),
+            b.display(),
+            versus.only_in_a.join(", "),
+            versus.only_in_b.join(", ")
+        )));
+    }
+    output::print(&format!("A  {}\nB  {}\n\n", a.display(), b.display()));
+    output::print(&versus.text(all, &output::style()));
+    Ok(())
 }
 
 /// The folder that is meant by one of its files.
@@ -52,6 +106,7 @@ pub fn run(args: &Args) -> Done {
             output::print(&format!("{}\n", path.display()));
             return Ok(());
         }
+        Verb::Compare { a, b, all, json } => return compare(a, b, *all, *json),
         Verb::Show {
             folder,
             side_by_side,

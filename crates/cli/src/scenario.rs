@@ -2,7 +2,13 @@
 //! `berth scenario list|show|import|check|help`.
 use crate::exit::{self, Done, Failure};
 use crate::output::print;
-use berth_scenario::{Edit, Input, Loaded, help, read, rtapp, shipped, show};
+use crate::{combinations, interrupt};
+use berth_experiment::plan::plan;
+use berth_experiment::simulator::{Running, Simulator};
+use berth_experiment::{Request, estimate, policies};
+use berth_report::text::count;
+use berth_scenario::support::Place;
+use berth_scenario::{Edit, Input, help, read, rtapp, shipped, show};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
@@ -157,19 +163,52 @@ fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
 fn check(scenarios: &[String], set: &[String]) -> Done {
     exit::each(scenarios, |what| {
         let input = shipped::find(what)?;
-        let Loaded {
-            scenario, warnings, ..
-        } = read(&input, &edits(set))?;
+        let request = Request {
+            scenario: what.clone(),
+            set: set.to_vec(),
+            ..Request::default()
+        };
+        let mut plan = plan(&request, &policies::shipped(), None)?;
+        // All that `berth sim` would refuse before it runs anything, policies that do not load among it.
+        let running = Running::new(1, interrupt::flag());
+        Simulator::prepare(&mut plan, &running)?;
+        let only = plan.check(Place::Sim, false).err();
+        if let Some(error) = &only
+            && plan.check(Place::Lab, true).is_err()
+        {
+            return Err(Failure::Input(why(error)));
+        }
+        let Some(scenario) = plan.variants.first().map(|v| &v.scenario) else {
+            return Ok(());
+        };
         let vms: u32 = scenario.vms.iter().map(|v| v.count).sum();
         print(&format!(
-            "ok   {} · {} CPUs · {vms} VMs · {} arms\n",
+            "ok   {} · {} · {} · {}\n",
             input.shown,
-            scenario.host.nr_cpus(),
-            scenario.arms.len()
+            count(scenario.host.nr_cpus(), "CPU"),
+            count(vms, "VM"),
+            count(scenario.arms.len() as u32, "arm")
         ));
-        for warning in warnings {
+        if let Some(error) = only {
+            print(&format!("     note: only in the lab: {}\n", why(&error)));
+        }
+        let least = estimate::least_seconds(&plan);
+        if least >= combinations::LONG_S {
+            print(&format!(
+                "     note: berth sim takes {} or more\n",
+                combinations::long(least)
+            ));
+        }
+        for warning in &plan.warnings {
             print(&format!("     note: {warning}\n"));
         }
         Ok(())
     })
+}
+
+fn why(error: &Failure) -> String {
+    match error {
+        Failure::Input(why) | Failure::Run(why) => why.clone(),
+        other => format!("{other:?}"),
+    }
 }

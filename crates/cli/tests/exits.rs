@@ -279,7 +279,7 @@ fn a_run_from_start_to_end() {
         "short · 4 CPUs",
         "web: response time",
         "vmfair against gfifo",
-        "Report   berth-out/short/report.html",
+        "Report   berth-out/short/1/report.html",
     ] {
         assert!(text.contains(words), "{text}");
     }
@@ -318,7 +318,9 @@ fn a_run_from_start_to_end() {
     );
     let csv = place.works(&["sim", "short.toml", "--csv", "--seed", "2"]);
     assert!(
-        csv.starts_with("place,variant,arm,seed,metric,unit,value\nsim,,gfifo,2,"),
+        csv.starts_with(
+            "place,variant,arm,seed,vm,quantity,statistic,metric,unit,value\nsim,,gfifo,2,"
+        ),
         "{csv}"
     );
 }
@@ -447,7 +449,7 @@ fn a_cache_folder_that_cannot_be_used_is_told() {
         .unwrap();
     assert_eq!(out.status.code(), Some(2));
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("set XDG_CACHE_HOME"), "{said}");
+    assert!(said.contains("set BERTH_CACHE"), "{said}");
 }
 
 #[cfg(feature = "kernel")]
@@ -794,4 +796,92 @@ fn a_cap_is_kept_or_the_policy_refused() {
     let out = place.berth(&["sim", "short.toml", "-q"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
+}
+
+#[test]
+fn a_check_finds_what_a_run_would_refuse() {
+    let place = Place::new(SHORT);
+    let check = |set: &str| place.fails(2, &["scenario", "check", "short.toml", "--set", set]);
+    let said = check("compare.policies=[\"gfifo\", \"./nothere.bpf.c\"]");
+    assert!(
+        said.contains("nothere.bpf.c") && said.contains("--set"),
+        "{said}"
+    );
+    let said = check("host.kernel=\"9.9\"");
+    assert!(said.contains("9.9") && said.contains("6.18"), "{said}");
+    let file = SHORT.replace("[\"gfifo\", \"vmfair\"]", "[\"vmfare\"]");
+    std::fs::write(place.dir.path().join("other.toml"), file).unwrap();
+    let said = place.fails(2, &["scenario", "check", "other.toml"]);
+    assert!(
+        said.contains("other.toml:25") && said.contains("vmfair"),
+        "{said}"
+    );
+    assert!(
+        place
+            .works(&["scenario", "check", "short.toml"])
+            .contains("2 arms")
+    );
+    let one = ["scenario", "check", "short.toml", "--set", "host.cores=1"];
+    assert!(place.works(&one).contains("1 CPU ·"));
+}
+
+#[test]
+fn what_takes_minutes_is_asked_for() {
+    let place = Place::new(SHORT);
+    let many = "client.users.sends=poisson(1000000000/s)";
+    let run = [
+        "sim",
+        "short.toml",
+        "-q",
+        "--set",
+        "run.measure=100s",
+        "--set",
+        many,
+    ];
+    let said = place.fails(2, &run);
+    assert!(
+        said.contains("minutes or more") || said.contains("hours or more"),
+        "{said}"
+    );
+    assert!(said.contains("--yes") && !place.has_results(), "{said}");
+    let check = [
+        "scenario",
+        "check",
+        "short.toml",
+        "--set",
+        "run.measure=100s",
+        "--set",
+        many,
+    ];
+    assert!(place.works(&check).contains("or more"));
+}
+
+#[test]
+fn results_are_never_written_over() {
+    let place = Place::new(SHORT);
+    let run = ["sim", "short.toml", "-q"];
+    let out = place.works(&run);
+    assert!(out.contains("berth-out/short/1/report.html"), "{out}");
+    place.works(&run);
+    let folder = place.dir.path().join("berth-out/short");
+    assert!(!folder.join("2").exists(), "the same again");
+    let out = place.works(&["sim", "short.toml", "-q", "--set", "vm.hog.count=1"]);
+    assert!(out.contains("berth-out/short/2/report.html"), "{out}");
+    assert!(folder.join("1/sim.csv").is_file() && folder.join("latest/sim.parquet").is_file());
+    let compare = [
+        "results",
+        "compare",
+        "berth-out/short/1",
+        "berth-out/short/latest",
+    ];
+    let said = place.works(&compare);
+    assert!(
+        said.contains("vm.hog.count: 3 -> 1") && said.contains("metrics not told apart"),
+        "{said}"
+    );
+    let json = place.works(&[&compare[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(json["rows"].as_array().unwrap().len() > 20);
+    let said = place.fails(2, &["results", "compare", "berth-out/short/1", "berth-out"]);
+    assert!(said.contains("there are no results"), "{said}");
 }

@@ -2,11 +2,12 @@
 //! One run as a value: all that its result depends on. It can be written down, handed to another process or machine,
 //! and its outcome taken back; equal jobs give equal outcomes.
 use crate::error::Failure;
+use crate::foreign::{self, Machine};
 use crate::policies;
 use berth_policy::identity;
 use berth_policy::policy::Policy;
 use berth_results::schema::RunRecord;
-use berth_scenario::model::{Arm, Scenario};
+use berth_scenario::model::{Arm, Loader, Scenario};
 use berth_sim::run::{GuestPolicy, Options, kernel_scheduler, run_one};
 use berth_sim::trace::SharedSink;
 use serde::{Deserialize, Serialize};
@@ -134,25 +135,34 @@ impl JobPolicy {
 pub struct Loaded(Mutex<BTreeMap<(String, String), Policy>>);
 
 impl Loaded {
-    /// Loads a policy by name or file and says what a job must know to load it again elsewhere.
+    /// Loads a policy by name or file, as its loader would for this machine, and says what a job must know to load it
+    /// again elsewhere, and what should be known of it.
     ///
     /// # Errors
-    /// As [`policies::load`].
-    pub fn by_name(&self, name: &str, kernel: &str) -> Result<(Policy, JobPolicy), Failure> {
+    /// As [`policies::load`] and [`foreign::ready`].
+    pub fn by_name(
+        &self,
+        name: &str,
+        loader: &Loader,
+        machine: &Machine,
+        kernel: &str,
+    ) -> Result<(Policy, JobPolicy, Vec<String>), Failure> {
         let options = policies::options(kernel)?;
         let key = |hash: &str| (hash.to_string(), kernel.to_string());
         let mut job = JobPolicy::named(name);
-        let mut loaded = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut notes = Vec::new();
         let bytes = match policies::is_file(name) {
             true => {
-                let bytes = policies::object(name)?;
-                job.object = Some(hexadecimal(&bytes));
-                job.hash = identity::hash(&bytes);
-                Some(bytes)
+                let ready = foreign::ready(name, loader, machine)?;
+                notes = ready.notes;
+                job.object = Some(hexadecimal(&ready.object));
+                job.hash = identity::hash(&ready.object);
+                Some(ready.object)
             }
             // The name is its key until it is loaded: what is shipped has one hash.
             false => None,
         };
+        let mut loaded = self.0.lock().unwrap_or_else(|e| e.into_inner());
         let known = loaded.get(&key(if bytes.is_some() { &job.hash } else { name }));
         let policy = match (known, &bytes) {
             (Some(policy), _) => policy.clone(),
@@ -164,7 +174,7 @@ impl Loaded {
             loaded.insert(key(name), policy.clone());
         }
         loaded.insert(key(&job.hash), policy.clone());
-        Ok((policy, job))
+        Ok((policy, job, notes))
     }
 
     /// The policy that a job names.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A plan's runs on a real kernel, in throw-away VMs.
 use crate::error::Failure;
+use crate::foreign::{self, Machine};
 use crate::plan::{Lengths, Plan, plan};
 use crate::policies::{self, Asked};
 use crate::request::Request;
@@ -215,6 +216,7 @@ pub fn failed(error: LabError) -> Failure {
 /// Arms of each variant as the lab wants them: the scenario of each, the bytes of its policy.
 fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
     let mut all = Vec::new();
+    let mut said = Vec::new();
     for variant in &mut plan.variants {
         let mut arms = Vec::new();
         for planned in &mut variant.arms {
@@ -231,8 +233,18 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                 planned.hash = Some(policies::program_hash(&program)?);
                 Some(LabPolicy::Program(program))
             } else {
-                let object = policies::object(&arm.policy)?;
-                policies::object_keeps_caps(arm, variant.scenario.for_arm(arm), &object)?;
+                let scenario = variant.scenario.for_arm(arm);
+                let object = match policies::is_file(&arm.policy) {
+                    true => {
+                        let machine = Machine::host(&scenario.host);
+                        let ready = foreign::ready(&arm.policy, &arm.loader, &machine)?;
+                        said.extend(ready.notes);
+                        ready.object
+                    }
+                    false => policies::object(&arm.policy)?,
+                };
+                policies::object_keeps_caps(arm, scenario, &object)?;
+                said.extend(policies::object_keeps_no_weights(arm, scenario, &object));
                 planned.hash = Some(berth_policy::identity::hash(&object));
                 let mut options = berth_scx::LoadOptions::default();
                 for (name, value) in policies::values(&Asked::by(arm), &object)? {
@@ -251,6 +263,9 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
             });
         }
         all.push(arms);
+    }
+    for note in said {
+        plan.say(note);
     }
     Ok(all)
 }

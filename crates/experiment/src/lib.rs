@@ -14,6 +14,7 @@ pub mod compare;
 pub mod costs;
 pub mod error;
 pub mod estimate;
+pub mod foreign;
 pub mod job;
 pub mod kept;
 #[cfg(feature = "kernel")]
@@ -29,6 +30,7 @@ pub mod runner;
 pub mod save;
 pub mod simulator;
 pub mod trace;
+pub mod trial;
 
 pub use error::{Done, Failure};
 pub use request::Request;

@@ -68,6 +68,7 @@ mod tests {
             policy: policy.into(),
             preset: None,
             params: BTreeMap::new(),
+            loader: Default::default(),
             set: BTreeMap::new(),
             scenario: None,
         };

@@ -3,6 +3,8 @@
 //! with the input is found here, before anything runs.
 use crate::claims;
 use crate::error::Failure;
+use crate::foreign;
+use crate::policies;
 use crate::request::Request;
 use berth_results::expect::{self, Bound, Limit};
 use berth_results::experiment::{self, Experiment, FORMAT, Group, Provenance, Results, Setup};
@@ -111,6 +113,7 @@ pub fn planned(
 ) -> Result<Plan, Failure> {
     let mut variants = Vec::new();
     let mut warnings = Vec::new();
+    let names = names(input, request);
     for set in edit::variants(&request.vary)? {
         let mut edits: Vec<Edit> = request
             .set
@@ -121,6 +124,8 @@ pub fn planned(
             .collect();
         edits.extend(request.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
         edits.extend(request.policies.iter().cloned().map(Edit::AddPolicy));
+        edits.extend(request.loader.iter().cloned().map(Edit::Loader));
+        edits.extend(names.iter().cloned());
         let mut loaded = read(input, &edits)?;
         let missing = unknown_arms(&loaded.scenario, request, policies)?;
         let shorter = lengths.map_or(Vec::new(), |l| l.edits(&loaded.scenario.run, request));
@@ -182,6 +187,46 @@ pub fn planned(
     })
 }
 
+/// Arms' names that come from the schedulers in files called `main.bpf.o` and the like.
+fn names(input: &Input, request: &Request) -> Vec<Edit> {
+    let mut files: Vec<(String, model::Loader)> = Vec::new();
+    let mut add = |policy: &str, loader: model::Loader| files.push((policy.to_string(), loader));
+    let asked = |edits: Vec<Edit>| {
+        read(
+            &Input {
+                text: String::new(),
+                ..input.clone()
+            },
+            &edits,
+        )
+    };
+    for policy in &request.policies {
+        // Headers and folders of the command line are needed to compile it.
+        let edits = request.loader.iter().cloned().map(Edit::Loader);
+        let edits = std::iter::once(Edit::AddPolicy(policy.clone())).chain(edits);
+        let arms = asked(edits.collect()).map_or(Vec::new(), |l| l.scenario.arms);
+        let arm = arms.into_iter().find(|arm| arm.policy == *policy);
+        add(policy, arm.map_or_else(Default::default, |arm| arm.loader));
+    }
+    if ["main.bpf.", "bpf.bpf."]
+        .iter()
+        .any(|file| input.text.contains(file))
+    {
+        // What is wrong with the scenario is said when it is read in earnest.
+        let arms = read(input, &[]).map_or(Vec::new(), |l| l.scenario.arms);
+        let listed = arms
+            .into_iter()
+            .filter(|arm| arm.name == edit::arm_name(&arm.policy));
+        listed.for_each(|arm| add(&arm.policy, arm.loader));
+    }
+    let files = files.into_iter();
+    let named = files.filter_map(|(policy, loader)| {
+        let arm = foreign::arm_name(&policy, &loader)?;
+        Some(Edit::Named { policy, arm })
+    });
+    named.collect()
+}
+
 /// `linux` takes no parameters: that is said where others run beside it, and refused where none does.
 fn parameters_without_policy(
     arms: &[PlannedArm],
@@ -235,18 +280,23 @@ fn unknown_arms(
     Ok(missing.into_iter().cloned().collect())
 }
 
-fn chosen(scenario: &Scenario, request: &Request, policies: &[&str]) -> Vec<PlannedArm> {
+fn chosen(scenario: &Scenario, request: &Request, shipped: &[&str]) -> Vec<PlannedArm> {
     // `--policy` adds to what `--arm` chooses.
-    let added: Vec<String> = request.policies.iter().map(|p| edit::arm_name(p)).collect();
+    let added = |arm: &Arm, policy: &String| match policies::is_file(policy) {
+        true => arm.policy == *policy,
+        false => arm.name == edit::arm_name(policy),
+    };
     let wanted = |arm: &&Arm| {
-        request.arms.is_empty() || request.arms.contains(&arm.name) || added.contains(&arm.name)
+        request.arms.is_empty()
+            || request.arms.contains(&arm.name)
+            || request.policies.iter().any(|policy| added(arm, policy))
     };
     let arms = scenario.arms.iter().filter(wanted);
     arms.map(|arm| PlannedArm {
         arm: arm.clone(),
         hash: None,
         model: None,
-        absent: (!policies.contains(&arm.policy.as_str()))
+        absent: (!shipped.contains(&arm.policy.as_str()))
             .then(|| {
                 let program = support::is_program(&arm.policy);
                 support::later_policy(&arm.policy)
@@ -258,6 +308,13 @@ fn chosen(scenario: &Scenario, request: &Request, policies: &[&str]) -> Vec<Plan
 }
 
 impl Plan {
+    /// Something that should be known, once.
+    pub fn say(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
     /// Schedulers that are programs of their own take part: here is a place that starts them.
     pub fn admit_programs(&mut self) {
         let arms = self.variants.iter_mut().flat_map(|v| &mut v.arms);

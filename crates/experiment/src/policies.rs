@@ -11,7 +11,7 @@ use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::presets::{self, Preset};
 use berth_policy::profile::KernelProfile;
 use berth_scenario::diag::nearest;
-use berth_scenario::model::{Arm, Scenario};
+use berth_scenario::model::{Arm, Loader, Scenario};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -53,7 +53,7 @@ pub fn from_object(name: &str, bytes: &[u8], options: &LoadOptions) -> Result<Po
 }
 
 /// An error with the policy's name in front, unless it names the file itself.
-fn wrong(policy: &str, error: &LoadError) -> Failure {
+pub(crate) fn wrong(policy: &str, error: &LoadError) -> Failure {
     let text = error.to_string();
     Failure::Input(if text.contains(policy) {
         text
@@ -207,13 +207,7 @@ pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
             .map(|b| b.object.to_vec())
             .ok_or_else(|| unknown(policy));
     }
-    let path = Path::new(policy);
-    if policy.ends_with(".o") {
-        return std::fs::read(path)
-            .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")));
-    }
-    let options = berth_policy::compile::CompileOptions::default();
-    berth_policy::compile::compile(path, &options).map_err(|e| wrong(policy, &e))
+    crate::foreign::object(policy, &Loader::default())
 }
 
 /// Whether a policy asks what VMs gain from fast cores. One that only a kernel can read is taken at its word.
@@ -297,6 +291,21 @@ pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(
     )))
 }
 
+/// What to say where VMs have different weights and the policy knows none: it stays an arm of the comparison.
+pub fn keeps_no_weights(arm: &Arm, scenario: &Scenario, program: &Program) -> Option<String> {
+    let first = scenario.vms.first()?.weight;
+    let other = scenario.vms.iter().find(|vm| vm.weight != first)?;
+    let mut ops = program.structs.iter().flat_map(|s| &s.ops);
+    let knows = program.maps.iter().any(|map| map.name == VMS)
+        || ops.any(|(op, _)| matches!(op, Op::CgroupSetWeight | Op::CgroupInit));
+    (!knows).then(|| {
+        format!(
+            "arm {}: policy {} does not know the VMs' weights ({}: {}): in it all threads are equal",
+            arm.name, arm.policy, other.name, other.weight
+        )
+    })
+}
+
 /// Is there an optimiser that may set caps, and a policy that is told of them?
 fn keeps_new_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(), Failure> {
     let sets_caps = scenario.optimiser.as_ref().is_some_and(|o| {
@@ -325,6 +334,11 @@ fn readable(object: &[u8]) -> Option<Program> {
 /// As there.
 pub fn object_keeps_caps(arm: &Arm, scenario: &Scenario, object: &[u8]) -> Result<(), Failure> {
     readable(object).map_or(Ok(()), |program| keeps_caps(arm, scenario, &program))
+}
+
+/// As [`keeps_no_weights`], likewise.
+pub fn object_keeps_no_weights(arm: &Arm, scenario: &Scenario, object: &[u8]) -> Option<String> {
+    keeps_no_weights(arm, scenario, &readable(object)?)
 }
 
 /// Parameters for a kernel.

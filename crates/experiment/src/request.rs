@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What somebody wants to be run, in the words of the command line.
 
+use berth_scenario::edit::LoaderEdit;
+
 /// A scenario and what is changed of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -14,6 +16,8 @@ pub struct Request {
     pub arms: Vec<String>,
     /// Policies to compare besides: a shipped name or a file.
     pub policies: Vec<String>,
+    /// What the loaders of schedulers in files set, and how those are compiled.
+    pub loader: Vec<LoaderEdit>,
     /// Seeds 1 to N, instead of the scenario's number.
     pub seeds: Option<u32>,
     /// This one seed.

@@ -6,14 +6,25 @@ use berth_results::schema::Place;
 use berth_results::write;
 use std::path::{Path, PathBuf};
 
-/// Writes the results and the report into the folder of the scenario's name in `out`; gives the path of the report.
+/// Writes the results and the report into the next numbered folder of that of the scenario's name in `out`, which shows
+/// them as the newest; gives the path of the report there.
 ///
 /// # Errors
 /// The disk's.
 pub fn save(out: &Path, name: &str, results: &Results) -> Result<PathBuf, Failure> {
     let folder = write::folder(out, name);
-    write::write(&folder, results).map_err(|e| Failure::Run(e.to_string()))?;
-    report(&folder)
+    let failed = |e: write::FileError| Failure::Run(e.to_string());
+    write::write(&folder, results).map_err(failed)?;
+    let shown = report(&folder)?;
+    let Some(numbered) = write::newest(&folder, results.place) else {
+        return Ok(shown);
+    };
+    // The report of that day, with what other places had found by then.
+    let page =
+        std::fs::read(&shown).map_err(|e| Failure::Run(format!("{}: {e}", shown.display())))?;
+    let path = numbered.join("report.html");
+    write::atomic(&path, &page).map_err(failed)?;
+    Ok(path)
 }
 
 /// Writes `report.html` from all results of a folder; gives its path.

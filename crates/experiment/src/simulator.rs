@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A plan's jobs for the simulator: policies loaded, parameters checked.
 use crate::error::Failure;
+use crate::foreign::Machine;
 use crate::job::{Job, JobPolicy, Loaded};
 use crate::kept::Kept;
 use crate::linux;
@@ -13,7 +14,9 @@ use berth_policy::policy::Policy;
 use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
+use berth_scenario::diag::At;
 use berth_scenario::model::Vm;
+use berth_scenario::place_of;
 use berth_sim::trace::SharedSink;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -171,6 +174,7 @@ pub fn jobs(
     loaded: &Loaded,
 ) -> Result<Vec<Vec<Option<Job>>>, Failure> {
     let mut all = Vec::new();
+    let mut said = Vec::new();
     for variant in &mut plan.variants {
         let mut row = Vec::new();
         for planned in &mut variant.arms {
@@ -191,19 +195,31 @@ pub fn jobs(
             }
             let mut job = Job::new(&variant.scenario, arm, checked);
             let kernel = &job.scenario.host.kernel;
+            let at = |address: &str| place_of(&variant.facts, address);
+            policies::options(kernel).map_err(|e| placed(at("host.kernel"), e))?;
             let own = arm.policy == "linux";
             let arm = &linux::arm_on(arm, kernel)?;
-            let (policy, named) = loaded.by_name(&arm.policy, kernel)?;
             let who = format!("arm {}", arm.name);
+            let machine = Machine::host(&job.scenario.host);
+            let place = || at(&format!("arm.{}.policy", arm.name));
+            let (policy, named, notes) = loaded
+                .by_name(&arm.policy, &arm.loader, &machine, kernel)
+                .map_err(|e| placed(place(), of(&who, e)))?;
+            said.extend(notes);
             fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
             policies::keeps_caps(arm, &job.scenario, policy.program())?;
+            said.extend(policies::keeps_no_weights(
+                arm,
+                &job.scenario,
+                policy.program(),
+            ));
             let params = policies::resolve(&Asked::by(arm), policy.params(), policy.presets())?;
             job.policy = JobPolicy { params, ..named };
             for vm in &job.scenario.vms {
                 job.guests.push(if vm.guest.is_none() {
                     None
                 } else {
-                    Some(guest(loaded, vm, kernel)?)
+                    Some(guest(loaded, vm, kernel, &mut said)?)
                 });
             }
             planned.hash = Some(policy.hash().to_string());
@@ -215,7 +231,33 @@ pub fn jobs(
         }
         all.push(row);
     }
+    for note in said {
+        plan.say(note);
+    }
     Ok(all)
+}
+
+/// An error with the place in the scenario that it comes from.
+fn placed(at: Option<At>, error: Failure) -> Failure {
+    match (at, error) {
+        (Some(at), Failure::Input(text)) => {
+            let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+            let error = berth_scenario::Error::at(&at, first);
+            Failure::Input(match rest {
+                "" => error.to_string(),
+                rest => format!("{error}\n{rest}"),
+            })
+        }
+        (_, error) => error,
+    }
+}
+
+/// An error of a policy with who runs it in front, where that is not its name anyway.
+fn of(who: &str, error: Failure) -> Failure {
+    match error {
+        Failure::Input(text) => Failure::Input(format!("{who}: {text}")),
+        other => other,
+    }
 }
 
 /// Before anything runs: is the machine too large for the policy?
@@ -226,9 +268,18 @@ fn fits(policy: &Policy, who: &str, name: &str, cpus: u32) -> Result<(), Failure
 }
 
 /// The scheduler inside a VM.
-fn guest(loaded: &Loaded, vm: &Vm, kernel: &str) -> Result<JobPolicy, Failure> {
-    let (policy, named) = loaded.by_name(&vm.guest.policy, kernel)?;
+fn guest(
+    loaded: &Loaded,
+    vm: &Vm,
+    kernel: &str,
+    said: &mut Vec<String>,
+) -> Result<JobPolicy, Failure> {
     let who = format!("vm.{}.guest", vm.name);
+    let machine = Machine::even(vm.vcpus, kernel);
+    let (policy, named, notes) = loaded
+        .by_name(&vm.guest.policy, &Default::default(), &machine, kernel)
+        .map_err(|e| of(&who, e))?;
+    said.extend(notes);
     fits(&policy, &who, &vm.guest.policy, vm.vcpus)?;
     let asked = Asked {
         who: Some(who),

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Berth's cache folder: `$XDG_CACHE_HOME/berth`, or `~/.cache/berth`.
+/// Berth's cache folder, as the lab's: `$BERTH_CACHE`, `$XDG_CACHE_HOME/berth` or `~/.cache/berth`.
 pub fn folder() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .filter(|v| !v.is_empty())
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir);
-    Ok(base.join("berth"))
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    Ok(
+        match (set("BERTH_CACHE"), set("XDG_CACHE_HOME"), set("HOME")) {
+            (Some(whole), ..) => PathBuf::from(whole),
+            (None, Some(base), _) => PathBuf::from(base).join("berth"),
+            (None, None, Some(home)) => PathBuf::from(home).join(".cache/berth"),
+            (None, None, None) => std::env::temp_dir().join("berth-cache"),
+        },
+    )
 }
 
 /// Create a folder with its parents.

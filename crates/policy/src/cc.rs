@@ -45,6 +45,19 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|p| is_file(p))
 }
 
+/// Changes whenever a program changes, without starting it.
+pub fn identity(path: &Path) -> String {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let stamp = real.metadata().ok().map(|m| {
+        let modified = m
+            .modified()
+            .ok()
+            .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        (m.len(), modified.map_or(0, |d| d.as_nanos()))
+    });
+    format!("{} {stamp:?}", real.display())
+}
+
 impl Compiler {
     /// The compiler named by BERTH_CC, or the first usual one.
     pub fn find() -> Result<Compiler> {
@@ -63,18 +76,7 @@ impl Compiler {
 
     /// Changes whenever the compiler changes, without starting it.
     pub fn identity(&self) -> String {
-        let real = self
-            .path
-            .canonicalize()
-            .unwrap_or_else(|_| self.path.clone());
-        let stamp = real.metadata().ok().map(|m| {
-            let modified = m
-                .modified()
-                .ok()
-                .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
-            (m.len(), modified.map_or(0, |d| d.as_nanos()))
-        });
-        format!("{} {stamp:?}", real.display())
+        identity(&self.path)
     }
 
     /// Compile the translation to the object `out`.

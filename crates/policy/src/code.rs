@@ -323,7 +323,7 @@ impl<'a> Linker<'a> {
         if is_kernels {
             name.to_string()
         } else {
-            format!("{name} (of another BPF file: link the objects first, `bpftool gen object`)")
+            format!("{name} (of another BPF file: link the objects first: berth policy link)")
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Compiling a policy's `.bpf.c` with clang against the packed headers.
 use crate::cc::find_program;
+use crate::compiled::Compiled;
 use crate::error::{LoadError, Result};
 use crate::headers;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ pub struct CompileOptions {
     pub cpu: &'static str,
     /// Searched before the packed headers.
     pub include: Vec<PathBuf>,
+    /// A version of the scx project's headers instead of the packed one ([`crate::scx_headers`]).
+    pub scx: Option<PathBuf>,
     /// Folder with the unpacked headers, if they are not to be in the cache folder.
     pub headers: Option<PathBuf>,
     /// `NAME` or `NAME=VALUE`.
@@ -30,6 +33,7 @@ impl Default for CompileOptions {
         CompileOptions {
             cpu: "v3",
             include: Vec::new(),
+            scx: None,
             headers: None,
             define: Vec::new(),
         }
@@ -58,6 +62,16 @@ pub fn clang() -> Result<PathBuf> {
 /// # Errors
 /// No clang, not a file called `.c`, or the compiler's message with file and line.
 pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result<()> {
+    compile_noting(source, out, options, None)
+}
+
+/// The same, with all files that were read written to `noted`, as `make` reads it.
+pub(crate) fn compile_noting(
+    source: &Path,
+    out: &Path,
+    options: &CompileOptions,
+    noted: Option<&Path>,
+) -> Result<()> {
     if let Err(e) = source.metadata() {
         return Err(LoadError::Read {
             path: source.to_path_buf(),
@@ -98,8 +112,19 @@ pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result
     for include in &options.include {
         command.arg("-I").arg(include);
     }
-    for include in headers::INCLUDE {
-        command.arg("-I").arg(dir.join(include));
+    let packed = headers::INCLUDE.iter();
+    match &options.scx {
+        None => packed.for_each(|part| _ = command.arg("-I").arg(dir.join(part))),
+        Some(scx) => {
+            for part in headers::INCLUDE_OF_VERSION {
+                command.arg("-I").arg(scx.join(part));
+            }
+            let others = packed.filter(|part| !part.starts_with("scx"));
+            others.for_each(|part| _ = command.arg("-I").arg(dir.join(part)));
+        }
+    }
+    if let Some(noted) = noted {
+        command.arg("-MD").arg("-MF").arg(noted);
     }
     for system in ["/usr/include/x86_64-linux-gnu", "/usr/include"] {
         command.arg("-idirafter").arg(system);
@@ -129,27 +154,35 @@ fn prefix(parent: &Path) -> String {
     }
 }
 
-/// Compile `source`; the object's bytes.
+/// Compile `source`; the object's bytes. What was compiled from the same files with the same compiler is not compiled
+/// again.
 ///
 /// # Errors
 /// As [`compile_to`].
 pub fn compile(source: &Path, options: &CompileOptions) -> Result<Vec<u8>> {
-    let dir = crate::cache::folder()?.join("objects");
-    crate::cache::create(&dir)?;
-    let stem = source
-        .file_stem()
-        .and_then(|s| s.to_str())
-        .unwrap_or("policy");
+    let kept = Compiled::of(source, options)?;
+    if let Some(object) = kept.get() {
+        return Ok(object);
+    }
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let out = dir.join(format!("{stem}.{}.{thread}.o", std::process::id()));
-    let result = compile_to(source, &out, options).and_then(|()| {
+    let beside = |end: &str| {
+        let name = format!("{}.{}.{thread}.{end}", kept.name(), std::process::id());
+        kept.folder().join(name)
+    };
+    let (out, noted) = (beside("o"), beside("d"));
+    let result = compile_noting(source, &out, options, Some(&noted)).and_then(|()| {
         std::fs::read(&out).map_err(|source| LoadError::Read {
             path: out.clone(),
             source,
         })
     });
-    // A temporary file; what counts are its bytes.
-    let _ = std::fs::remove_file(&out);
+    if let (Ok(object), Ok(text)) = (&result, std::fs::read_to_string(&noted)) {
+        kept.put(object, &text);
+    }
+    for file in [&out, &noted] {
+        // Temporary files; what counts are their bytes.
+        let _ = std::fs::remove_file(file);
+    }
     result
 }

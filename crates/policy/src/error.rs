@@ -33,9 +33,7 @@ pub enum LoadError {
     Cc { command: String, message: String },
     #[error("cannot load translated code: {0}")]
     Dlopen(String),
-    #[error(
-        "cannot use the cache folder {path}: {source}; set XDG_CACHE_HOME to a writable folder"
-    )]
+    #[error("cannot use the cache folder {path}: {source}; set BERTH_CACHE to a writable folder")]
     Cache {
         path: PathBuf,
         source: std::io::Error,

@@ -12,6 +12,9 @@ static ARCHIVE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/headers.tar.zs
 /// Include folders, in order, below the unpacked archive.
 pub const INCLUDE: &[&str] = &["berth", "scx", "scx/bpf-compat", "vmlinux", "libbpf"];
 
+/// The same of another version of the scx project's headers, below its folder.
+pub const INCLUDE_OF_VERSION: &[&str] = &[".", "bpf-compat", "arch/x86"];
+
 /// The folder with the unpacked headers.
 ///
 /// # Errors

@@ -28,6 +28,14 @@ pub fn value(name: &str, version: (u16, u16)) -> Option<u64> {
         .map(|r| r.value)
 }
 
+/// Names of a group's constants on a kernel of this version.
+pub fn group(group: &str, version: (u16, u16)) -> impl Iterator<Item = &'static str> {
+    let rows = ROWS
+        .iter()
+        .filter(move |r| r.group == group && version >= r.since);
+    rows.map(|r| r.name)
+}
+
 /// Is there a constant of this name in any version, older ones included? The headers list them all.
 pub fn known(name: &str) -> bool {
     ROWS.iter().any(|r| r.name == name) || OTHER_VERSIONS.contains(&name)

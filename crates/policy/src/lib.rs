@@ -8,6 +8,7 @@
 //! emit     Program → C, one statement per instruction     native → cc → shared library or static archive
 //! interp   Program executed instruction by instruction, every access checked: oracle and checked mode
 //! instance one policy's data on one machine: sections, maps, storages, timers' owner
+//! loader   what a scheduler's own loader sets, done to the object's bytes
 //! table    every helper and kfunc: name, prototype, contexts, where implemented (also the docs page)
 //! kview    the kernel's types and constants as a policy sees them, shared with the simulator
 //! abi      what translated code and runtime share: Inst, Map, function types, operations
@@ -22,6 +23,7 @@ pub mod callback;
 pub mod cc;
 mod code;
 pub mod compile;
+mod compiled;
 mod core_reloc;
 mod decode;
 mod elf;
@@ -37,6 +39,7 @@ pub mod interp;
 pub mod ir;
 pub mod kview;
 mod kview_consts;
+pub mod loader;
 mod map_defs;
 pub mod maps;
 pub mod native;
@@ -48,6 +51,7 @@ pub mod policy;
 pub mod presets;
 pub mod profile;
 pub mod runtime;
+pub mod scx_headers;
 mod sections;
 mod storage;
 pub mod supported;

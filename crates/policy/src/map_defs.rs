@@ -85,7 +85,9 @@ fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<MapDef> {
             // Where the kernel places or pins a map means nothing here.
             "numa_node" | "pinning" | "map_extra" => {}
             "values" => {
-                return Err(LoadError::Unsupported(format!("maps in maps (map {name})")));
+                return Err(LoadError::Unsupported(format!(
+                    "maps in maps, types 12 and 13 (map {name})"
+                )));
             }
             other => {
                 return Err(LoadError::Unsupported(format!(
@@ -195,8 +197,13 @@ fn check(def: &mut MapDef) -> Result<()> {
             def.value_size = 4;
             Ok(())
         }
-        other => Err(LoadError::Unsupported(format!(
-            "maps of type {other} (map {name}); `berth policy supported` lists those it has"
-        ))),
+        other => {
+            let what = kind::NAMES
+                .get(other as usize)
+                .map_or(String::new(), |n| format!(", {n}"));
+            Err(LoadError::Unsupported(format!(
+                "maps of type {other}{what} (map {name}); `berth policy supported` lists those it has"
+            )))
+        }
     }
 }

@@ -37,7 +37,10 @@ const MAPS: &[(&str, u32, &str)] = &[
 
 /// What is refused by name, and why.
 const REFUSED: &[(&str, &str)] = &[
-    ("maps in maps, arena maps, other map types", "not modelled"),
+    (
+        "maps in maps, arena maps, other map types (see below)",
+        "not modelled",
+    ),
     (
         "bpf_wq, bpf_obj_new with lists and trees, user ring buffers",
         "not modelled",
@@ -140,7 +143,24 @@ fn write(out: &mut String) -> std::fmt::Result {
     for (what, why) in REFUSED {
         writeln!(out, "| {what} | {why} |")?;
     }
-    Ok(())
+    let lacking: Vec<String> = lacking_maps()
+        .iter()
+        .map(|(n, name)| format!("{name} ({n})"))
+        .collect();
+    writeln!(
+        out,
+        "\nMap types that kernels have and Berth lacks: {}.",
+        lacking.join(", ")
+    )
+}
+
+/// Map types that kernels have and Berth lacks, by number.
+pub fn lacking_maps() -> Vec<(usize, &'static str)> {
+    let all = kind::NAMES.iter().copied().enumerate().skip(1);
+    // Not one that a scheduler makes itself.
+    let all = all.filter(|(_, name)| *name != "STRUCT_OPS");
+    all.filter(|(n, _)| !MAPS.iter().any(|(_, have, _)| *have as usize == *n))
+        .collect()
 }
 
 fn array(ty: Ty) -> String {

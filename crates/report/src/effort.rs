@@ -10,6 +10,10 @@ use berth_results::schema::Place;
 /// The largest idle share at which work in the lab still counts.
 const IDLE: f64 = 0.02;
 
+/// Two arms do as much work if the whole interval is within this of none, percent: less than runs of one arm differ by
+/// from version to version, and nobody would change a scheduler for it.
+pub const AS_MUCH: f64 = 0.5;
+
 /// How it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {

@@ -13,6 +13,7 @@ pub mod sentences;
 pub mod side_by_side;
 pub mod table;
 pub mod text;
+pub mod versus;
 pub mod waiting;
 
 use berth_results::experiment::Experiment;

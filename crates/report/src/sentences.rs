@@ -2,7 +2,7 @@
 //! What the numbers mean, in words: gain and price in one sentence, and whether expectations hold.
 use crate::effort::{self, Effort};
 use crate::table::leading_metric;
-use crate::text::{fixed, left, number, value, width};
+use crate::text::{count, fixed, left, number, value, width};
 use crate::{Style, answers};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
@@ -41,14 +41,6 @@ pub fn title(experiment: &Experiment, place: Place) -> String {
         title.push_str(&format!("\n  with {}", experiment.variant.join(", ")));
     }
     title
-}
-
-fn count(n: u32, what: &str) -> String {
-    if n == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{n} {what}s")
-    }
 }
 
 /// For every arm but the baseline: what it gains and what that costs, with intervals.
@@ -136,7 +128,11 @@ fn longer_or_shorter(ratio: &Ratio) -> String {
         None => String::new(),
         Some((low, high)) if ratio.differs() => format!(" ({} to {})", factor(low), factor(high)),
         // The interval spans 1: there is no telling which way.
-        Some(_) => return "not told apart".into(),
+        Some(_) => {
+            let (low, high) = ratio.interval.unwrap_or((ratio.ratio, ratio.ratio));
+            let factor = |x: f64| fixed(x, digits(x));
+            return format!("not told apart ({} to {} ×)", factor(low), factor(high));
+        }
     };
     format!("{} × {word}{interval}", factor(shown.ratio))
 }
@@ -159,18 +155,31 @@ fn more_or_less(ratio: &Ratio, effort: Effort) -> String {
         "cpu" => ("gets", effort.word),
         _ => ("does", effort.word),
     };
+    let difference = |ratio: f64| (ratio - 1.0) * 100.0;
     match ratio.interval {
         None => format!("{does} {:.1} % {word} {what}", percent(ratio.ratio)),
+        Some((low, high)) if percent(low).max(percent(high)) <= effort::AS_MUCH => {
+            let most = percent(low).max(percent(high)).max(0.01);
+            // Rounded up: the interval is no wider than what is said.
+            let most = (most * 100.0).ceil() / 100.0;
+            format!("{does} as much {what} (within {most} %)")
+        }
         Some((low, high)) if ratio.differs() => {
             let (a, b) = (percent(low), percent(high));
+            // Enough digits that the ends of the interval differ from nothing.
+            let digits = if a.min(b) < 0.1 { 2 } else { 1 };
             format!(
-                "{does} {:.1} % {word} {what} ({:.1} to {:.1})",
+                "{does} {:.digits$} % {word} {what} ({:.digits$} to {:.digits$})",
                 percent(ratio.ratio),
                 a.min(b),
                 a.max(b)
             )
         }
-        Some(_) => format!("{does} as much {what}"),
+        Some((low, high)) => format!(
+            "{what} not told apart ({:+.1} to {:+.1} %)",
+            difference(low),
+            difference(high)
+        ),
     }
 }
 

@@ -114,6 +114,35 @@ pub fn value(value: f64, unit: &str) -> String {
     }
 }
 
+/// The same with the half of its interval, in one unit: `12.0 ± 0.3 ms`.
+pub fn with_half(mean: f64, half: f64, unit: &str) -> (String, String) {
+    let (scale, name) = match unit {
+        "ns" => {
+            let scale = time_scale([mean.abs(), half]);
+            (scale.factor, scale.name)
+        }
+        "1/s" => (1.0, "/s"),
+        "CPU" => (1.0, "CPUs"),
+        "bit/s" => (1e6, "Mbit/s"),
+        _ => (1.0, ""),
+    };
+    let digits = decimals(mean / scale).min(3);
+    let half = match half {
+        0.0 => "0".to_string(),
+        half => fixed(half / scale, digits),
+    };
+    let half = format!("{half} {name}").trim_end().to_string();
+    (fixed(mean / scale, digits), half)
+}
+
+/// So many of something: `1 CPU`, `2 CPUs`.
+pub fn count(n: u32, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +160,18 @@ mod tests {
         assert_eq!(plain_duration(10_000_000_000), "10 s");
         assert_eq!(plain_duration(1_500_000), "1.5 ms");
         assert_eq!(value(1.5, "CPU"), "1.50 CPUs");
+        let both = |mean, half, unit| {
+            let (mean, half) = with_half(mean, half, unit);
+            format!("{mean} ± {half}")
+        };
+        assert_eq!(both(12.04e6, 0.31e6, "ns"), "12.0 ± 0.3 ms");
+        assert_eq!(both(12.04e6, 0.0, "ns"), "12.0 ± 0 ms");
+        assert_eq!(both(2.0e6, 900.0, "ns"), "2.00 ± 0.00 ms");
+        assert_eq!(both(1.5, 0.25, "CPU"), "1.50 ± 0.25 CPUs");
+        assert_eq!(
+            (count(1, "CPU"), count(2, "VM")),
+            ("1 CPU".into(), "2 VMs".into())
+        );
     }
 
     #[test]

@@ -391,3 +391,91 @@ fn a_real_browser_shows_it() {
     );
     assert!(std::fs::metadata(&pdf).unwrap().len() > 30_000);
 }
+
+/// Three values of one address, or two of each of two; the leader changes with the first.
+fn swept(second: bool) -> Results {
+    let mut all = results(Place::Sim, 1.0);
+    let plain = all.experiments.remove(0);
+    let values = [("1", 1.0), ("2", 1.0), ("4", 40.0)];
+    for (value, worse) in values {
+        for other in ["a=1ms", "a=2ms"] {
+            let mut e = plain.clone();
+            e.variant = vec![format!("vm.web.count={value}")];
+            match second {
+                true => e.variant.push(format!("task.{other}")),
+                false if other == "a=2ms" => continue,
+                false => (),
+            }
+            for run in e.runs.iter_mut().filter(|r| r.arm == "flms") {
+                run.metrics.values_mut().for_each(|x| *x *= worse);
+            }
+            all.experiments.push(e);
+        }
+    }
+    all
+}
+
+#[test]
+fn what_was_varied_is_drawn() {
+    let page = html::page(&[&swept(false)]);
+    let text = visible(&page);
+    assert!(text.contains("Over vm.web.count"), "{text}");
+    let lead = "the order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
+                web.response.p99 has flms from 1 to 2";
+    assert!(text.contains(lead), "{text}");
+    let pictures = page.matches("class=\"sweep\"").count();
+    assert!(
+        pictures >= 2 && page.contains("img-src data:"),
+        "{pictures}"
+    );
+    // Two addresses: a picture for each value of the one with fewer, and the data of each.
+    let both = html::page(&[&swept(true)]);
+    assert_eq!(both.matches("class=\"sweep\"").count(), 2 * pictures);
+    let text = visible(&both);
+    assert!(
+        text.contains("Over vm.web.count and task.a") && text.contains("With task.a = 2ms:"),
+        "{text}"
+    );
+    assert!(text.contains("task.a=1ms,4,flms,"), "{text}");
+    // Words are no numbers, and nothing varied is nothing drawn.
+    let mut words = swept(false);
+    for (i, e) in words.experiments.iter_mut().enumerate() {
+        e.variant = vec![format!("host.kernel=k{i}")];
+    }
+    assert!(!html::page(&[&words]).contains("class=\"sweep\""));
+    assert!(!html::page(&[&results(Place::Sim, 1.0)]).contains("class=\"sweep\""));
+}
+
+#[test]
+fn two_results_side_by_side() {
+    use berth_report::versus::versus;
+    let a = results(Place::Sim, 1.0);
+    let mut b = results(Place::Sim, 1.0);
+    b.provenance.scenario = "[vm.web]\ncount = 2  # here\n".into();
+    for run in b.experiments[0].runs.iter_mut().filter(|r| r.arm == "flms") {
+        *run.metrics.get_mut("web.response.p99").unwrap() *= 2.0;
+    }
+    let both = versus(&a, &b);
+    let said = both.inputs.join("\n");
+    assert!(said.contains("vm.web.count: - -> 2"), "{said}");
+    let differ: Vec<_> = both.rows.iter().filter(|r| r.differs).collect();
+    assert_eq!(differ.len(), 1, "{differ:#?}");
+    assert_eq!(
+        (differ[0].arm.as_str(), differ[0].metric.as_str()),
+        ("flms", "web.response.p99")
+    );
+    assert!((differ[0].ratio.unwrap().ratio - 2.0).abs() < 1e-9);
+    let style = berth_report::Style {
+        colour: false,
+        width: 100,
+    };
+    let text = both.text(false, &style);
+    assert!(
+        text.contains("2.000 (2.000 to 2.000)") && text.contains("not told apart"),
+        "{text}"
+    );
+    let same = versus(&a, &a);
+    assert!(same.inputs.is_empty() && same.rows.iter().all(|r| !r.differs));
+    b.experiments[0].arms[1].name = "other".into();
+    assert_eq!(versus(&a, &b).only_in_a, ["flms"]);
+}

@@ -2,24 +2,36 @@
 //! Results as Parquet: the rows of the CSV file with typed columns, and how they were made in the file's metadata.
 use crate::experiment::Results;
 use crate::rows::{self, Row};
-use parquet::basic::Compression;
+use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::Type;
 use std::sync::Arc;
 
-const SCHEMA: &str = "message results {
-    required binary place (UTF8);
-    required binary variant (UTF8);
-    required binary arm (UTF8);
-    required int64 seed;
-    required binary metric (UTF8);
-    required binary unit (UTF8);
-    required double value;
-}";
+/// The file's columns: those of the CSV file, seed and value as numbers.
+fn schema(varied: &[String]) -> Result<Type, ParquetError> {
+    let column = |name: &str| {
+        let (kind, converted) = match name {
+            "seed" => (Physical::INT64, ConvertedType::NONE),
+            "value" => (Physical::DOUBLE, ConvertedType::NONE),
+            _ => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+        };
+        let column = Type::primitive_type_builder(name, kind);
+        let column = column.with_repetition(Repetition::REQUIRED);
+        column.with_converted_type(converted).build().map(Arc::new)
+    };
+    let names = rows::COLUMNS
+        .iter()
+        .copied()
+        .chain(varied.iter().map(String::as_str));
+    let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
+    Type::group_type_builder("results")
+        .with_fields(columns)
+        .build()
+}
 
 /// The file's bytes.
 ///
@@ -28,6 +40,7 @@ const SCHEMA: &str = "message results {
 pub fn to_parquet(results: &Results) -> Result<Vec<u8>, ParquetError> {
     let p = &results.provenance;
     let made = [
+        ("berth.schema", rows::SCHEMA.to_string()),
         ("berth.command", p.command.clone()),
         ("berth.version", p.version.clone()),
         ("berth.kernel", p.kernel.clone()),
@@ -43,24 +56,35 @@ pub fn to_parquet(results: &Results) -> Result<Vec<u8>, ParquetError> {
         .build();
     let rows: Vec<Row> = rows::all(results).collect();
     let mut bytes = Vec::new();
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
+    let varied = rows::varied(results);
+    let schema = Arc::new(schema(&varied)?);
     let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    let text = |of: &dyn Fn(&Row) -> String| -> Vec<ByteArray> {
-        rows.iter()
-            .map(|r| ByteArray::from(of(r).into_bytes()))
-            .collect()
-    };
     // The schema's order.
-    column::<ByteArrayType>(&mut group, &text(&|r| r.place.to_string()))?;
-    column::<ByteArrayType>(&mut group, &text(&|r| r.variant.clone()))?;
-    column::<ByteArrayType>(&mut group, &text(&|r| r.arm.to_string()))?;
-    let seeds: Vec<i64> = rows.iter().map(|r| r.seed as i64).collect();
-    column::<Int64Type>(&mut group, &seeds)?;
-    column::<ByteArrayType>(&mut group, &text(&|r| r.metric.to_string()))?;
-    column::<ByteArrayType>(&mut group, &text(&|r| r.unit.to_string()))?;
-    let values: Vec<f64> = rows.iter().map(|r| r.value).collect();
-    column::<DoubleType>(&mut group, &values)?;
+    let texts: Vec<_> = rows.iter().map(Row::texts).collect();
+    for (i, name) in rows::COLUMNS.iter().enumerate() {
+        match *name {
+            "seed" => {
+                let seeds: Vec<i64> = rows.iter().map(|r| r.seed as i64).collect();
+                column::<Int64Type>(&mut group, &seeds)?;
+            }
+            "value" => {
+                let values: Vec<f64> = rows.iter().map(|r| r.value).collect();
+                column::<DoubleType>(&mut group, &values)?;
+            }
+            _ => {
+                let cells: Vec<_> = texts.iter().map(|t| ByteArray::from(&*t[i])).collect();
+                column::<ByteArrayType>(&mut group, &cells)?;
+            }
+        }
+    }
+    for address in &varied {
+        let cells: Vec<_> = rows
+            .iter()
+            .map(|r| ByteArray::from(r.set(address)))
+            .collect();
+        column::<ByteArrayType>(&mut group, &cells)?;
+    }
     group.close()?;
     file.close()?;
     Ok(bytes)

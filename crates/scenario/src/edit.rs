@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Changes to the file before it is read: `--set`, `--vary`, added policies, and what arms change.
 use crate::diag::{At, Error, Result, Source};
+use crate::read::is_file;
 use crate::tree::{Entry, Node, Table, Value, is_name, parse_argument};
+pub use crate::vary::{Variant, combinations, first, variants};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A change asked for on the command line.
@@ -11,10 +14,29 @@ pub enum Edit {
     Set(String),
     /// `--policy NAME-or-FILE`: one more arm.
     AddPolicy(String),
+    /// The arm's name of a policy that is a file, where its own says nothing (`main.bpf.o`).
+    Named { policy: String, arm: String },
+    /// What the loaders of schedulers in files set, in every arm that has one.
+    Loader(LoaderEdit),
+}
+
+/// An option for schedulers in files, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoaderEdit {
+    /// `--rodata NAME=VALUE`.
+    Rodata(String),
+    /// `--ops-flags NAME,NAME`.
+    OpsFlags(String),
+    /// `--resize NAME=COUNT`.
+    Resize(String),
+    /// `-I FOLDER`.
+    Include(String),
+    /// `--headers VERSION`.
+    Headers(String),
 }
 
 /// The argument as a source of values, and where its value starts.
-fn argument(option: &str, text: &str) -> (Arc<Source>, usize) {
+pub(crate) fn argument(option: &str, text: &str) -> (Arc<Source>, usize) {
     let whole = format!("{option} {text}");
     let start = option.len() + 1;
     (
@@ -28,7 +50,7 @@ fn argument(option: &str, text: &str) -> (Arc<Source>, usize) {
 }
 
 /// Splits `ADDRESS=VALUE` into the address with its place, and the value.
-fn assignment(option: &str, text: &str) -> Result<(String, At, Node)> {
+pub(crate) fn assignment(option: &str, text: &str) -> Result<(String, At, Node)> {
     let (source, start) = argument(option, text);
     let whole = At {
         source: source.clone(),
@@ -84,7 +106,19 @@ pub fn apply(root: &mut Node, edits: &[Edit]) -> Result<()> {
             add_policy(root, policy, &at);
         }
     }
-    arms_from_policies(root);
+    let named = |policy: &str| {
+        edits.iter().find_map(|edit| match edit {
+            // A path of the scenario's file has the folder in front by now.
+            Edit::Named { policy: p, arm } if Path::new(p).ends_with(policy) => Some(arm.clone()),
+            _ => None,
+        })
+    };
+    arms_from_policies(root, &named);
+    for edit in edits {
+        if let Edit::Loader(edit) = edit {
+            set_loader(root, edit)?;
+        }
+    }
     for (address, at, node) in late {
         match address.strip_prefix("policy.") {
             None => set(root, &address, &at, node)?,
@@ -163,7 +197,7 @@ fn default_policies() -> Vec<Node> {
 }
 
 /// `compare.policies` is the short form of arms: each entry without an arm of that name becomes one.
-fn arms_from_policies(root: &mut Node) {
+fn arms_from_policies(root: &mut Node, named: &dyn Fn(&str) -> Option<String>) {
     let at = root.at.clone();
     let listed = match root_table(root)
         .and_then(|t| t.get("compare"))
@@ -185,15 +219,24 @@ fn arms_from_policies(root: &mut Node) {
     let Some(arms) = child(root, "arm", &at) else {
         return;
     };
-    let mut ordered = Vec::new();
+    let mut ordered: Vec<Entry> = Vec::new();
+    let mut taken: Vec<(String, String)> = Vec::new();
     for item in &listed {
         let Value::Str(policy) = &item.value else {
             continue;
         };
-        let name = arm_name(policy);
-        if ordered.iter().any(|e: &Entry| e.key == name) {
+        if taken.iter().any(|(p, _)| p == policy) {
             continue;
         }
+        // Files of one name in two folders are two policies.
+        let wanted = named(policy).unwrap_or_else(|| arm_name(policy));
+        let is_taken = |name: &String| taken.iter().any(|(_, n)| n == name);
+        let numbered = (2..).map(|i| format!("{wanted}-{i}"));
+        let name = std::iter::once(wanted.clone())
+            .chain(numbered)
+            .find(|name| !is_taken(name));
+        let name = name.unwrap_or(wanted);
+        taken.push((policy.clone(), name.clone()));
         match arms.entries.iter().position(|e| e.key == name) {
             Some(i) => ordered.push(arms.entries.remove(i)),
             None => {
@@ -236,6 +279,93 @@ pub fn arm_name(policy: &str) -> String {
     } else {
         name
     }
+}
+
+/// Sets a key of every arm whose policy is a file.
+///
+/// # Errors
+/// There is no such arm, or the option is not what it should be.
+fn set_loader(root: &mut Node, edit: &LoaderEdit) -> Result<()> {
+    let (option, key, text) = match edit {
+        LoaderEdit::Rodata(text) => ("--rodata", "rodata", text),
+        LoaderEdit::OpsFlags(text) => ("--ops-flags", "ops_flags", text),
+        LoaderEdit::Resize(text) => ("--resize", "resize", text),
+        LoaderEdit::Include(text) => ("-I", "include", text),
+        LoaderEdit::Headers(text) => ("--headers", "headers", text),
+    };
+    let (source, start) = argument(option, text);
+    let at = At {
+        source: source.clone(),
+        span: start..start + text.len(),
+    };
+    let mut arms: Vec<String> = names(root, "arm");
+    arms.retain(|name| {
+        let policy = text_of(root, &["arm", name, "policy"]);
+        is_file(&policy.unwrap_or_else(|| name.clone()))
+    });
+    if arms.is_empty() {
+        return Err(Error::at(
+            &at,
+            format!("{option} is for schedulers in files, and no arm has one"),
+        )
+        .label("add one: --policy FILE"));
+    }
+    let string = |text: &str| Node {
+        value: Value::Str(text.trim().to_string()),
+        at: at.clone(),
+    };
+    for name in arms {
+        let Some(arm) = child(root, "arm", &at).and_then(|t| table_in(t, &name, &at)) else {
+            continue;
+        };
+        match edit {
+            LoaderEdit::Rodata(_) | LoaderEdit::Resize(_) => {
+                let (variable, place, value) = assignment(option, text)?;
+                // Whatever it looks like: a list has commas, a time its unit.
+                let value = match (edit, &value.value) {
+                    (LoaderEdit::Rodata(_), _) => {
+                        string(text.split_once('=').map_or("", |(_, v)| v))
+                    }
+                    _ => value,
+                };
+                if let Some(table) = table_in(arm, key, &at) {
+                    put(table, &variable, &place, value);
+                }
+            }
+            LoaderEdit::OpsFlags(_) => {
+                let flags = text.split(',').map(string).collect();
+                let value = Value::Array(flags);
+                put(
+                    arm,
+                    key,
+                    &at,
+                    Node {
+                        value,
+                        at: at.clone(),
+                    },
+                );
+            }
+            LoaderEdit::Include(_) => {
+                let mut folders = match arm.get(key).map(|e| &e.node.value) {
+                    Some(Value::Array(folders)) => folders.clone(),
+                    _ => Vec::new(),
+                };
+                folders.push(string(text));
+                let value = Value::Array(folders);
+                put(
+                    arm,
+                    key,
+                    &at,
+                    Node {
+                        value,
+                        at: at.clone(),
+                    },
+                );
+            }
+            LoaderEdit::Headers(_) => put(arm, key, &at, string(text)),
+        }
+    }
+    Ok(())
 }
 
 fn root_table(root: &Node) -> Option<&Table> {
@@ -420,132 +550,9 @@ fn put(table: &mut Table, key: &str, at: &At, node: Node) {
     }
 }
 
-/// One point of a `--vary`: what is set, as `ADDRESS=VALUE`. Empty for a plain run.
-pub type Variant = Vec<String>;
-
-/// The most combinations of `--vary`.
-const MOST_COMBINATIONS: u64 = 10_000_000;
-
-/// How many combinations several `--vary` come to.
-///
-/// # Errors
-/// As [`variants`].
-pub fn combinations(vary: &[String]) -> Result<u64> {
-    let mut all = 1_u64;
-    for text in vary {
-        let (_, values, whole) = varied(text)?;
-        all = all.saturating_mul(values.len() as u64);
-        if all > MOST_COMBINATIONS {
-            return Err(Error::at(
-                &whole,
-                format!("these are more than {MOST_COMBINATIONS} combinations"),
-            )
-            .label("vary less at once"));
-        }
-    }
-    Ok(all)
-}
-
-/// The first combination.
-///
-/// # Errors
-/// As [`variants`].
-pub fn first(vary: &[String]) -> Result<Variant> {
-    vary.iter()
-        .map(|text| {
-            let (address, values, _) = varied(text)?;
-            Ok(format!("{address}={}", values.first().unwrap_or(&"")))
-        })
-        .collect()
-}
-
-/// Address and values of one `--vary`, and where it stands.
-fn varied(text: &str) -> Result<(String, Vec<&str>, At)> {
-    let (address, _, _) = assignment("--vary", text)?;
-    let values = split_values(text.split_once('=').map_or("", |(_, v)| v));
-    let (source, start) = argument("--vary", text);
-    let whole = At {
-        source,
-        span: start..start + text.len(),
-    };
-    if values.iter().any(|v| v.is_empty()) {
-        return Err(Error::at(&whole, "a value is missing between two commas"));
-    }
-    Ok((address, values, whole))
-}
-
-/// All combinations of several `--vary ADDRESS=a,b,c`, the last varying fastest.
-///
-/// # Errors
-/// No `=`, an empty value, or more than 10 million combinations.
-pub fn variants(vary: &[String]) -> Result<Vec<Variant>> {
-    combinations(vary)?;
-    let mut all: Vec<Variant> = vec![Vec::new()];
-    for text in vary {
-        let (address, values, _) = varied(text)?;
-        all = all
-            .iter()
-            .flat_map(|variant| {
-                let address = &address;
-                values.iter().map(move |value| {
-                    let mut variant = variant.clone();
-                    variant.push(format!("{address}={value}"));
-                    variant
-                })
-            })
-            .collect();
-    }
-    Ok(all)
-}
-
-/// Splits at commas outside brackets and quotes.
-fn split_values(text: &str) -> Vec<&str> {
-    let (mut list, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0_i32, false);
-    for (i, c) in text.char_indices() {
-        match c {
-            '"' => quoted = !quoted,
-            '(' | '[' | '{' if !quoted => depth += 1,
-            ')' | ']' | '}' if !quoted => depth -= 1,
-            ',' if !quoted && depth == 0 => {
-                list.push(text[start..i].trim());
-                start = i + 1;
-            }
-            _ => {}
-        }
-    }
-    list.push(text[start..].trim());
-    list
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cartesian_product() {
-        let all = variants(&[
-            "vm.web.count=1,2".into(),
-            "task.t.loop=[\"compute exp(1ms)\"],[]".into(),
-        ])
-        .unwrap();
-        assert_eq!(all.len(), 4);
-        assert_eq!(all[1], ["vm.web.count=1", "task.t.loop=[]"]);
-        assert_eq!(
-            all[2],
-            ["vm.web.count=2", "task.t.loop=[\"compute exp(1ms)\"]"]
-        );
-        assert_eq!(variants(&[]).unwrap(), [Variant::new()]);
-        assert!(variants(&["x".into()]).is_err());
-        assert!(variants(&["a.b=1,,2".into()]).is_err());
-        let many = "a.b=".to_string() + &vec!["1"; 300].join(",");
-        let many = [many.clone(), many.clone(), many];
-        assert!(variants(&many).is_err());
-        assert_eq!(combinations(&many[..2]).unwrap(), 90_000);
-        assert_eq!(
-            first(&["a.b=7,8".into(), "c.d=[1, 2],3".into()]).unwrap(),
-            ["a.b=7", "c.d=[1, 2]"]
-        );
-    }
 
     #[test]
     fn names_of_arms() {

@@ -28,6 +28,7 @@ pub mod step;
 pub mod support;
 mod sync;
 pub mod tree;
+mod vary;
 
 pub use diag::Error;
 pub use edit::Edit;

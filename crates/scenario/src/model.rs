@@ -766,11 +766,36 @@ pub struct Arm {
     pub preset: Option<String>,
     /// Policy parameters (`policy.slice_us = ...`), by name, unit resolved to the parameter's own.
     pub params: BTreeMap<String, String>,
+    /// What the scheduler's own loader would set; of a policy that is a file.
+    #[serde(default, skip_serializing_if = "Loader::is_default")]
+    pub loader: Loader,
     /// Other changes of the scenario in this arm (address -> value as in the file); already applied
     /// when the arm's scenario is asked for with [`Scenario::for_arm`].
     pub set: BTreeMap<String, String>,
     /// The scenario of this arm where `set` changes something besides the policy.
     pub scenario: Option<Box<Scenario>>,
+}
+
+/// How a scheduler of somebody else is compiled, and what its own loader would do before a kernel gets the object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Loader {
+    /// Values of global variables, by `NAME`, `NAME.field` or `NAME[3]`.
+    pub rodata: BTreeMap<String, String>,
+    /// All flags of the scheduler; none: as its loader, if it is known, else as compiled.
+    pub ops_flags: Option<Vec<String>>,
+    /// Elements of arrays in sections of their own.
+    pub resize: BTreeMap<String, u32>,
+    /// Folders with headers, before Berth's own.
+    pub include: Vec<String>,
+    /// Version of the scx project's headers; none: those that Berth carries.
+    pub headers: Option<String>,
+}
+
+impl Loader {
+    fn is_default(&self) -> bool {
+        *self == Loader::default()
+    }
 }
 
 impl Scenario {

@@ -33,6 +33,7 @@ mod error;
 mod exit;
 mod identity;
 mod layout;
+mod link;
 mod load;
 mod log;
 mod machine;
@@ -44,6 +45,7 @@ mod watch;
 
 pub use error::ScxError;
 pub use exit::ExitRecord;
+pub use link::link;
 pub use load::{LoadOptions, Loaded, Prepared};
 pub use shared::Shared;
 pub use sysfs::{State, Status, events, status, supported};

@@ -3,7 +3,9 @@
 //! Needs clang and a C compiler.
 mod enemies;
 mod features;
+mod kept;
 mod kernel;
+mod loader;
 mod refusals;
 mod side_by_side;
 mod traps;

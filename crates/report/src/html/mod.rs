@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `report.html`: one file that needs no network, for light, dark and paper.
 //!
-//! The order is that of a reader's questions: what is gained and lost (`sentence`), gain against price (`trade`),
-//! latency as a picture (`curve`), who waited for whom (`matrix`), the worst wait (`strip`), then everything else
-//! (`tables`, `over_time`) and, last, how it was made (`made`). Pictures are drawn here as SVG: the page shows all
-//! without its script, which only adds copying and pointing.
+//! The order is that of a reader's questions: what was varied, drawn (`sweep`), what is gained and lost (`sentence`),
+//! gain against price (`trade`), latency as a picture (`curve`), who waited for whom (`matrix`), the worst wait
+//! (`strip`), then everything else (`tables`, `over_time`) and, last, how it was made (`made`). Pictures are drawn here
+//! as SVG: the page shows all without its script, which only adds copying and pointing.
 pub(crate) mod axis;
 mod curve;
 pub(crate) mod escape;
@@ -15,6 +15,7 @@ mod moves;
 mod over_time;
 mod sentence;
 pub(crate) mod strip;
+mod sweep;
 mod tables;
 mod trade;
 
@@ -67,10 +68,11 @@ pub fn brief(results: &Results) -> String {
     whole(&all, &body)
 }
 
-/// What `of` says of every experiment that has runs, and of one that stands alone.
+/// What was varied, and what `of` says of every experiment that has runs, and of one that stands alone.
 fn parts(all: &[&Results], of: impl Fn(&Results, &Experiment) -> String) -> String {
     let mut body = String::new();
     for results in all {
+        body.push_str(&sweep::section(results).unwrap_or_default());
         let alone = results.experiments.len() == 1;
         let shown = results
             .experiments
@@ -94,7 +96,7 @@ fn whole(all: &[&Results], body: &str) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'\">\
+         img-src data:; script-src 'unsafe-inline'\">\
          <title>{0} · Berth</title><style>{STYLE}</style></head>\
          <body><header><h1>{0}</h1></header><main>{body}</main>\
          <footer>Made by Berth {1}. This file needs nothing else and asks nobody.</footer>\

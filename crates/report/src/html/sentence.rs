@@ -5,7 +5,7 @@ use super::escape::escape;
 use crate::answers;
 use crate::effort::{self, Effort};
 use crate::table::{does_work, leading_metric};
-use crate::text::{duration, fixed};
+use crate::text::{duration, fixed, with_half};
 use berth_results::experiment::Experiment;
 use berth_results::stats::Ratio;
 
@@ -64,14 +64,17 @@ fn alone(e: &Experiment) -> String {
     let text = match leading_metric(e).and_then(|m| Some((e.estimate(arm, &m)?, m))) {
         Some((estimate, metric)) => {
             let (who, what) = who_and_what(&metric);
-            let half = estimate
-                .half
-                .map_or(String::new(), |h| format!(" ± {}", duration(h)));
+            let shown = match estimate.half {
+                None => duration(estimate.mean),
+                Some(half) => {
+                    let (mean, half) = with_half(estimate.mean, half, "ns");
+                    format!("{mean} ± {half}")
+                }
+            };
             format!(
-                "With <b>{}</b>, {} {what} {}{half} at p99. There is nothing to compare it with.",
+                "With <b>{}</b>, {} {what} {shown} at p99. There is nothing to compare it with.",
                 escape(arm),
                 escape(&who),
-                duration(estimate.mean)
             )
         }
         None => format!(
@@ -208,6 +211,11 @@ fn work_done(r: &Ratio, effort: Effort) -> String {
     let size = |r: f64| percent(r).abs();
     let word = if r.ratio >= 1.0 { "more" } else { "less" };
     match r.interval {
+        Some((low, high)) if size(low).max(size(high)) <= effort::AS_MUCH => format!(
+            "{does} as much {what} ({:+.2} to {:+.2} %)",
+            percent(low),
+            percent(high)
+        ),
         Some((low, high)) if r.differs() => {
             let (a, b) = (size(low).min(size(high)), size(low).max(size(high)));
             // Enough digits that the ends of the interval differ from nothing.
@@ -219,7 +227,7 @@ fn work_done(r: &Ratio, effort: Effort) -> String {
             format!("{does} {}", coloured(r.ratio > 1.0, &text))
         }
         Some((low, high)) => format!(
-            "{does} as much {what}, as far as can be told ({:+.1} to {:+.1} %)",
+            "{does} neither more nor less {what}, as far as can be told ({:+.1} to {:+.1} %)",
             percent(low),
             percent(high)
         ),

@@ -3,13 +3,14 @@
 use super::escape::{csv_row, escape};
 use super::figure::data;
 use crate::table::leading_metric;
-use crate::text::{number, value};
+use crate::text::{number, value, with_half};
 use crate::{answers, effort};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
 use berth_results::schema::unit_of;
 
-/// All metrics with intervals; those of single VMs folded away.
+/// All metrics with intervals, by VM group, host and policy; folded away but for those of the group that arms are
+/// judged by.
 pub fn metrics(e: &Experiment) -> String {
     let arms: Vec<&str> = e
         .arms
@@ -38,7 +39,35 @@ pub fn metrics(e: &Experiment) -> String {
             }
         }
     }
-    let mut out = format!("<section><h2>All metrics</h2>{}", table(e, &arms, &first));
+    let object = |metric: &str| metric.split('.').next().unwrap_or("").to_string();
+    let mut objects: Vec<String> = e.setup.groups.iter().map(|g| g.name.clone()).collect();
+    objects.extend(first.iter().map(|m| object(m)));
+    let mut seen = std::collections::BTreeSet::new();
+    objects.retain(|o| seen.insert(o.clone()));
+    let judged = leading_metric(e).map(|m| object(&m));
+    let judged = judged.or_else(|| objects.first().cloned());
+    let mut out = "<section><h2>All metrics</h2>".to_string();
+    for name in &objects {
+        let own: Vec<&str> = first
+            .iter()
+            .copied()
+            .filter(|m| object(m) == *name)
+            .collect();
+        if own.is_empty() {
+            continue;
+        }
+        let open = if judged.as_ref() == Some(name) {
+            " open"
+        } else {
+            ""
+        };
+        out.push_str(&format!(
+            "<details{open}><summary>{} ({} metrics)</summary>{}</details>",
+            escape(name),
+            own.len(),
+            table(e, &arms, &own)
+        ));
+    }
     if !rest.is_empty() {
         out.push_str(&format!(
             "<details><summary>Each VM by itself ({} metrics)</summary>{}</details>",
@@ -71,16 +100,20 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
             .map(|arm| match e.estimate(arm, metric) {
                 None => "<td class=\"none\">-</td>".into(),
                 Some(x) => {
-                    let half = x.half.map_or(String::new(), |h| {
-                        format!(" <small>± {}</small>", escape(&value(h, unit)))
-                    });
+                    let (mean, half) = match x.half {
+                        None => (value(x.mean, unit), String::new()),
+                        Some(half) => {
+                            let (mean, half) = with_half(x.mean, half, unit);
+                            (mean, format!(" <small>± {}</small>", escape(&half)))
+                        }
+                    };
                     // Lower is better only for times.
                     let marked = best == Some(*arm) && is_time(metric);
                     let class = if marked { " class=\"best\"" } else { "" };
                     let mark = if marked { "▸ " } else { "" };
                     format!(
                         "<td{class}>{mark}{}{half}{}</td>",
-                        escape(&value(x.mean, unit)),
+                        escape(&mean),
                         of(e, arm, metric)
                     )
                 }

@@ -132,6 +132,36 @@ pub static ARM: Kind = Kind {
             Is("{}"),
             "address = value, e.g. { \"policy.slice\" = \"5ms\", \"vm.web.count\" = 4 }",
         ),
+        key(
+            "rodata",
+            "table",
+            Said("as its loader"),
+            "of a .bpf.c or .bpf.o: global variables, e.g. { slice_ns = \"5ms\" }",
+        ),
+        key(
+            "ops_flags",
+            "list of flags",
+            Said("as its loader"),
+            "all of its flags, e.g. [\"ENQ_LAST\"]; [\"none\"]",
+        ),
+        key(
+            "resize",
+            "table",
+            Said("CPUs"),
+            "elements of its RESIZABLE_ARRAYs, e.g. { cpu_ctx = 8 }",
+        ),
+        key(
+            "include",
+            "list of folders",
+            Said("none"),
+            "headers for a .bpf.c, looked for before Berth's own",
+        ),
+        key(
+            "headers",
+            "version",
+            Said("Berth's own"),
+            "the scx project's headers of this version, e.g. \"1.0.14\"",
+        ),
     ],
 };
 

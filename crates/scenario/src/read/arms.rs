@@ -4,7 +4,7 @@ use super::Context;
 use crate::diag::{At, Error, Result};
 use crate::edit;
 use crate::keys;
-use crate::model::Arm;
+use crate::model::{Arm, Loader};
 use crate::section::{Facts, Section};
 use crate::tree::{Entry, Node, Table, Value};
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
     };
     let policy = policy_name(context, &policy.0, &policy.1)?;
     let preset = section.string("preset")?.map(|(p, _)| p);
+    let loader = loader(context, section, &policy)?;
     let mut params = BTreeMap::new();
     let mut set = BTreeMap::new();
     let mut changed: Option<Node> = None;
@@ -106,9 +107,86 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
         policy,
         preset,
         params,
+        loader,
         set,
         scenario,
     })
+}
+
+/// Keys that are for schedulers in files.
+const LOADER: [&str; 5] = ["rodata", "ops_flags", "resize", "include", "headers"];
+
+fn loader(context: &Context<'_>, section: &Section<'_>, policy: &str) -> Result<Loader> {
+    let said = LOADER.iter().find_map(|key| section.table.get(key));
+    if let Some(entry) = said.filter(|_| !is_file(policy)) {
+        let key = &entry.key;
+        return Err(Error::at(
+            &entry.key_at,
+            format!("`{key}` is for a scheduler in a file, and `{policy}` is none"),
+        )
+        .label(match policy {
+            "linux" => "the kernel's own scheduler has no loader".to_string(),
+            _ => format!("its parameters: berth policy show {policy}"),
+        }));
+    }
+    let mut loader = Loader::default();
+    for (name, node) in table(section, "rodata")? {
+        let text = match &node.value {
+            Value::Str(text) => text.clone(),
+            Value::Array(items) => {
+                let items = items.iter().map(|i| match &i.value {
+                    Value::Str(text) => text.clone(),
+                    other => other.to_toml(),
+                });
+                items.collect::<Vec<_>>().join(",")
+            }
+            Value::Int(_) | Value::Bool(_) => node.value.to_toml(),
+            _ => {
+                return Err(Error::at(
+                    &node.at,
+                    format!(
+                        "variable `{name}` is not a whole number, a truth, a text or a list of numbers"
+                    ),
+                ));
+            }
+        };
+        loader.rodata.insert(name, text);
+    }
+    for (name, node) in table(section, "resize")? {
+        let count = match node.value {
+            Value::Int(count) => u32::try_from(count).ok().filter(|count| *count > 0),
+            _ => None,
+        };
+        let count = count.ok_or_else(|| {
+            Error::at(
+                &node.at,
+                format!("array `{name}` needs a number of elements"),
+            )
+            .label("at least 1")
+        })?;
+        loader.resize.insert(name, count);
+    }
+    let words = |list: Vec<(String, At)>| list.into_iter().map(|(text, _)| text).collect();
+    loader.ops_flags = section.strings("ops_flags")?.map(words);
+    for (folder, at) in section.strings("include")?.unwrap_or_default() {
+        loader.include.push(beside(context, &folder, &at));
+    }
+    loader.headers = section.string("headers")?.map(|(version, _)| version);
+    Ok(loader)
+}
+
+/// Entries of a table of names that are not Berth's.
+fn table(section: &Section<'_>, key: &str) -> Result<Vec<(String, Node)>> {
+    let Some(node) = section.node(key)? else {
+        return Ok(Vec::new());
+    };
+    match &node.value {
+        Value::Table(table) => {
+            let entries = flat(table, "").into_iter();
+            Ok(entries.map(|entry| (entry.key, entry.node)).collect())
+        }
+        _ => Err(section.wrong_type(key, &node)),
+    }
 }
 
 /// Leaves of a table with their addresses: `set.vm.web.count = 4` is the same as `set = { "vm.web.count" = 4 }`.
@@ -138,8 +216,7 @@ pub fn policy_name(context: &Context<'_>, text: &str, at: &At) -> Result<String>
     if text.is_empty() {
         return Err(Error::at(at, "the policy has no name"));
     }
-    let is_file = text.contains('/') || text.ends_with(".bpf.c") || text.ends_with(".bpf.o");
-    if !is_file {
+    if !is_file(text) {
         if crate::tree::is_name(text) {
             return Ok(text.to_string());
         }
@@ -148,12 +225,21 @@ pub fn policy_name(context: &Context<'_>, text: &str, at: &At) -> Result<String>
                 .label("a name such as vmfair, or a .bpf.c or .bpf.o file"),
         );
     }
-    // Paths of the command line count from where the user is.
+    Ok(beside(context, text, at))
+}
+
+/// A policy that is a file, by its name.
+pub fn is_file(policy: &str) -> bool {
+    policy.contains('/') || policy.ends_with(".bpf.c") || policy.ends_with(".bpf.o")
+}
+
+/// A path of the scenario's file counts from its folder, one of the command line from where the user is.
+fn beside(context: &Context<'_>, path: &str, at: &At) -> String {
     let from_file = Arc::ptr_eq(&at.source, context.source);
-    Ok(match context.folder {
-        Some(folder) if from_file => folder.join(text).to_string_lossy().into_owned(),
-        _ => text.to_string(),
-    })
+    match context.folder {
+        Some(folder) if from_file => folder.join(path).to_string_lossy().into_owned(),
+        _ => path.to_string(),
+    }
 }
 
 fn compare(file: &Section<'_>, arms: &[Arm]) -> Result<Option<String>> {

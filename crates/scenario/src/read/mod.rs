@@ -22,6 +22,7 @@ use crate::tree::{self, Node, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use arms::is_file;
 pub use expect::absolute as value_of;
 pub(crate) use expect::check_metric;
 pub use models::MODELS;

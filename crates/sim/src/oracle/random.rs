@@ -58,6 +58,7 @@ pub fn scenario(policy: &str, choose: &mut dyn FnMut(u32) -> u32) -> Scenario {
             policy: policy.into(),
             preset: None,
             params: BTreeMap::new(),
+            loader: Default::default(),
             set: BTreeMap::new(),
             scenario: None,
         }],

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Schedulers of others as their users meet them: what their loaders set, how they are compiled, what a check runs.
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Weights of nice 0 and -5 in Linux's table, per cent of nice 0.
+const NICE: (f64, f64) = (100.0, 305.0);
+
+/// Four hogs on one CPU, of two weights.
+const HOGS: &str = r#"
+[host]
+cores = 1
+[run]
+warmup = "0s"
+measure = "20s"
+seeds = 1
+[vm.light]
+count = 2
+tasks = ["hog"]
+[vm.heavy]
+count = 2
+nice = -5
+tasks = ["hog"]
+[task.hog]
+model = "busy"
+[compare]
+policies = []
+"#;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        place.write("hogs.toml", HOGS);
+        place
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.0.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn berth(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_berth"));
+        command
+            .current_dir(self.0.path())
+            .args(arguments)
+            .stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// Standard output and standard error of what should work.
+    fn works(&self, arguments: &[&str]) -> (String, String) {
+        let out = self.berth(arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out_text, said) = (text(&out.stdout), text(&out.stderr));
+        assert_eq!(
+            out.status.code(),
+            Some(0),
+            "berth {arguments:?} said: {said}"
+        );
+        (out_text, said)
+    }
+
+    fn fails(&self, arguments: &[&str]) -> String {
+        let out = self.berth(arguments);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(
+            out.status.code(),
+            Some(2),
+            "berth {arguments:?} said: {said}"
+        );
+        said
+    }
+}
+
+fn policy(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies");
+    folder.join(name).display().to_string()
+}
+
+/// CPU time that the heavy VMs had of all, and the arm's name.
+fn share(json: &str) -> (f64, String) {
+    let results: serde_json::Value = serde_json::from_str(json).unwrap();
+    let run = &results["experiments"][0]["runs"][0];
+    let cpu = |vm: &str| run["metrics"][format!("{vm}.cpu")].as_f64().unwrap();
+    let share = cpu("heavy") / (cpu("heavy") + cpu("light"));
+    (share, run["arm"].as_str().unwrap().to_string())
+}
+
+#[test]
+fn what_a_loader_sets_decides_the_shares() {
+    let place = Place::new();
+    let main = policy("main.bpf.c");
+    let run = ["sim", "hogs.toml", "-q", "--json", "--policy", &main];
+    let (json, said) = place.works(&run);
+    let (even, arm) = share(&json);
+    assert_eq!(arm, "loaded", "the file's name says nothing");
+    // As compiled nothing is charged: turns.
+    assert!((even - 0.5).abs() < 0.01, "{even}");
+    assert!(
+        said.contains("slice_ns = 0") && said.contains("strict = false"),
+        "{said}"
+    );
+
+    let with = |more: &[&str]| {
+        let (json, said) = place.works(&[&run[..], more].concat());
+        (share(&json).0, said)
+    };
+    let wanted = NICE.1 / (NICE.0 + NICE.1);
+    let (set, said) = with(&["--rodata", "slice_ns=20ms"]);
+    assert!((set - wanted).abs() < 0.01, "{set} instead of {wanted}");
+    assert!(
+        said.contains("strict = false") && !said.contains("slice_ns = "),
+        "{said}"
+    );
+
+    // The same in the scenario's file, beside one as compiled.
+    let arms = format!(
+        "{}\n[arm.set]\npolicy = \"{main}\"\nrodata = {{ slice_ns = \"20ms\" }}\nops_flags = [\"ENQ_LAST\"]\n",
+        HOGS.replace("policies = []", "policies = [\"set\"]")
+    );
+    place.write("arms.toml", &arms);
+    let (json, _) = place.works(&["sim", "arms.toml", "-q", "--json", "--arm", "set"]);
+    let (kept, _) = share(&json);
+    assert!((kept - wanted).abs() < 0.01, "{kept}");
+
+    // The object, which has its scheduler's name, too; and a job that somebody else does.
+    place.write("main.bpf.c", &std::fs::read_to_string(&main).unwrap());
+    let runner = format!("{} job", env!("CARGO_BIN_EXE_berth"));
+    let (elsewhere, _) = with(&["--rodata", "slice_ns=20000000", "--runner", &runner]);
+    assert_eq!(elsewhere, set, "the same object, the same run");
+}
+
+#[test]
+fn arrays_are_as_long_as_the_machine() {
+    let place = Place::new();
+    let main = policy("main.bpf.c");
+    let run = [
+        "sim",
+        "hogs.toml",
+        "-q",
+        "--json",
+        "--set",
+        "host.cores=4",
+        "--set",
+        "run.measure=1s",
+        "--policy",
+    ];
+    let (_, said) = place.works(&[&run[..], &[&main, "--rodata", "slice_ns=1ms"]].concat());
+    assert!(said.contains("nr_started to 4"), "{said}");
+    // Its scheduler says that the machine is larger than the array, and no memory is touched.
+    let short = [&run[..], &[&main, "--resize", "nr_started=2"]].concat();
+    let out = place.berth(&short);
+    assert_eq!(
+        out.status.code(),
+        Some(3),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+#[test]
+fn wrong_options_are_said_before_anything_runs() {
+    let place = Place::new();
+    let main = policy("main.bpf.c");
+    let rows: &[(&[&str], &str)] = &[
+        (
+            &["--policy", &main, "--rodata", "slice=1"],
+            "there is no variable `slice`",
+        ),
+        (
+            &["--policy", &main, "--rodata", "slice_ns"],
+            "--rodata ADDRESS=VALUE",
+        ),
+        (
+            &["--policy", &main, "--rodata", "strict=7"],
+            "true or false",
+        ),
+        (&["--policy", &main, "--ops-flags", "ENQ_LATE"], "ENQ_LAST"),
+        (&["--policy", &main, "--resize", "nr_ended=3"], "nr_started"),
+        (
+            &["--policy", &main, "--resize", "nr_started=0"],
+            "at least 1",
+        ),
+        (&["--policy", &main, "--headers", "1"], "such as 1.0.14"),
+        (
+            &["--policy", "vmfair", "--rodata", "slice_ns=1"],
+            "--policy FILE",
+        ),
+        (
+            &["--policy", "vmfair", "--set", "arm.vmfair.headers=1.0.14"],
+            "berth policy show vmfair",
+        ),
+    ];
+    for (arguments, wanted) in rows {
+        let said = place.fails(&[&["sim", "hogs.toml", "-q"][..], arguments].concat());
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    }
+    assert!(!place.0.path().join("berth-out").exists());
+}
+
+#[test]
+fn a_check_runs_init_and_a_second() {
+    let place = Place::new();
+    let main = policy("main.bpf.c");
+    let (out, _) = place.works(&["policy", "check", &main, "--rodata", "slice_ns=5ms"]);
+    assert!(
+        out.starts_with("ok ") && out.contains("ran init and a second of 2 CPUs"),
+        "{out}"
+    );
+    assert!(out.contains("strict = false"), "{out}");
+    let said = place.fails(&["policy", "check", &main, "--rodata", "strict=true"]);
+    assert!(
+        said.contains("it loads, but") && said.contains("init"),
+        "{said}"
+    );
+    // The shipped ones live, whatever they are made for.
+    let shipped = ["vmfair", "eevdf", "gfifo", "mrsf", "osv"];
+    place.works(&[&["policy", "check"][..], &shipped].concat());
+}
+
+#[test]
+fn two_files_of_one_name_are_two_arms() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    place.write("a/same.bpf.c", &text);
+    place.write("b/same.bpf.c", &text.replace("used * 100", "used * 200"));
+    let run = [
+        "sim",
+        "hogs.toml",
+        "-q",
+        "--json",
+        "--set",
+        "run.measure=1s",
+    ];
+    let (json, _) = place.works(
+        &[
+            &run[..],
+            &["--policy", "a/same.bpf.c", "--policy", "b/same.bpf.c"],
+        ]
+        .concat(),
+    );
+    let results: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let arms = results["experiments"][0]["arms"].as_array().unwrap();
+    let names: Vec<_> = arms.iter().map(|a| a["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["same", "same-2"]);
+}
+
+/// A scheduler in two files, as those of the scx project with `lib/` are.
+#[cfg(feature = "kernel")]
+#[test]
+fn several_files_are_linked() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    let text = text.replace(
+        "static u64 now_v;",
+        "static u64 now_v;\nu64 scaled(u64 used, u32 weight);",
+    );
+    let text = text.replace("used * 100 / p->scx.weight", "scaled(used, p->scx.weight)");
+    place.write("main.bpf.c", &text);
+    place.write(
+        "lib.bpf.c",
+        "#include <scx/common.bpf.h>\nchar _license[] SEC(\"license\") = \"GPL\";\n__weak u64 scaled(u64 used, u32 \
+         weight)\n{\n\treturn weight ? used * 100 / weight : used;\n}\n",
+    );
+    let run = [
+        "sim",
+        "hogs.toml",
+        "-q",
+        "--json",
+        "--rodata",
+        "slice_ns=20ms",
+        "--policy",
+    ];
+    let said = place.fails(&[&run[..], &["main.bpf.c"]].concat());
+    assert!(
+        said.contains("scaled") && said.contains("berth policy link"),
+        "{said}"
+    );
+    let (out, _) = place.works(&[
+        "policy",
+        "link",
+        "main.bpf.c",
+        "lib.bpf.c",
+        "-o",
+        "whole.bpf.o",
+    ]);
+    assert_eq!(out, "whole.bpf.o · 2 files · scheduler loaded\n");
+    let (json, _) = place.works(&[&run[..], &["whole.bpf.o"]].concat());
+    let (share, _) = share(&json);
+    assert!((share - NICE.1 / (NICE.0 + NICE.1)).abs() < 0.01, "{share}");
+    let said = place.fails(&[
+        "policy",
+        "link",
+        "main.bpf.c",
+        "main.bpf.c",
+        "-o",
+        "twice.bpf.o",
+    ]);
+    assert!(
+        said.contains("do not fit together") && said.contains("main.bpf.c"),
+        "{said}"
+    );
+    let left: Vec<PathBuf> = std::fs::read_dir(place.0.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    assert!(
+        !left.iter().any(|p| p.to_string_lossy().contains(".link")),
+        "{left:?}"
+    );
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What was varied, drawn: a plot per main metric, arms as lines; of two varied addresses a plot for each value of the
+//! one with fewer. Values stand side by side at equal distances, so that doubled ones read as on a logarithmic axis.
+use super::escape::escape;
+use super::figure::Figure;
+use crate::effort;
+use crate::plot::{Plot, Point, Series, lines};
+use crate::table::leading_metric;
+use crate::text::time_scale;
+use berth_results::experiment::{Experiment, Results};
+use berth_results::schema::unit_of;
+
+/// The most plots of a metric.
+const MOST_PLOTS: usize = 6;
+/// The most values along an axis.
+const MOST_VALUES: usize = 24;
+
+/// An address and its values, in order.
+struct Varied {
+    address: String,
+    values: Vec<String>,
+}
+
+/// The addresses that differ between variants.
+fn varied(results: &Results) -> Vec<Varied> {
+    let mut all: Vec<Varied> = Vec::new();
+    for set in results.experiments.iter().flat_map(|e| &e.variant) {
+        let Some((address, value)) = set.split_once('=') else {
+            continue;
+        };
+        let at = match all.iter().position(|v| v.address == address) {
+            Some(at) => at,
+            None => {
+                all.push(Varied {
+                    address: address.to_string(),
+                    values: Vec::new(),
+                });
+                all.len() - 1
+            }
+        };
+        if !all[at].values.iter().any(|v| v == value) {
+            all[at].values.push(value.to_string());
+        }
+    }
+    all.retain(|v| v.values.len() > 1);
+    all
+}
+
+/// A value that begins with a number.
+fn is_number(value: &str) -> bool {
+    value.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+}
+
+/// Plots, and above them the sentence that says where the order of policies changes; none if nothing was varied, or
+/// other things than numbers, or more than two at once.
+pub fn section(results: &Results) -> Option<String> {
+    let mut varied = varied(results);
+    if varied.is_empty()
+        || varied.len() > 2
+        || !varied.iter().all(|v| v.values.iter().all(|v| is_number(v)))
+    {
+        return None;
+    }
+    varied.sort_by_key(|v| std::cmp::Reverse(v.values.len()));
+    let along = varied.first()?;
+    let by = varied.get(1);
+    if along.values.len() > MOST_VALUES || by.is_some_and(|v| v.values.len() > MOST_PLOTS) {
+        return None;
+    }
+    let panels: Vec<Option<(&str, &str)>> = match by {
+        None => vec![None],
+        Some(by) => by
+            .values
+            .iter()
+            .map(|v| Some((by.address.as_str(), v.as_str())))
+            .collect(),
+    };
+    let first = results.experiments.iter().find(|e| !e.runs.is_empty())?;
+    let mut out = String::new();
+    for panel in &panels {
+        out.push_str(&format!("<p>{}</p>", order(results, first, along, *panel)?));
+    }
+    for metric in metrics(first) {
+        let plots: Vec<Plot> = panels
+            .iter()
+            .map(|p| plot(results, first, along, *p, &metric))
+            .collect();
+        let body: String = plots.iter().map(picture).collect();
+        let figure = Figure {
+            title: metric.clone(),
+            caption: format!(
+                "Means over seeds with 95 % intervals, over {}.",
+                along.address
+            ),
+            body,
+            csv: csv(&plots, &panels),
+        };
+        out.push_str(&figure.html());
+    }
+    let what: Vec<&str> = varied.iter().map(|v| v.address.as_str()).collect();
+    let heading = format!("Over {}", escape(&what.join(" and ")));
+    Some(format!(
+        "<article><section class=\"group\"><h2>{heading}</h2>{out}</section></article>"
+    ))
+}
+
+/// What matters of each group: how long it waits, or what it gets done.
+fn metrics(e: &Experiment) -> Vec<String> {
+    let measured = e.metrics();
+    let effort = effort::of(e);
+    let groups = e.setup.groups.iter();
+    let metrics = groups.filter_map(|group| {
+        let mut times = ["response.p99", "wakeup.p99"]
+            .map(|q| format!("{}.{q}", group.name))
+            .into_iter();
+        let time = times.find(|m| measured.contains(m.as_str()) && group.class != "batch");
+        time.or_else(|| Some(effort.metric(group)).filter(|m| measured.contains(m.as_str())))
+    });
+    metrics.take(6).collect()
+}
+
+/// The experiment of a value, in a panel.
+fn at<'r>(
+    results: &'r Results,
+    along: &Varied,
+    value: &str,
+    panel: Option<(&str, &str)>,
+) -> Option<&'r Experiment> {
+    let wanted = format!("{}={value}", along.address);
+    let other = panel.map(|(address, value)| format!("{address}={value}"));
+    results.experiments.iter().find(|e| {
+        e.variant.contains(&wanted) && other.as_ref().is_none_or(|other| e.variant.contains(other))
+    })
+}
+
+fn plot(
+    results: &Results,
+    first: &Experiment,
+    along: &Varied,
+    panel: Option<(&str, &str)>,
+    metric: &str,
+) -> Plot {
+    let arms = first.arms.iter().filter(|arm| arm.absent.is_none());
+    let estimates: Vec<(String, Vec<Option<Point>>)> = arms
+        .map(|arm| {
+            let point = |value: &String| {
+                let estimate = at(results, along, value, panel)?.estimate(&arm.name, metric)?;
+                Some(Point {
+                    mean: estimate.mean,
+                    half: estimate.half.unwrap_or(0.0),
+                })
+            };
+            (arm.label(), along.values.iter().map(point).collect())
+        })
+        .collect();
+    let points = estimates
+        .iter()
+        .flat_map(|(_, points)| points.iter().flatten());
+    let (unit, factor) = match unit_of(metric) {
+        "ns" => {
+            let scale = time_scale(points.map(|p| p.mean));
+            (scale.name, scale.factor)
+        }
+        "CPU" => ("CPUs", 1.0),
+        unit => (unit, 1.0),
+    };
+    let series = estimates.into_iter().map(|(name, points)| Series {
+        name,
+        points: points
+            .into_iter()
+            .map(|point| {
+                point.map(|p| Point {
+                    mean: p.mean / factor,
+                    half: p.half / factor,
+                })
+            })
+            .collect(),
+    });
+    let with = panel.map_or(String::new(), |(address, value)| {
+        format!(", {address} = {value}")
+    });
+    Plot {
+        title: format!("{metric}{with}"),
+        x: format!("{}{with}", along.address),
+        y: format!("{metric} ({unit})"),
+        categories: along.values.clone(),
+        series: series.collect(),
+    }
+}
+
+/// A picture of its own, so that its colours are its own.
+fn picture(plot: &Plot) -> String {
+    let mut url = String::new();
+    for c in lines(plot).chars() {
+        match c {
+            '\n' => url.push(' '),
+            '%' | '#' | '"' | '<' | '>' | '&' | '\'' => url.push_str(&format!("%{:02X}", c as u32)),
+            c => url.push(c),
+        }
+    }
+    format!(
+        "<img class=\"sweep\" alt=\"{}\" src=\"data:image/svg+xml,{url}\">",
+        escape(&plot.in_words())
+    )
+}
+
+fn csv(plots: &[Plot], panels: &[Option<(&str, &str)>]) -> String {
+    let mut text = String::from("panel,value,arm,mean,half\n");
+    for (plot, panel) in plots.iter().zip(panels) {
+        let panel = panel.map_or(String::new(), |(address, value)| {
+            format!("{address}={value}")
+        });
+        for series in &plot.series {
+            for (value, point) in plot.categories.iter().zip(&series.points) {
+                if let Some(point) = point {
+                    let (mean, half) = (point.mean, point.half);
+                    text.push_str(&format!("{panel},{value},{},{mean},{half}\n", series.name));
+                }
+            }
+        }
+    }
+    text
+}
+
+/// Which arm leads where, in a sentence.
+fn order(
+    results: &Results,
+    first: &Experiment,
+    along: &Varied,
+    panel: Option<(&str, &str)>,
+) -> Option<String> {
+    let with = panel.map_or(String::new(), |(address, value)| {
+        format!("With {address} = {value}: ")
+    });
+    let Some(metric) = leading_metric(first) else {
+        return Some(format!("{}nobody waits for answers here.", escape(&with)));
+    };
+    // Values in a row with the same leader.
+    let mut runs: Vec<(Option<&str>, &str, &str)> = Vec::new();
+    for value in &along.values {
+        let best = at(results, along, value, panel).and_then(|e| e.lowest(&metric));
+        match runs.last_mut().filter(|run| run.0 == best) {
+            Some(run) => run.2 = value,
+            None => runs.push((best, value, value)),
+        }
+    }
+    let words = runs.iter().map(|(best, from, to)| {
+        let who = best.map_or("not told apart".to_string(), |arm| {
+            format!("<b>{}</b>", escape(arm))
+        });
+        match from == to {
+            true => format!("{who} at {}", escape(from)),
+            false => format!("{who} from {} to {}", escape(from), escape(to)),
+        }
+    });
+    let words: Vec<String> = words.collect();
+    let pairs = changing(results, first, along, panel, &metric);
+    let says = match pairs.is_empty() {
+        true => "the order of policies does not change".to_string(),
+        false => format!("the order of policies changes ({})", pairs.join(", ")),
+    };
+    Some(format!(
+        "{}{says} over {}: lowest {} has {}.",
+        escape(&with),
+        escape(&along.address),
+        escape(&metric),
+        words.join(", ")
+    ))
+}
+
+/// Pairs of arms of which one is lower at one value and the other at another one, each with 95 % confidence.
+fn changing(
+    results: &Results,
+    first: &Experiment,
+    along: &Varied,
+    panel: Option<(&str, &str)>,
+    metric: &str,
+) -> Vec<String> {
+    let all: Vec<&Experiment> = along
+        .values
+        .iter()
+        .filter_map(|v| at(results, along, v, panel))
+        .collect();
+    let arms: Vec<&str> = first
+        .arms
+        .iter()
+        .filter(|a| a.absent.is_none())
+        .map(|a| a.name.as_str())
+        .collect();
+    let mut pairs = Vec::new();
+    for (i, one) in arms.iter().enumerate() {
+        for other in &arms[i + 1..] {
+            let ratios = all.iter().filter_map(|e| e.ratio(one, other, metric));
+            let told: Vec<f64> = ratios.filter(|r| r.differs()).map(|r| r.ratio).collect();
+            if told.iter().any(|r| *r < 1.0) && told.iter().any(|r| *r > 1.0) {
+                pairs.push(format!("{} and {}", escape(one), escape(other)));
+            }
+        }
+    }
+    pairs
+}

@@ -124,6 +124,9 @@ fn a_hit_does_not_reach_the_disk() {
     assert_eq!(m["v.disk.count"] - m["v.disk.count"] * m["v.cached"], 16.0);
     near(m["v.disk.p50"], 7_400.0, 1e-3);
     assert!(m["v.disk.count"] > 100_000.0);
+    // Those: submitting, the thread there and back, two interrupts and the transfer besides.
+    let miss = 7_400.0 + 3_000.0 + 2.0 * 4_000.0 + 2.0 * 2_000.0 + 65_536.0 * 8.0;
+    assert_eq!(m["v.disk.max"], miss);
 }
 
 /// Uniform records over a file: the part that is in the cache is the part of the file that fits, whoever is given up.

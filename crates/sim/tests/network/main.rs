@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Requests on their way through link, NIC, back end and guest, and threads that share locks, barriers and work:
-//! held against closed forms, on machines without costs and under the kernel model's own first in, first out. Reading and
-//! writing: `disk`.
+//! held against closed forms, on machines without costs and under the kernel model's own first in, first out.
+//! Reading and writing: `disk`.
 mod disk;
 
 use berth_policy::policy::LoadOptions;

@@ -333,6 +333,7 @@ mod tests {
         assert_eq!(c.take_dirty(10, &mut all), Some(70..71));
         c.write(70, false);
         assert_eq!(c.take_dirty(10, &mut all), None);
+        assert_eq!((c.going, c.violated()), (1, None));
         c.went(70..71);
         assert_eq!((c.dirty, c.going), (1, 0));
         assert_eq!(c.take_dirty(10, &mut all), Some(70..71));
@@ -371,6 +372,28 @@ mod tests {
             (Found::Absent, Found::Here, 1)
         );
         assert_eq!(c.violated(), None);
+    }
+
+    #[test]
+    fn a_request_brings_what_was_asked_of_it() {
+        let mut c = Cache::new(10, 10);
+        assert!(c.expect(3, 5));
+        c.came(3..4, 6, false);
+        assert_eq!(c.find(3), Found::Coming(5));
+        c.came(3..4, 5, false);
+        assert_eq!((c.find(3), c.violated()), (Found::Here, None));
+    }
+
+    #[test]
+    fn a_stretch_is_no_longer_than_a_request() {
+        let mut c = Cache::new(10, 10);
+        (2..7).for_each(|block| _ = c.write(block, false));
+        let mut all = None;
+        let mut next = || c.take_dirty(2, &mut all);
+        assert_eq!(
+            [next(), next(), next(), next()],
+            [Some(2..4), Some(4..6), Some(6..7), None]
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab kvm-table readme papers mutants docs \
-	unikernel unikernel-table wheel setup-sim setup-lab setup-browser clean
+	unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,10 @@ unikernel-table: setup-lab ## the same with seeds and repetitions (half an hour)
 
 wheel: setup-sim ## the Python package as a wheel, in target/wheels (docs/python.md)
 	@tools/python wheel
+
+cluster: setup-sim ## sweeps on Ray while nodes are killed, and the figures of docs/python.md (some minutes)
+	cargo build --release -q -p berth-cli --no-default-features
+	@tools/python cluster
 
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants

@@ -25,7 +25,7 @@ from berth._native import (
 )
 from berth.experiment import Comparison, Reproduced, compare, load, reproduce, run
 from berth.scenario import Scenario, scenarios
-from berth.sweep import Sweep, sweep
+from berth.sweep import RayEngine, Sweep, sweep
 from berth.trace import from_perf
 
 #: The version of Berth; ``VERSION`` has also what its results depend on.
@@ -36,6 +36,7 @@ __all__ = [
     "Comparison",
     "InputError",
     "Policy",
+    "RayEngine",
     "Reproduced",
     "Results",
     "RunError",

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Many points of a scenario: run, kept, resumed, tabulated."""
+"""Many points of a scenario: run here or on a cluster, kept, resumed, tabulated."""
 from __future__ import annotations
 
 import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from berth import _native
@@ -21,6 +22,23 @@ FILE = "sweep.parquet"
 
 #: ``{"vm.web.count": [8, 16]}``: all combinations; or a list of points, ``[{"vm.web.count": 8}, ...]``.
 Grid = Union[Mapping[str, Iterable[Any]], Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Jobs as tasks of a Ray cluster (``pip install 'berth-sched[ray]'``; ``engine="ray"`` is this with its defaults).
+
+    A Ray that runs in this process is used as it is; else one is joined or started.
+    """
+
+    #: Of a cluster to join; without it ``RAY_ADDRESS``, or a new Ray on this machine.
+    address: Optional[str] = None
+    #: Workers write into ``out`` themselves: the folder is the same on all nodes.
+    shared: bool = False
+    #: Wall time of a task, s: so many runs go into one, by what runs have taken.
+    task_seconds: float = 5.0
+    #: How often a task is done again whose worker or node is lost.
+    retries: int = 10
 
 
 def points_of(grid: Grid) -> list[list[tuple[str, Union[int, float, str]]]]:
@@ -165,6 +183,7 @@ def sweep(
     arms: Union[None, Arm, Iterable[Arm]] = None,
     policies: Union[Arm, Iterable[Arm]] = (),
     seeds: Optional[int] = None,
+    engine: Union[str, RayEngine] = "local",
     out: Union[None, str, os.PathLike] = None,
     workers: int = 0,
     checked: bool = False,
@@ -174,8 +193,8 @@ def sweep(
     """Runs a scenario at every point of a grid, every arm with every seed.
 
     ``grid``: addresses and values, all combinations, or a list of points. ``arms``, ``policies``, ``seeds``,
-    ``checked``, ``calibrate``: as in :func:`run`. ``workers``: runs at once, 0 is one per CPU; the
-    results are the same.
+    ``checked``, ``calibrate``: as in :func:`run`. ``engine``: ``"local"``, ``"ray"`` or a :class:`RayEngine`; the
+    results are the same, byte for byte. ``workers``: runs at once of ``"local"``, 0 is one per CPU.
     ``out``: the folder in which finished runs are kept every few seconds; the same call, or one with a larger grid,
     does only what is missing there [``berth-out/NAME-sweep``]. ``sweep.parquet`` in it has all runs at the end.
 
@@ -184,6 +203,14 @@ def sweep(
     """
     from berth.experiment import count, names
 
+    if isinstance(engine, str) and engine not in ("local", "ray"):
+        raise InputError(f"engine={engine!r}: it is \"local\" or \"ray\"")
+    if engine == "ray":
+        engine = RayEngine()
+    if isinstance(engine, RayEngine):
+        from berth import cluster
+
+        cluster.installed()
     asked = {
         "arms": names(arms),
         "policies": names(policies, "policies"),
@@ -208,7 +235,10 @@ def sweep(
 
     with told(progress, scenario.name) as tell:
         try:
-            failures = plan.local(out, tell)
+            if engine == "local":
+                failures = plan.local(out, tell)
+            else:
+                failures = cluster.do(plan, out, engine, tell)
         except KeyboardInterrupt:
             print(f"interrupted: {there()}", file=sys.stderr)
             raise

@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT, WORLD
 
 import berth
+from berth import cluster
 from berth.plot import leading
 
 GRID = {"vm.hog.count": [1, 2], "task.burn.threads": [1, 2]}
@@ -164,11 +165,16 @@ def test_a_wrong_grid(world, grid, said):
     assert not os.path.exists("berth-out"), "nothing was run"
 
 
-def test_wrong_options(world):
+def test_wrong_options(world, monkeypatch):
+    with pytest.raises(berth.InputError, match='it is "local" or "ray"'):
+        berth.sweep(world, GRID, engine="spark")
     with pytest.raises(berth.InputError, match="bad.bpf.c:1"):
         with open("bad.bpf.c", "w") as file:
             file.write("int x = ;\n")
         berth.sweep(world, GRID, policies="./bad.bpf.c")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(berth.InputError, match=r"pip install 'berth-sched\[ray\]'"):
+        berth.sweep(world, GRID, engine="ray")
 
 
 def test_a_run_that_fails_keeps_the_rest(world, tmp_path):
@@ -262,3 +268,10 @@ def test_a_figure(done, tmp_path):
         with pytest.raises(berth.InputError, match=said):
             done.plot(**arguments)
     assert leading(["a.cpu", "web-1.response.p99", "web.response.p99"]) == "web.response.p99" and leading([]) is None
+
+
+def test_chunks_by_measured_time():
+    assert cluster._size(None, 5.0) == 1
+    assert cluster._size(0.05, 5.0) == 100
+    assert cluster._size(60.0, 5.0) == 1
+    assert cluster._size(1e-9, 5.0) == cluster.MOST

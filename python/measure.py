@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The figures of docs/python.md: rates of a sweep here and on Ray, the driver's memory, cost of a run beside the
+command line, time of the import. As ratios; writes them into the page."""
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "berth"
+RUNS = int(os.environ.get("BERTH_RUNS", "10000"))
+
+#: A sweep of so many small runs, in a process of its own: its wall time, and the largest that the process has been.
+SWEEP = """
+import resource, sys, time
+import berth
+engine, workers, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+sys.path.insert(0, {tests!r})
+from conftest import WORLD
+world = berth.Scenario.from_dict(WORLD, name="world")
+if engine == "ray":
+    import ray
+    ray.init(num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+begin = time.monotonic()
+grid = {{"vm.hog.count": [1, 2, 3, 4, 5], "task.burn.threads": [1, 2]}}
+done = berth.sweep(world, grid, seeds=seeds, workers=workers, engine=engine, out=out, progress=False)
+print(time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(done))
+"""
+
+
+def sweep(engine: str, workers: int, out: str) -> tuple[float, float]:
+    """Runs per second; MiB."""
+    code = SWEEP.format(tests=str(ROOT / "python" / "tests"))
+    line = [sys.executable, "-P", "-c", code, engine, str(workers), str(RUNS // 20), out]
+    seconds, memory, runs = subprocess.run(line, check=True, capture_output=True, text=True).stdout.split()
+    return int(runs) / float(seconds), float(memory)
+
+
+def import_s() -> float:
+    """Of `import berth`, beside a Python that imports nothing."""
+    def took(code: str) -> float:
+        begin = time.monotonic()
+        subprocess.run([sys.executable, "-P", "-c", code], check=True)
+        return time.monotonic() - begin
+
+    return statistics.median(took("import berth") for _ in range(9)) - statistics.median(took("pass") for _ in range(9))
+
+
+def beside_the_command(folder: str) -> float:
+    """Wall time of `berth.run` and its files, by that of the command; both without their start. Pairs by turns."""
+    import berth
+
+    def command(seeds: int) -> float:
+        line = [COMMAND, "sim", "noisy-neighbour", "--seeds", str(seeds), "--quiet", "--out", folder]
+        begin = time.monotonic()
+        subprocess.run(line, check=True, capture_output=True)
+        return time.monotonic() - begin
+
+    def own(seeds: int) -> float:
+        begin = time.monotonic()
+        results = berth.run("noisy-neighbour", seeds=seeds)
+        results.save(folder)
+        str(results)
+        return time.monotonic() - begin
+
+    ratios = []
+    for _ in range(5):
+        theirs = command(8) - command(1)
+        ratios.append((own(8) - own(1)) / theirs)
+    return statistics.median(ratios)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        one, _ = sweep("local", 1, f"{folder}/one")
+        two, memory = sweep("local", 2, f"{folder}/two")
+        ray, driver = sweep("ray", 2, f"{folder}/ray")
+        same = {Path(folder, name, "sweep.parquet").read_bytes() for name in ("one", "two", "ray")}
+        assert len(same) == 1, "the bytes differ"
+        cost = beside_the_command(folder)
+    rows = [
+        ("import, beyond Python's own start", f"{import_s():.2f} s", "0.3 s at most"),
+        ("`berth.run`, wall time by that of `berth sim`", f"{cost:.2f}", "1.03 at most"),
+        (f"sweep of {RUNS} small runs, one worker", f"{one:.0f} runs/s", ""),
+        ("the same, two workers, by twice the rate of one", f"{two / one / 2:.2f}", "0.9 at least"),
+        ("the same on Ray, two workers, by the rate of two workers here", f"{ray / two:.2f}", "0.8 at least"),
+        ("memory of the driver: here, on Ray", f"{memory:.0f} MiB, {driver:.0f} MiB", "500 MiB at most"),
+        ("100,000 such runs on Ray, two workers, by calculation", f"{100_000 / ray / 60:.1f} min", ""),
+    ]
+    table = "| | measured | goal |\n|---|---|---|\n" + "".join(f"| {a} | {b} | {c} |\n" for a, b, c in rows)
+    print(table)
+    page = ROOT / "docs" / "python.md"
+    text = page.read_text()
+    begin, end = "<!-- begin figures (make cluster) -->\n", "<!-- end figures -->"
+    old = re.escape(begin) + ".*?" + re.escape(end)
+    page.write_text(re.sub(old, lambda _: f"{begin}\n{table}\n{end}", text, flags=re.S))
+
+
+if __name__ == "__main__":
+    main()

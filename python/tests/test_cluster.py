@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Ray on this machine: the same bytes as here, whatever dies."""
+import os
+import random
+import threading
+import time
+
+import pytest
+from conftest import ROOT
+
+import berth
+from berth import cluster
+
+ray = pytest.importorskip("ray")
+GRID = {"vm.hog.count": [1, 2], "task.burn.threads": [1, 2]}
+
+
+def joined(made):
+    """One more node. Ray gives a new one half a minute, which a busy machine may not have."""
+    for _ in range(5):
+        try:
+            return made.add_node(num_cpus=1, include_dashboard=False)
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    raise AssertionError("no node starts here")
+
+
+@pytest.fixture
+def nodes():
+    """Three nodes with a CPU each; the first has the driver and lives."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster()
+    joined(made)
+    others = [joined(made) for _ in range(2)]
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    yield made, others
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.cluster
+def test_a_small_ray_gives_the_same_bytes(world, tmp_path):
+    """A Ray of this machine with two workers; a policy of a file goes with the jobs; another version is refused."""
+    own = ROOT / "policies" / "gfifo.bpf.c"
+    berth.sweep(world, GRID, policies=own, seeds=3, out=tmp_path / "here")
+    ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    try:
+        told = []
+        done = berth.sweep(
+            world, GRID, policies=own, seeds=3, out=tmp_path / "ray", engine="ray",
+            progress=lambda *at: told.append(at),
+        )
+        assert done.complete and told[-1] == (36, 36)
+        same = [(tmp_path / out / "sweep.parquet").read_bytes() for out in ("here", "ray")]
+        assert same[0] == same[1]
+        # Written by the workers themselves, in pieces of another size.
+        engine = berth.RayEngine(shared=True, task_seconds=0.05)
+        berth.sweep(world, GRID, policies=own, seeds=3, out=tmp_path / "shared", engine=engine)
+        assert (tmp_path / "shared" / "sweep.parquet").read_bytes() == same[0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster, "VERSION", "0.0.0+another")
+            with pytest.raises(berth.InputError, match=r"the nodes must have this version of Berth, 0.0.0\+another"):
+                berth.sweep(world, GRID, seeds=4, out=tmp_path / "other", engine="ray")
+        assert not (tmp_path / "other").exists()
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.cluster
+def test_a_policy_that_does_not_compile_on_a_node(world, tmp_path):
+    """Nodes without a C compiler: a policy that is not shipped cannot be made native there."""
+    own = ROOT / "policies" / "gfifo.bpf.c"
+    text = own.read_text().replace("help=", "help=own ", 1)
+    (tmp_path / "own.bpf.c").write_text(text)
+    os.symlink(ROOT / "policies" / "include", tmp_path / "include")
+    empty = tmp_path / "no-compiler"
+    empty.mkdir()
+    env = {"BERTH_CC": str(empty / "cc"), "XDG_CACHE_HOME": str(empty)}
+    ray.init(num_cpus=1, log_to_driver=False, include_dashboard=False, runtime_env={"env_vars": env})
+    try:
+        with pytest.raises(berth.InputError, match="on node .*own"):
+            berth.sweep(world, GRID, arms=tmp_path / "own.bpf.c", seeds=1, out=tmp_path / "s", engine="ray")
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.cluster
+def test_nodes_are_killed_at_random(world, nodes, tmp_path):
+    """2,000 runs on three nodes; two are killed and replaced over and over: each result once, the same bytes."""
+    made, others = nodes
+    grid = {"vm.hog.count": list(range(1, 11)), "task.burn.threads": list(range(1, 6))}
+    scenario = world.set("run.measure", "1s")
+    finished, came = [0], {}
+
+    def sweep():
+        try:
+            engine = berth.RayEngine(task_seconds=1.0, retries=50)
+            came["done"] = berth.sweep(
+                scenario, grid, seeds=20, out=tmp_path / "ray", engine=engine,
+                progress=lambda done, all: finished.append(done),
+            )
+        except BaseException as error:
+            came["error"] = error
+
+    # Ray's nodes want signals, which only the main thread has.
+    sweeping = threading.Thread(target=sweep)
+    sweeping.start()
+    luck = random.Random(7)
+    killed = 0
+    for at in range(50, 2000, 300):
+        while sweeping.is_alive() and finished[-1] < at + luck.randrange(100):
+            time.sleep(0.05)
+        if not sweeping.is_alive():
+            break
+        made.remove_node(others.pop(luck.randrange(len(others))), allow_graceful=False)
+        killed += 1
+        others.append(joined(made))
+    sweeping.join()
+    assert "error" not in came, came
+    done = came["done"]
+    assert killed >= 3 and done.complete and len(done) == 2000
+    assert len({row["job"] for row in done.table.rows()}) == 2000
+    berth.sweep(scenario, grid, seeds=20, out=tmp_path / "here")
+    assert (tmp_path / "ray" / "sweep.parquet").read_bytes() == (tmp_path / "here" / "sweep.parquet").read_bytes()

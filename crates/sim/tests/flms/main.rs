@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `flms` and its rivals against their specifications, through the real objects.
+//! `flms` against its specification, through the real object.
 mod balance;
-mod credit2;
 mod decisions;
 mod large;
 mod published;

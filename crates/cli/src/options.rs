@@ -66,8 +66,13 @@ pub struct RunOptions {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Schedulers in files")]
 pub struct LoaderOptions {
-    /// Give a global variable the value that its own loader would: slice_ns=5ms, layers[0].weight=2, cpus=0,2,4
-    #[arg(long, value_name = "NAME=VALUE")]
+    /// Give a global variable the value that its own loader would: slice_ns=5ms, layers\[0\].weight=2, cpus=0,2,4
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        help = "Give a global variable the value that its own loader would: slice_ns=5ms, layers[0].weight=2, \
+                cpus=0,2,4"
+    )]
     pub rodata: Vec<String>,
 
     /// All flags of the scheduler, e.g. ENQ_LAST,SWITCH_PARTIAL, or none

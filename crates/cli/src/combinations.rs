@@ -37,17 +37,17 @@ pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
         ..request.clone()
     };
     let least = estimate::least_seconds(&plan(&first, &policies::shipped(), None)?);
-    let least = least * combinations as f64;
-    if least >= LONG_S {
+    let all = least * combinations as f64;
+    if combinations > UNASKED && least < LONG_S {
+        return go_on(&words(&Estimate::of(request, running)?));
+    }
+    if all >= LONG_S {
         return go_on(&format!(
             "by the requests and VMs that the scenario asks for this takes {} or more",
-            long(least)
+            long(all)
         ));
     }
-    if combinations <= UNASKED {
-        return Ok(());
-    }
-    go_on(&words(&Estimate::of(request, running)?))
+    Ok(())
 }
 
 /// # Errors

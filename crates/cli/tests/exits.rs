@@ -233,7 +233,7 @@ fn policies_that_misbehave_end_with_status_3_and_the_rest_is_kept() {
         ("wild", "0x40"),
         (
             "wider",
-            "bytes beyond `turns` (section .data.turns), which has the 8 bytes",
+            "bytes beyond `turns` (section .data.turns), which has the 32 bytes",
         ),
         ("never", "runnable task stall"),
     ];
@@ -813,7 +813,7 @@ fn a_check_finds_what_a_run_would_refuse() {
     std::fs::write(place.dir.path().join("other.toml"), file).unwrap();
     let said = place.fails(2, &["scenario", "check", "other.toml"]);
     assert!(
-        said.contains("other.toml:25") && said.contains("vmfair"),
+        said.contains("other.toml:22") && said.contains("vmfair"),
         "{said}"
     );
     assert!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Schedulers of others as their users meet them: what their loaders set, how they are compiled, what a check runs.
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Weights of nice 0 and -5 in Linux's table, per cent of nice 0.

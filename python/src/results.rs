@@ -183,14 +183,14 @@ impl Results {
         write::to_json(&self.results).map_err(errors::failed)
     }
 
-    /// All values, a row each: `place`, `variant`, `arm`, `seed`, `metric`, `unit`, `value`. The rows of the command
+    /// All values, a row each: `place`, `variant`, `arm`, `seed`, `metric`, `unit`, `value`. The values of the command
     /// line's CSV and Parquet files; `WAITER.waits_for.CAUSE` is who waited for whom.
     #[getter]
     fn metrics(&self) -> PyResult<Table> {
         let rows: Vec<rows::Row<'_>> = rows::all(&self.results).collect();
         Table::of(vec![
             ("place", text(rows.iter().map(|r| r.place))),
-            ("variant", text(rows.iter().map(|r| &r.variant))),
+            ("variant", text(rows.iter().map(rows::Row::variant))),
             ("arm", text(rows.iter().map(|r| r.arm))),
             ("seed", whole(rows.iter().map(|r| r.seed as i64))),
             ("metric", text(rows.iter().map(|r| &*r.metric))),

@@ -37,6 +37,7 @@ impl Scenario {
             policies,
             seeds,
             seed,
+            ..Request::default()
         }
     }
 

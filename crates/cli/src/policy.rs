@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth policy list|show|check`.
-use crate::exit::{self, Done, Failure};
+use crate::exit::{self, Done};
 use crate::interrupt;
 use crate::options::LoaderOptions;
 use crate::output;
@@ -365,7 +365,8 @@ fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
 /// Compiles what is not compiled and links all.
 #[cfg(feature = "kernel")]
 fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
-    let failed = |e: std::io::Error| Failure::Run(format!("cannot write {}: {e}", out.display()));
+    let failed =
+        |e: std::io::Error| exit::Failure::Run(format!("cannot write {}: {e}", out.display()));
     let beside = out.with_extension(format!("{}.link", std::process::id()));
     std::fs::create_dir_all(&beside).map_err(failed)?;
     let linked = (|| {
@@ -383,7 +384,7 @@ fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
                     file,
                 )
             });
-            Failure::Input(format!("these do not fit together: {named}"))
+            exit::Failure::Input(format!("these do not fit together: {named}"))
         })?;
         std::fs::rename(&whole, out).map_err(failed)
     })();

@@ -304,7 +304,7 @@ fn several_files_are_linked() {
         said.contains("do not fit together") && said.contains("main.bpf.c"),
         "{said}"
     );
-    let left: Vec<PathBuf> = std::fs::read_dir(place.0.path())
+    let left: Vec<std::path::PathBuf> = std::fs::read_dir(place.0.path())
         .unwrap()
         .map(|e| e.unwrap().path())
         .collect();

@@ -37,7 +37,7 @@ def test_the_same_bytes_as_the_command(world, command, tmp_path):
 
 def test_there_and_back(results, tmp_path):
     report = results.save(tmp_path)
-    assert str(report) == str(tmp_path / "world" / "report.html")
+    assert str(report) == str(tmp_path / "world" / "1" / "report.html")
     again = berth.load(tmp_path / "world")
     assert again.to_json() == results.to_json() and again.name == "world"
     assert berth.load(tmp_path / "world" / "sim.json").to_json() == results.to_json()

@@ -26,16 +26,7 @@ pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
         return Ok(());
     }
     // One run of it may take too long to find out by.
-    let first = Request {
-        set: request
-            .set
-            .iter()
-            .cloned()
-            .chain(edit::first(&request.vary)?)
-            .collect(),
-        vary: Vec::new(),
-        ..request.clone()
-    };
+    let first = request.first()?;
     let least = estimate::least_seconds(&plan(&first, &policies::shipped(), None)?);
     let all = least * combinations as f64;
     if combinations > UNASKED && least < LONG_S {

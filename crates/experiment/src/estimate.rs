@@ -77,16 +77,7 @@ impl Estimate {
     /// # Errors
     /// The request cannot be planned or run; none of its arms can run here.
     pub fn of(request: &Request, running: &Running) -> Result<Estimate, Failure> {
-        let first = Request {
-            set: request
-                .set
-                .iter()
-                .cloned()
-                .chain(edit::first(&request.vary)?)
-                .collect(),
-            vary: Vec::new(),
-            ..request.clone()
-        };
+        let first = request.first()?;
         let mut plan = plan(&first, &policies::shipped(), None)?;
         let simulator = Simulator::prepare(&mut plan, running)?;
         plan.check(Place::Sim, false)?;

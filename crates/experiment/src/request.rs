@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What somebody wants to be run, in the words of the command line.
 
-use berth_scenario::edit::LoaderEdit;
+use crate::error::Failure;
+use berth_scenario::edit::{self, LoaderEdit};
 
 /// A scenario and what is changed of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,19 @@ impl Request {
     pub fn says(&self, address: &str) -> bool {
         let mut said = self.set.iter().chain(&self.vary);
         said.any(|text| text.split('=').next().map(str::trim) == Some(address))
+    }
+
+    /// Of what is varied only the first combination.
+    ///
+    /// # Errors
+    /// What is varied is not said as it has to be.
+    pub fn first(&self) -> Result<Request, Failure> {
+        let first = edit::first(&self.vary)?;
+        Ok(Request {
+            set: self.set.iter().cloned().chain(first).collect(),
+            vary: Vec::new(),
+            ..self.clone()
+        })
     }
 }
 

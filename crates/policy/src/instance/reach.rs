@@ -59,8 +59,8 @@ impl Instance {
             .first()
             .map_or(section.name.as_str(), |v| v.name.as_str());
         Some(format!(
-            "{past} bytes beyond `{name}` (section {}), which has the {} bytes of its declaration: arrays that a \
-             loader would resize are not resized here; declare it as large as it is used",
+            "{past} bytes beyond `{name}` (section {}), which has the {} bytes that it was given: --resize \
+             NAME=COUNT gives it more; or declare it as large as it is used",
             section.name,
             section.data.len()
         ))

@@ -214,6 +214,7 @@ static __noinline s32 find_idle(struct task_struct *p, s32 cpu, u32 below)
 static __noinline s32 find_yielding(struct task_struct *p, s32 cpu, u32 below, u64 beyond)
 {
 	struct choice *s = choice_here();
+	u64 now = scx_bpf_now();
 	s32 found = NO_CPU, i, j;
 	struct kind *k;
 	struct pcpu *c;
@@ -230,7 +231,8 @@ static __noinline s32 find_yielding(struct task_struct *p, s32 cpu, u32 below, u
 			c = cpu < 0 ? NULL : cpu_at(cpu);
 			if (!c)
 				break;
-			if (c->preemptible && (!beyond || time_after(c->key, beyond))) {
+			if (c->preemptible && !time_before(now, c->shield_until) &&
+			    (!beyond || time_after(c->key, beyond))) {
 				found = cpu;
 				break;
 			}
@@ -313,7 +315,6 @@ static __noinline int settle(struct task_struct *p, struct thread *t, s32 cpu)
 
 	if (!p || !t || !c)
 		return 0;
-	c->key = t->vtime;
 	if (c->kind) {
 		faster = find_idle(p, cpu, c->kind);
 		if (faster >= 0) {
@@ -369,7 +370,7 @@ static __noinline bool move_up(struct task_struct *p, struct thread *t, u64 enq_
 		t->run = RUN_DIRECT;
 		enq_flags |= SCX_ENQ_PREEMPT;
 	}
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, slice_ns(t), enq_flags);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, slice_ns(), enq_flags);
 	berth_count(moved_up);
 	return true;
 }
@@ -397,6 +398,7 @@ static __noinline bool hand_up(u32 llc, u32 kind, u64 limit, bool limited)
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | to,
 				     SCX_ENQ_PREEMPT)) {
 			c->preemptible = false;
+			scx_bpf_kick_cpu(to, SCX_KICK_PREEMPT); /* see serve() */
 			done = true;
 		}
 		break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! VMs that mean the others no good, beside a latency VM, a batch VM that sleeps and wakes, and two that always run.
 //! Whatever the attack and the class it claims: nobody has more than its share, and who is within its own waits for no
-//! more than `shield_us`.
+//! more than `shield_us` for each latency VM that is before it.
 use super::{HOG, MS, assert_near, run, run_for, run_with, vm};
 use berth_sim::oracle::share::{Claim, max_min};
 

@@ -476,6 +476,9 @@ static __always_inline void no_group(u32 slot)
 
 static __always_inline void reweighted(struct group *g)
 {
+	/* A new VM has not slept: it begins with the others. */
+	if (!g->inv_weight)
+		g->vtime = vnow;
 	g->inv_weight = (100ULL << FIXED_ONE) / g->weight;
 }
 

@@ -24,7 +24,7 @@ test: setup-sim setup-lab setup-browser ## everything: unit, property and oracle
 test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 minutes when warm
 	@tools/test quick
 
-lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, columns
+lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, the book's links and parts, columns
 	@tools/lint
 
 bench: setup-sim ## speed of engine and policies as ratios to a bare loop in the same process, built with fat LTO

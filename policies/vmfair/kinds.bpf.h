@@ -10,9 +10,9 @@
  * on a slower one. Who runs on a slow core and falls behind its share takes a faster one from
  * somebody who is ahead.
  *
- * A kind is what has no gap: cores sorted by capacity, the next one with less than ALIKE_PERCENT of
- * the one before begins another kind, as in Berth's map of hosts (favoured cores are no kind). On a
- * host with one kind nothing here is used.
+ * A kind is what has no gap: cores sorted by capacity, the next one with less than 90 % of the one
+ * before begins another kind, as in Berth's map of hosts (favoured cores are no kind). On a host
+ * with one kind nothing here is used.
  *
  * Deviations: what a thread gained from a core is not measured, its capacity is all that counts
  * (amp measures); a core's idle SMT sibling comes after all whole idle cores; among cores of a kind
@@ -24,8 +24,7 @@
 
 #include "berth/cpuset.bpf.h"
 
-#define MAX_KINDS     4
-#define ALIKE_PERCENT 90
+#define MAX_KINDS 4
 
 struct kind {
 	struct cpu_set cpus;
@@ -106,7 +105,7 @@ __noinline u32 slowest_alike(u32 capacity)
 
 	bpf_for(i, 0, berth_nr_cpus) {
 		next = next_slower(capacity);
-		if (!next || next * 100 < capacity * ALIKE_PERCENT)
+		if (!next || next * 100 < capacity * BERTH_ALIKE_PERCENT)
 			break;
 		capacity = next;
 	}

@@ -202,6 +202,8 @@ impl Worker {
                 sys::set_nice((nice + vm).clamp(-20, 19))?;
             }
             Step::SetAffinity(cpus) => sys::set_affinity(cpus)?,
+            // Its tasks compute.
+            Step::Stall(_) => (),
             Step::Fork(task) => crate::fork(&self.shared, &self.me, task)?,
             Step::Exit => {
                 self.home()

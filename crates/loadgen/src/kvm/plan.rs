@@ -113,6 +113,7 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
                     | Step::Yield
                     | Step::SetNice(_)
                     | Step::SetAffinity(_)
+                    | Step::Stall(_)
                     | Step::Exit
                     | Step::Lock { .. }
                     | Step::Spin { .. }

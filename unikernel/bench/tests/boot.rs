@@ -51,6 +51,17 @@ fn more_cpus_than_it_can_use_are_told() {
     );
 }
 
+#[test]
+fn fewer_cpus_than_queues_are_told() {
+    for (cpus, told) in [(2, true), (5, false)] {
+        let ended = ended(&Guest::new("microvm", cpus, "mode=boot map=per_queue"))
+            .done()
+            .unwrap();
+        let line = format!("5 queues on {cpus} CPUs: they are dealt around");
+        assert_eq!(ended.lines.contains(&line), told, "{:?}", ended.lines);
+    }
+}
+
 /// One line that says why, and a code.
 fn refused(guest: &Guest, code: u32, why: &str) {
     let ended = ended(guest);

@@ -36,6 +36,7 @@
  * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. A VM
  * with a cap may use so much run time in every 100 ms; then its threads are parked until the next
  * period begins. At ticks it may overdraw, which it pays back.
+ * Nobody waits for ever, whatever its share (vmfair/patience.bpf.h).
  *
  * Not good for: equal work on unequal cores while nobody waits for a CPU (whoever came first keeps
  * the fast one; only those who wait take turns), gangs (siblings are not run together), lock
@@ -124,7 +125,6 @@ struct thread {
 	u8 run;		/* enum run: how it got, or will get, its CPU */
 };
 
-#define rests rests
 #include "berth/vms.bpf.h"
 
 struct pcpu {
@@ -490,11 +490,6 @@ static __always_inline void joined(struct thread *t, struct group *g)
 		released(t, old);
 	t->likely_ns = slice_ns();
 	t->vtime = g->vtime - credit_us * 1000;
-}
-
-static __always_inline void rests(struct thread *t, struct group *g)
-{
-	released(t, g);
 }
 
 static __always_inline void labelled(struct thread *t, struct berth_identity *id)

@@ -93,7 +93,8 @@ static __always_inline void counts(u64 *sum, u64 *part, u64 ns)
 		__sync_fetch_and_add(sum, ns - before);
 }
 
-/* t, which has been placed, begins to wait. */
+/* t, which has been placed, begins to wait. If it leaves for another class meanwhile, it stays
+ * counted until it waits again: threads of its VM may be so much further apart. */
 static __always_inline void reserved(struct thread *t, struct group *g, struct pcpu *c)
 {
 	bool slept = !time_after(t->vtime, earliest(g, c, g->woken_ns));

@@ -16,7 +16,6 @@
  *	joined(t, g)	t works for g from now on, or the policy has just taken it on
  *	labelled(t, id)	t's labels have been read, after joined()
  *	no_group(slot)	groups_by_vm has no room for this VM: scx_bpf_error()
- *	rests(t, g)	t no longer wants to run; called if the includer has defined rests as rests
  *
  * It counts run time against caps (capped_until) and looks at the labels again when `stopping`
  * (relabel). BERTH_VM_CALLBACKS defines the callbacks that do nothing else, BERTH_VM_OPS names them
@@ -52,11 +51,6 @@ static __always_inline void reweighted(struct group *g);
 #endif
 #ifndef joined
 static __always_inline void joined(struct thread *t, struct group *g);
-#endif
-#ifdef rests
-static __always_inline void rests(struct thread *t, struct group *g);
-#else
-#define rests(t, g)
 #endif
 static __always_inline void labelled(struct thread *t, struct berth_identity *id);
 static __always_inline void no_group(u32 slot);
@@ -177,12 +171,10 @@ static __always_inline void vm_quiescent(struct task_struct *p)
 	struct thread *t = thread_of(p);
 	struct group *g = group_of(t);
 
-	if (!t || !g)
+	if (!t || !g || !t->counted)
 		return;
-	if (t->counted)
-		__sync_fetch_and_sub(&g->load, t->counted);
+	__sync_fetch_and_sub(&g->load, t->counted);
 	t->counted = 0;
-	rests(t, g);
 }
 
 static __always_inline int vm_init_task(struct task_struct *p, struct scx_init_task_args *args)

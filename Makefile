@@ -80,7 +80,7 @@ lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the 
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 \
 		cargo test --release -q -p berth-lab --test lab
 
-mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (over five minutes); a table
+mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (some five minutes); a table
 	@BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_CASES="a batch of tasks" cargo test --release -q --locked -p berth-lab \
 	  --test lab
 

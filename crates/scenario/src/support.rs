@@ -241,7 +241,7 @@ pub static TABLE: [Row; 31] = {
             "threads for each request",
             "task.per_request",
             Yes,
-            No,
+            Yes,
         ),
         row(
             LostRequests,
@@ -255,7 +255,7 @@ pub static TABLE: [Row; 31] = {
             "sizes told to policies",
             "task.estimate",
             Yes,
-            No,
+            Yes,
         ),
         row(
             Counters,

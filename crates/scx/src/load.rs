@@ -428,7 +428,7 @@ impl Loaded {
         Some(map.value_size())
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
+    pub(crate) fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
         self.object
             .maps()
             .find(|m| m.name() == name)

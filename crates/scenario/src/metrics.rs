@@ -87,9 +87,9 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
     ),
     (
         "guest",
-        &["switches", "migrations"],
+        &["switches", "migrations", "moved"],
         "1/s",
-        "switches, and changes of CPU, inside the guest",
+        "switches, changes of CPU, tasks moved by an agent, inside",
     ),
     (
         "on_kind",

@@ -144,6 +144,9 @@ impl ScenarioWorkload {
         self.requests
             .drop_in_hand(&mut self.threads, who.token, now);
         self.leave_shared(who.token, ctx);
+        let t = &self.threads[who.token];
+        self.agents
+            .ends(t.home, t.host, &self.threads, ctx.ran(who.task));
         self.completion.ends(self.threads[who.token].home, now);
         Action::Exit
     }

@@ -112,8 +112,12 @@ fn vm(
         },
     };
     let turbo_vcpus = section.count("turbo_vcpus", 0, MOST_CPUS, "")?;
+    // Before the guest's own table begins.
+    let agent = section.boolean("guest_agent")?.unwrap_or(false);
     let guest = guest(context, section)?;
-    let guest_agent = guest_agent(section, class, &guest)?;
+    if agent {
+        agent_fits(section, class, &guest)?;
+    }
     Ok(Vm {
         name: name.to_string(),
         count,
@@ -135,15 +139,12 @@ fn vm(
         guest,
         role,
         turbo_vcpus,
-        guest_agent,
+        guest_agent: agent,
     })
 }
 
-/// It needs vCPUs that are reserved, and tasks that can be moved.
-fn guest_agent(section: &Section<'_>, class: Class, guest: &Guest) -> Result<bool> {
-    if section.boolean("guest_agent")? != Some(true) {
-        return Ok(false);
-    }
+/// An agent inside needs vCPUs that are reserved, and tasks that can be moved.
+fn agent_fits(section: &Section<'_>, class: Class, guest: &Guest) -> Result<()> {
     let at = section.table.get("guest_agent");
     let at = at.map_or(&section.at, |entry| &entry.node.at);
     if class != Class::Mixed {
@@ -156,7 +157,7 @@ fn guest_agent(section: &Section<'_>, class: Class, guest: &Guest) -> Result<boo
             Error::at(at, why).label("with guest = \"none\", tasks are vCPUs: none can be moved")
         );
     }
-    Ok(true)
+    Ok(())
 }
 
 /// A cgroup shared with others is no VM's, and what shares it has neither weight nor cap of its own.

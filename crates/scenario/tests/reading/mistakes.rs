@@ -175,7 +175,7 @@ fn mistakes() {
         ("[vm.web]\nguest_agent = 1", &["true or false"]),
         (
             "[task.hog]\nmodel = \"busy\"\nuid = -1",
-            &["0 to 4294967295"],
+            &["`task.hog.uid` is -1", "at least 0"],
         ),
         ("[vm.web]\ntasks = \"hog\"", &["write [\"hog\"]"]),
         (

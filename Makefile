@@ -113,7 +113,7 @@ cluster: setup-sim ## sweeps on Ray while nodes are killed, and the figures of d
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants
 
-docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
+docs: setup-sim setup-lab ## the book as HTML with search, its links checked, in target/book; the API, in target/doc
 	@tools/docs
 
 setup-sim: ## what simulator and tests need (clang)

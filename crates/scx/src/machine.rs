@@ -164,8 +164,9 @@ fn node_of(root: &Path, cpu: u32) -> u32 {
         .unwrap_or(0)
 }
 
-/// Capacities of the CPUs that are online, relative to the fastest; none if nothing says. By the first measure that tells
-/// kinds of cores apart, as Berth's map of hosts does it: where one has less than 90 % of the next faster one. If none
+/// Capacities of the CPUs that are online, relative to the fastest; none if nothing says. By the first measure that
+/// tells kinds of cores apart, as Berth's map of hosts does it: where one has less than 90 % of the next faster one.
+/// If none
 /// does, by the first there is.
 fn capacities(root: &Path, online: &BTreeSet<u32>) -> Vec<u32> {
     let measures = [

@@ -89,7 +89,8 @@ fn a_newcomer_has_the_cpu_for_long_once() {
     }
 }
 
-/// How long 0.2 ms after sleeps of 20 ms in the mean, exponential, wait beside hogs: the middle and one in a hundred, ms.
+/// How long 0.2 ms after sleeps of 20 ms in the mean, exponential, wait beside hogs: the middle and one in a hundred,
+/// ms.
 fn delays_of_a_sleeper(hogs: usize) -> (f64, f64) {
     let sleeps = 400;
     let naps = (0..sleeps).map(|i| {

@@ -118,9 +118,9 @@ fn vm(name: &str, vcpus: u32, weight: f64, class: &str, task: &str) -> String {
 
 fn scenario(cores: u32, attack: Option<(&Attack, &str)>) -> String {
     format!(
-        "title = \"enemies\"\n[run]\nwarmup = \"{WARMUP_MS}ms\"\nmeasure = \"{MEASURE_MS}ms\"\n[compare]\npolicies = \
-         [\"vmfair\"]\n[host]\ncores = {cores}\n[task.hog]\nmodel = \"busy\"\n[task.serve]\nloop = [\"sleep exp(5ms)\", \
-         \"compute exp(200us)\"]\n{}{}{}{}{}",
+        "title = \"enemies\"\n[run]\nwarmup = \"{WARMUP_MS}ms\"\nmeasure = \"{MEASURE_MS}ms\"\n\
+         [compare]\npolicies = [\"vmfair\"]\n[host]\ncores = {cores}\n[task.hog]\nmodel = \"busy\"\n\
+         [task.serve]\nloop = [\"sleep exp(5ms)\", \"compute exp(200us)\"]\n{}{}{}{}{}",
         vm("victim", 1, 100.0, "latency", "serve"),
         vm("quiet", 2, 100.0, "batch", "serve"),
         vm("hog-a", 2 * cores, WEIGHTS[0], "batch", "hog"),

@@ -188,16 +188,21 @@ static __always_inline u32 nearest_kind(u32 speed)
 
 static __always_inline void find_kinds(void)
 {
+	u32 cpu, speed = 0, alike = 0;
 	struct cpu_set *set;
 	struct pcpu *c;
-	u32 cpu;
 
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
 		c->number = cpu;
-		c->speed = fastest_alike(speed_of(cpu));
+		/* Neighbours are mostly alike, and to ask costs a look at every CPU. */
+		if (speed_of(cpu) != speed) {
+			speed = speed_of(cpu);
+			alike = fastest_alike(speed);
+		}
+		c->speed = alike;
 		add_kind(c->speed);
 	}
 	bpf_for(cpu, 0, berth_nr_cpus) {

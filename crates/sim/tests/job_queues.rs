@@ -45,12 +45,12 @@ fn metrics(policy: &str, params: &[(&str, &str)], text: &str, seed: u64) -> BTre
     .metrics
 }
 
-/// Threads, in this order: name, when it begins, how long it computes.
+/// Threads, in this order: name, when it begins (us), how long it computes (ms).
 fn cast(cpus: u32, threads: &[(&str, u32, u32)]) -> String {
     let mut text = format!("[host]\ncores = {cpus}\nhz = \"exact\"\ncost = \"none\"\n");
     for (name, at, ms) in threads {
         text += &format!(
-            "[vm.{name}]\nguest = \"none\"\nstart = \"{at}ms\"\ntasks = [\"{name}\"]\n[task.{name}]\nthreads = 1\n\
+            "[vm.{name}]\nguest = \"none\"\nstart = \"{at}us\"\ntasks = [\"{name}\"]\n[task.{name}]\nthreads = 1\n\
              loop = [\"compute {ms}ms\", \"exit\"]\nestimate = \"oracle\"\n"
         );
     }
@@ -65,7 +65,8 @@ fn done<const N: usize>(
     threads: &[(&str, u32, u32); N],
 ) -> [f64; N] {
     let m = metrics(policy, params, &cast(cpus, threads), 1);
-    threads.map(|(name, at, _)| m[&format!("{name}.completion")] / 1e6 + f64::from(at))
+    let completion_us = |name| (m[&format!("{name}.completion")] / 1e3).round();
+    threads.map(|(name, at, _)| (completion_us(name) + f64::from(at)) / 1e3)
 }
 
 /// Section 10: A=7, B=2, C=11, D=4, E=1, F=5, all there at 0. When each is done.
@@ -224,7 +225,7 @@ fn five_queues_on_two_cpus_are_dealt_around() {
 
 #[test]
 fn nobody_is_interrupted() {
-    let late = [("x", 0, 12), ("y", 11, 1)];
+    let late = [("x", 0, 12), ("y", 11_000, 1)];
     assert_eq!(done("mrsf", &plain(&[]), 1, &late), [12., 13.]);
     // Of the rivals that preempt, srtf does not if both need the same.
     assert_eq!(done("srtf", &[], 1, &late), [12., 13.]);
@@ -241,10 +242,10 @@ fn nobody_is_interrupted() {
 fn arrivals_one_after_the_other_end_as_on_paper() {
     let w2 = [
         ("a", 0, 7),
-        ("b", 2, 4),
-        ("c", 3, 1),
-        ("d", 5, 9),
-        ("e", 6, 2),
+        ("b", 2_000, 4),
+        ("c", 3_000, 1),
+        ("d", 5_000, 9),
+        ("e", 6_000, 2),
     ];
     for (policy, told) in [
         ("fcfs", [7., 11., 12., 21., 23.]),
@@ -252,6 +253,19 @@ fn arrivals_one_after_the_other_end_as_on_paper() {
         ("srtf", [14., 7., 4., 23., 9.]),
     ] {
         assert_eq!(done(policy, &[], 1, &w2), told, "{policy}");
+    }
+    // B and E come just when a turn of 2 ends, and are to be before who has had it. Of two things at one time the
+    // machine does the turn's end first, so here they come a little before.
+    let mut before = w2;
+    before[1].1 -= 1;
+    before[4].1 -= 1;
+    let turns = [18., 9., 7., 23., 13.];
+    for (policy, params, told) in [
+        ("fcfs", vec![("turn_us", "2000")], turns),
+        ("rr", vec![("slice_us", "2000")], turns),
+        ("mlfq", vec![("lambda_us", "2000")], [20., 15., 5., 23., 9.]),
+    ] {
+        assert_eq!(done(policy, &params, 1, &before), told, "{policy}");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::cc::find_program;
 use crate::compiled::Compiled;
 use crate::error::{LoadError, Result};
 use crate::headers;
+use crate::slim;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -66,7 +67,27 @@ pub fn compile_to(source: &Path, out: &Path, options: &CompileOptions) -> Result
 }
 
 /// The same, with all files that were read written to `noted`, as `make` reads it.
-pub(crate) fn compile_noting(
+fn compile_noting(
+    source: &Path,
+    out: &Path,
+    options: &CompileOptions,
+    noted: Option<&Path>,
+) -> Result<()> {
+    with_dwarf(source, out, options, noted)?;
+    let Some(slim) = std::fs::read(out)
+        .ok()
+        .and_then(|o| slim::without_dwarf(&o))
+    else {
+        return Ok(());
+    };
+    std::fs::write(out, slim).map_err(|e| LoadError::Compile {
+        path: source.to_path_buf(),
+        message: format!("{}: {e}", out.display()),
+    })
+}
+
+/// As the compiler leaves it.
+pub(crate) fn with_dwarf(
     source: &Path,
     out: &Path,
     options: &CompileOptions,
@@ -101,6 +122,8 @@ pub(crate) fn compile_noting(
         "-Wno-compare-distinct-pointer-types",
     ]);
     command.args(["-fno-color-diagnostics", "-fdebug-compilation-dir=."]);
+    // A table for a linker that none of this needs, in a form that [`slim`] does not know.
+    command.arg("-fno-addrsig");
     // The same object wherever it is compiled: no machine paths in it.
     if let Some(parent) = source.parent() {
         command.arg(format!("-ffile-prefix-map={}=", prefix(parent)));

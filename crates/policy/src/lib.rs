@@ -53,6 +53,7 @@ pub mod profile;
 pub mod runtime;
 pub mod scx_headers;
 mod sections;
+mod slim;
 mod storage;
 pub mod supported;
 pub mod table;

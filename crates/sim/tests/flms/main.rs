@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `flms` against its specification, through the real object.
+//! `flms` and its rivals against their specifications, through the real objects.
 mod balance;
+mod credit2;
 mod decisions;
 mod large;
 mod published;

@@ -3,13 +3,14 @@
 use crate::support::{self, Cast, Peek};
 use berth_policy::policy::Policy;
 use berth_scenario::model::Class;
+use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
-use berth_sim::run::{Options, load_policy};
+use berth_sim::run::{Options, load_policy, run_one};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
 use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 pub const MS: u64 = 1_000_000;
 /// Credits of a load, as the policy keeps them.
@@ -42,6 +43,75 @@ pub fn machine(
     cast: Cast,
     params: &[(&str, &str)],
 ) -> Box<Simulation<Cast>> {
+    with(flms(), shape, vms, cast, params)
+}
+
+/// The same with another policy.
+pub fn on(
+    policy: &str,
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
+    with(rival(policy), shape, vms, cast, params)
+}
+
+/// A rival of flms, loaded once.
+fn rival(name: &str) -> &'static Policy {
+    static LOADED: Mutex<BTreeMap<String, &'static Policy>> = Mutex::new(BTreeMap::new());
+    let mut loaded = LOADED.lock().unwrap();
+    loaded
+        .entry(name.to_string())
+        .or_insert_with(|| Box::leak(Box::new(support::policy(name))))
+}
+
+/// A scenario under a rival: its metrics, after half a second.
+pub fn measured(
+    policy: &str,
+    set: &[(&str, &str)],
+    time: &str,
+    text: &str,
+) -> BTreeMap<String, f64> {
+    let text = format!(
+        "title = \"{policy}\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = \
+         [\"{policy}\"]\n{text}"
+    );
+    let input = Input {
+        name: policy.into(),
+        shown: policy.into(),
+        text,
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+    let set = set.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+    let options = Options::default();
+    run_one(
+        &scenario.scenario,
+        policy,
+        rival(policy),
+        &set.collect(),
+        1,
+        &options,
+    )
+    .unwrap_or_else(|e| panic!("{e}\n{}", input.text))
+    .metrics
+}
+
+pub fn assert_near(got: f64, want: f64, tolerance: f64, what: &str) {
+    assert!(
+        (got - want).abs() <= tolerance,
+        "{what}: {got:.4}, expected {want:.4} within {tolerance:.4}"
+    );
+}
+
+fn with(
+    policy: &Policy,
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
     let mut spec = MachineSpec::new(shape);
     spec.tasks = cast.scripts.len() as u32 as usize + 8;
     let mut m = Box::new(Simulation::new(&spec, vms, cast));
@@ -49,7 +119,7 @@ pub fn machine(
         .iter()
         .map(|(k, v)| (k.to_string(), v.to_string()))
         .collect();
-    load_policy(&mut m, flms(), &params, vms, &Options::default()).unwrap();
+    load_policy(&mut m, policy, &params, vms, &Options::default()).unwrap();
     m.start();
     m
 }

@@ -24,7 +24,7 @@ test: setup-sim setup-lab setup-browser ## everything: unit, property and oracle
 test-quick: setup-sim setup-lab ## without the lab and the long suites; under 3 minutes when warm
 	@tools/test quick
 
-lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, columns
+lint: setup-sim setup-lab ## rustfmt, clippy, rustdoc, clang-format, SPDX lines, the book's links and parts, columns
 	@tools/lint
 
 bench: setup-sim ## speed of engine and policies as ratios to a bare loop in the same process, built with fat LTO
@@ -80,7 +80,7 @@ lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the 
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 \
 		cargo test --release -q -p berth-lab --test lab
 
-mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (over five minutes); a table
+mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (some five minutes); a table
 	@BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_CASES="a batch of tasks" cargo test --release -q --locked -p berth-lab \
 	  --test lab
 
@@ -113,7 +113,7 @@ cluster: setup-sim ## sweeps on Ray while nodes are killed, and the figures of d
 mutants: setup-sim ## at most 200 wrong changes of code and policies: which does no test notice? (hours; resumes)
 	@tools/mutants
 
-docs: setup-sim setup-lab ## the book, with the generated pages, in target/book
+docs: setup-sim setup-lab ## the book as HTML with search, its links checked, in target/book; the API, in target/doc
 	@tools/docs
 
 setup-sim: ## what simulator and tests need (clang)

@@ -13,10 +13,9 @@
  * the fastest with the others (D10).
  *
  * Decisions where the paper is silent are numbered as in Berth's specification of AMP, and are
- * parameters; docs/amp.md has them all. Fixed: D6 fast credit that was not used lapses at the end
- * of the round, but for slots put off; D7 before the first plan all is shared equally, a new VM has
- * the mean score; D12 grants are Credit's, so that weights and caps hold, the fair part is equal;
- * D15 no regard to parallelism.
+ * parameters; docs/amp.md has them all. Fixed: D4 the filter is for IPC alone; D6 fast credit that
+ * was not used lapses at the end of the round, but for slots put off; D7 before the first plan all
+ * is shared equally, a new VM has the mean score; D15 no regard to parallelism.
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
@@ -54,6 +53,7 @@ enum { BY_PMU, BY_UTILISATION };
 enum { ESTIMATE, LITERAL };
 enum { OF_WALL, OF_WANTED };
 enum { AT_INTERVAL, AT_WINDOW };
+enum { BY_VCPU, BY_WEIGHT };
 
 BERTH_CHOICE(mode, "vm|vcpu|fair", 0,
 	     "D1: what R leaves over goes to VMs or vCPUs by score; fair: nothing is left over");
@@ -94,6 +94,8 @@ BERTH_PARAM(bool, share_close, "bool", 1, 0, 1,
 	    "E: amp-vcpu lets vCPUs of one VM share that are within 5 % of each other");
 BERTH_CHOICE(kinds_by, "capacity|frequency", 0,
 	     "D10: cores of a kind have one capacity; frequency: and run at one frequency at load");
+BERTH_CHOICE(fair_by, "vcpu|weight", 0,
+	     "D12: R's part is equal for all vCPUs, or as Credit's grants: by weight");
 BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 	    "Weight of all threads that belong to no VM, together: dom0");
 

@@ -6,21 +6,25 @@
  * its weight. A thread waits under a key near its VM's clock, and each CPU takes the lowest key of
  * its LLC's queue. So a VM progresses at the rate of its weight however many threads it has. Inside
  * the VM a thread has a clock of its own, which runs faster than the VM's by the weights (of their
- * nice values) of all its runnable threads divided by the thread's; it may be ahead of or behind
- * the VM's clock by a few slices only and orders the siblings. A CPU's virtual time is the highest
- * key it has started so far. A VM that has slept, or could not use its share, is at most
- * `credit_us` behind it: that is how much sleep is worth. A VM that runs where nobody waits is at
- * most one slice ahead of it: CPU time that nobody else wanted is free. CPUs that serve the same
- * threads keep the same time; where cpusets part them, each part has its own, and weights hold
- * within it.
+ * nice values) of all its runnable threads divided by the thread's, and orders the siblings: it may
+ * be behind the VM's clock by a few slices, and ahead of it by these and what the siblings that
+ * wait are likely to run. Siblings that wake together queue up behind each other. A CPU's virtual
+ * time is the highest key it has started so far. A VM that has slept, or could not use its share,
+ * is at most `credit_us` behind it: that is how much sleep is worth. A VM that runs where nobody
+ * waits is at most one slice ahead of it: CPU time that nobody else wanted is free. CPUs that serve
+ * the same threads keep the same time; where cpusets part them, each part has its own, and weights
+ * hold within it.
  *
  * Latency. A waking thread goes to an idle CPU if there is one. Without one, a thread of a latency
  * VM, an I/O thread of a mixed VM, a vhost or I/O thread or a thread of the host takes the CPU at
  * once from a thread of another kind, if its key is not beyond the virtual time: a VM that has used
- * its share and `credit_us` on top waits like everyone else. Whoever woke within its share is not
- * preempted in turn until its slice ends. A thread that a higher class (real-time, say) takes the
- * CPU from goes on before this policy is asked: then it gives way if a latency thread within its
- * share has come to be first in the queue.
+ * its share and `credit_us` on top waits like everyone else. It is favoured until it has run for a
+ * slice: first in the queue, and safe from others of its kind for `shield_us` whenever it gets a
+ * CPU; who computes for longer is no latency thread while it does. Any other thread takes the CPU,
+ * from one that is no latency thread either, if its VM is behind by more than `credit_us`: it is
+ * owed that, and who sleeps shortly would never have it (vmfair/preempt.bpf.h). A thread that a
+ * higher class (real-time, say) takes the CPU from goes on before this policy is asked: then it
+ * gives way if a favoured thread has come to be first in the queue.
  *
  * Cores of several kinds. Latency threads of VMs go to fast cores first, no core idles while a
  * slower one works, and run time counts by the capacity of the core (vmfair/kinds.bpf.h).
@@ -32,11 +36,12 @@
  * Run time is the task clock (p->se.sum_exec_runtime), without interrupts and stolen time. A VM
  * with a cap may use so much run time in every 100 ms; then its threads are parked until the next
  * period begins. At ticks it may overdraw, which it pays back.
+ * Nobody waits for ever, whatever its share (vmfair/patience.bpf.h).
  *
  * Not good for: equal work on unequal cores while nobody waits for a CPU (whoever came first keeps
  * the fast one; only those who wait take turns), gangs (siblings are not run together), lock
  * holders (a holder is preempted like anyone), slices below two ticks, weights further apart than
- * some 500 : 1 (patience_ms gives the light one more).
+ * some 500 : 1 (patience_ms gives the light one more: a slice, or `shield_us` for each thread).
  */
 #include <scx/common.bpf.h>
 #include "berth/bandwidth.bpf.h"
@@ -55,15 +60,16 @@ BERTH_POLICY(
 BERTH_PARAM(
 	u64, slice_us, "us", 3000, 100, 100000,
 	"Longest run while another thread waits; below a 250 Hz tick, so that it ends at the next one");
-BERTH_PARAM(u64, latency_slice_us, "us", 1000, 100, 100000,
-	    "The same for threads that may preempt");
+BERTH_PARAM(u64, shield_us, "us", 100, 10, 100000,
+	    "How long a latency thread is safe from others once it runs");
 BERTH_PARAM(u64, credit_us, "us", 8000, 0, 1000000,
 	    "How far a sleeper's clock may be behind, in run time of a VM of weight 100");
 BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 	    "Weight of all threads that belong to no VM, together: they serve every VM");
-BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking latency threads preempt");
-BERTH_PARAM(u64, patience_ms, "ms", 2000, 10, 5000,
-	    "Whoever has waited this long goes first once, whatever its share");
+BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking threads preempt");
+BERTH_PARAM(
+	u64, patience_ms, "ms", 2000, 10, 5000,
+	"A VM, or a thread of one, that has waited this long goes first once, whatever its share");
 BERTH_PARAM(
 	bool, by_kind, "bool", 1, 0, 1,
 	"Where cores are of several kinds: latency threads go to fast ones, shares are of work");
@@ -73,6 +79,8 @@ BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
 #define PROBES	  4  /* CPUs looked at for a victim, starting with the thread's last */
 #define SHARERS	  64 /* a thread's clock runs at most so many times faster than its VM's */
 #define LEAD	  4  /* slices by which a thread may be ahead of its VM */
+#define FAVOUR	  4  /* credits by which a favoured thread goes before others: by 2 at most */
+#define REFRESHED 32 /* of a queue, at a time */
 #define FIXED_ONE 16 /* fraction bits of inverse weights */
 
 /* A VM, or the host. Counters are shared by CPUs; clamping vtime may lose a concurrent charge,
@@ -82,6 +90,9 @@ struct group {
 	u32 load;		/* weights of the threads queued or running, by their nice values */
 	struct berth_pool pool; /* its cap */
 	u64 vtime;		/* run time of all threads times 100 / weight, ns */
+	u64 queued_ns;		/* how long those that wait are likely to run, together, */
+	u64 woken_ns;		/* and of these those whose clocks had been put forward */
+	u64 served_at;		/* when a thread of it started last, or was brought forward */
 	u64 inv_weight;		/* 100 / weight, fixed point */
 	u32 weight;
 	u32 cap_mcpu; /* 0: none */
@@ -97,12 +108,18 @@ struct thread {
 	u64 vtime;	/* own clock, in the units of its VM's */
 	u64 queued_at;	/* when it began to wait */
 	u64 charged_ns; /* p->se.sum_exec_runtime up to which run time is charged */
+	u64 woke_ns;	/* p->se.sum_exec_runtime when it woke, */
+	u64 began_ns;	/* and when this run began */
+	u64 likely_ns;	/* how long it runs once it has a CPU, of its last runs */
+	u64 queued_ns;	/* its part of its group's, */
+	u64 woken_ns;	/* of both */
 	u32 slot;
 	u32 counted;	/* its weight, as far as it is in its group's `load` */
 	u32 generation; /* of the labels slot and urgent were read from */
 	bool urgent;	/* preempts when it wakes */
-	bool shielded;	/* this run is not preempted by a waking thread */
+	bool favoured;	/* it woke within its share and has not run for a slice since */
 	bool aside;	/* a higher class has taken its CPU: the kernel has it go on */
+	bool brief;	/* waited for too long beside siblings: runs for a short time only */
 	bool prompt;	/* goes to fast cores first */
 	bool moves;	/* has been asked to move to a faster core */
 	u8 run;		/* enum run: how it got, or will get, its CPU */
@@ -111,11 +128,15 @@ struct thread {
 #include "berth/vms.bpf.h"
 
 struct pcpu {
-	u64 vnow;	  /* the CPU's virtual time: highest key it has started from a queue */
-	u64 key;	  /* of who runs here, when it was last looked at */
-	u32 capacity;	  /* 1024: the machine's fastest */
-	u32 kind;	  /* 0: the fastest; 0 on a machine with one kind */
-	bool preemptible; /* runs a thread that is not shielded and has not been preempted yet */
+	u64 vnow;	    /* the CPU's virtual time: highest key it has started from a queue */
+	u64 key;	    /* of who runs here, when it was last looked at */
+	u64 shield_until;   /* who runs here may be preempted from then on by a favoured thread, */
+	u64 favoured_until; /* by one of its own VM, or one that is owed */
+	u32 slot;	    /* its VM's */
+	u32 capacity;	    /* 1024: the machine's fastest */
+	u32 kind;	    /* 0: the fastest; 0 on a machine with one kind */
+	bool preemptible;   /* runs a thread that has not been preempted yet */
+	bool brief;	    /* which runs for a short time only */
 };
 
 struct {
@@ -163,97 +184,14 @@ static __always_inline struct pcpu *cpu_at(s32 cpu)
 	return bpf_map_lookup_elem(&cpus_by_cpu, &key);
 }
 
-static __always_inline u64 slice_ns(struct thread *t)
+static __always_inline u64 slice_ns(void)
 {
-	return (t->urgent ? latency_slice_us : slice_us) * 1000;
+	return slice_us * 1000;
 }
 
 #include "vmfair/kinds.bpf.h"
-
-/* Run time as virtual time of the group. */
-static __always_inline u64 virtual_ns(struct group *g, u64 ns)
-{
-	return ns * g->inv_weight >> FIXED_ONE;
-}
-
-static __always_inline void advance(struct pcpu *c, u64 key)
-{
-	if (time_before(c->vnow, key))
-		c->vnow = key;
-}
-
-/* A thread started on c under this key because it was its turn. */
-static __always_inline void started(struct pcpu *c, u64 key)
-{
-	advance(c, key);
-	if (time_before(vnow, key))
-		vnow = key;
-}
-
-/* Add what p has run since the last call to its own clock and its group's. */
-static __always_inline void charge(struct task_struct *p, struct thread *t, struct group *g,
-				   struct pcpu *c)
-{
-	u64 sum = p->se.sum_exec_runtime, v = virtual_ns(g, work_ns(c, sum - t->charged_ns)), limit;
-	u32 weight = weight_of(p), load = g->load;
-
-	capped_until(g, sum - t->charged_ns);
-	t->charged_ns = sum;
-	__sync_fetch_and_add(&g->vtime, v);
-	if (t->run == RUN_FREE) {
-		limit = c->vnow + virtual_ns(g, slice_us * 1000);
-		if (time_after(g->vtime, limit))
-			g->vtime = limit;
-	}
-	if (load > weight)
-		v = load < SHARERS * weight ? v * load / weight : v * SHARERS;
-	t->vtime += v;
-}
-
-/*
- * Bring the clocks of a thread and its group within bounds; the thread's is then the key to wait
- * under at c. A VM may be behind by more than a thread may be ahead of it: else a VM that is owed
- * time would forget it while its only thread with work waits. No thread gains by that: it is
- * behind by twice the credit at most.
- */
-static __always_inline u64 place(struct thread *t, struct group *g, struct pcpu *c)
-{
-	u64 credit = credit_us * 1000, lead = virtual_ns(g, LEAD * slice_us * 1000), low, high;
-
-	if (time_before(g->vtime, c->vnow - credit - lead))
-		g->vtime = c->vnow - credit - lead;
-	low = g->vtime - credit;
-	if (time_before(low, c->vnow - 2 * credit))
-		low = c->vnow - 2 * credit;
-	high = g->vtime + lead;
-	if (time_before(t->vtime, low))
-		t->vtime = low;
-	else if (time_after(t->vtime, high))
-		t->vtime = high;
-	return t->vtime;
-}
-
-/* A CPU near `cpu` that p may take from a thread which is not urgent; -1: none of the few looked
- * at. */
-static __always_inline s32 find_victim(struct task_struct *p, s32 cpu)
-{
-	struct berth_cpu *topo;
-	struct pcpu *c;
-	int i;
-
-	for (i = 0; i < PROBES; i++) {
-		c = cpu_at(cpu);
-		topo = berth_cpu(cpu);
-		if (!c || !topo)
-			return -1;
-		if (c->preemptible && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-			c->preemptible = false; /* the next waker looks elsewhere */
-			return cpu;
-		}
-		cpu = topo->next_in_llc;
-	}
-	return -1;
-}
+#include "vmfair/share.bpf.h"
+#include "vmfair/preempt.bpf.h"
 
 s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
@@ -270,33 +208,34 @@ s32 BPF_STRUCT_OPS(vmfair_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	g = group_at(t->slot);
 	if (!g || capped_until(g, 0))
 		return cpu;
-	t->shielded = t->urgent;
+	c = cpu_at(cpu);
+	if (!c)
+		return cpu;
+	place(t, g, c);
+	t->woke_ns = p->se.sum_exec_runtime;
+	t->favoured = is_favoured(p, t, c);
 	if (nr_kinds > 1) {
-		c = cpu_at(prev_cpu);
-		cpu = choose(p, t, prev_cpu, c && !time_after(place(t, g, c), c->vnow));
+		cpu = choose(p, t, prev_cpu, !time_after(t->vtime, c->vnow));
 		idle = t->run == RUN_FREE;
 		if (t->run == RUN_DIRECT) {
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), SCX_ENQ_PREEMPT);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), SCX_ENQ_PREEMPT);
 			berth_count(preempted);
 			return cpu;
 		}
 	}
 	if (idle) {
 		t->run = RUN_FREE;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), 0);
 		berth_count(idle);
 		return cpu;
 	}
-	if (!t->urgent || !preempt)
+	if (!preempt)
 		return cpu;
-	c = cpu_at(cpu);
-	if (!c || time_after(place(t, g, c), c->vnow)) /* it has had more than its share */
-		return cpu;
-	victim = find_victim(p, cpu);
+	victim = find_victim(p, t, cpu, PROBES);
 	if (victim < 0)
 		return cpu;
 	t->run = RUN_DIRECT;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), SCX_ENQ_PREEMPT);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), SCX_ENQ_PREEMPT);
 	berth_count(preempted);
 	return victim;
 }
@@ -307,15 +246,17 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 	struct group *g = group_of(t);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pcpu *c = cpu_at(cpu);
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP;
 	u64 until;
 
 	if (!t || !g || !c) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_us * 1000, enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns(), enq_flags);
 		return;
 	}
+	released(t, g);
 	until = capped_until(g, 0);
 	if (until) {
-		scx_bpf_dsq_insert(p, PARKED, slice_ns(t), enq_flags);
+		scx_bpf_dsq_insert(p, PARKED, slice_ns(), enq_flags);
 		look_at(until);
 		berth_count(parked);
 		return;
@@ -326,31 +267,34 @@ void BPF_STRUCT_OPS(vmfair_enqueue, struct task_struct *p, u64 enq_flags)
 		if (move_up(p, t, enq_flags))
 			return;
 	}
-	/* Whoever has used up a slice, or more than its share, is fair game. */
-	t->shielded = t->urgent && (enq_flags & SCX_ENQ_WAKEUP) && !time_after(t->vtime, c->vnow);
+	if (wakes)
+		t->woke_ns = p->se.sum_exec_runtime;
+	t->favoured = is_favoured(p, t, c);
 	if ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1) {
 		t->run = RUN_DIRECT;
-		if (enq_flags & SCX_ENQ_WAKEUP)
+		if (wakes)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), enq_flags);
 		return;
 	}
 	/* The kernel asks for no CPU where there is only one to choose (pinned, or a small
 	 * machine). */
-	if (t->shielded && preempt && p->nr_cpus_allowed == 1 && c->preemptible) {
-		c->preemptible = false;
+	if (wakes && preempt && p->nr_cpus_allowed == 1 && find_victim(p, t, cpu, 1) >= 0) {
 		t->run = RUN_DIRECT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(t), enq_flags | SCX_ENQ_PREEMPT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns(), enq_flags | SCX_ENQ_PREEMPT);
 		berth_count(preempted);
 		return;
 	}
+	reserved(t, g, c);
 	t->run = RUN_TURN;
 	t->queued_at = scx_bpf_now();
-	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(t), t->vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, berth_llc(cpu), slice_ns(), key_of(t, g), enq_flags);
 	berth_count(queued);
 	/* A CPU may have gone idle since p last looked, or p did not look: it lost its CPU, or has
 	 * one only. */
 	tell_idle(p, cpu);
+	if (t->favoured && preempt)
+		await_shield(p, t, cpu);
 }
 
 /*
@@ -427,9 +371,10 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (c->kind && preempt)
 		hand_up(llc, c->kind, key, goes_on);
+	refresh(llc);
 	head = __COMPAT_scx_bpf_dsq_peek(llc);
 	if (head) {
-		prev_first = goes_on && !time_before(head->scx.dsq_vtime, key);
+		prev_first = goes_on && !t->brief && !time_before(head->scx.dsq_vtime, key);
 		if (!prev_first)
 			key = head->scx.dsq_vtime;
 		if (berth_nr_llcs > 1 && balance(cpu, llc, key))
@@ -452,28 +397,16 @@ void BPF_STRUCT_OPS(vmfair_dispatch, s32 cpu, struct task_struct *prev)
 		t->run = RUN_FREE;
 		advance(c, vnow);
 	}
-	c->preemptible = true;
-	scx_bpf_task_set_slice(prev, slice_ns(t));
+	goes_on_at(c, t, g);
+	scx_bpf_task_set_slice(prev, slice_ns());
 	if (nr_kinds > 1)
 		settle(prev, t, cpu);
-}
-
-/* p goes on although nobody was asked. Is a latency thread first in the queue, within its share? */
-static __always_inline void give_way(s32 cpu, struct pcpu *c)
-{
-	struct task_struct *head = __COMPAT_scx_bpf_dsq_peek(berth_llc(cpu));
-	struct thread *t = head ? thread_of(head) : NULL;
-
-	if (!t || !t->urgent || time_after(head->scx.dsq_vtime, c->vnow) ||
-	    !bpf_cpumask_test_cpu(cpu, head->cpus_ptr))
-		return;
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	berth_count(gave_way);
 }
 
 void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 {
 	struct thread *t = thread_of(p);
+	struct group *g = group_of(t);
 	s32 cpu = bpf_get_smp_processor_id();
 	struct pcpu *c = cpu_at(cpu);
 
@@ -484,7 +417,9 @@ void BPF_STRUCT_OPS(vmfair_running, struct task_struct *p)
 		if (!t->urgent && preempt)
 			give_way(cpu, c);
 	}
-	c->preemptible = !t->shielded;
+	if (g)
+		begins(p, t, g);
+	takes(c, t, cpu);
 	if (t->run == RUN_TURN)
 		started(c, p->scx.dsq_vtime);
 	else /* its virtual time may be from long ago */
@@ -504,6 +439,7 @@ void BPF_STRUCT_OPS(vmfair_stopping, struct task_struct *p, bool runnable)
 	if (!t || !g || !c)
 		return;
 	charge(p, t, g, c);
+	ends(p, t);
 	if (nr_kinds > 1) {
 		occupies(t, c, scx_bpf_task_cpu(p), false);
 		if (!runnable)
@@ -529,72 +465,7 @@ void BPF_STRUCT_OPS(vmfair_cpu_offline, s32 cpu)
 		c->preemptible = false;
 }
 
-/*
- * Bring forward whoever has waited too long: the shares of very unequal weights, or of a thread
- * bound to a CPU that its VM's siblings cannot help with, may be one slice in minutes, which no
- * guest and no watchdog endures.
- */
-static int bring_forward(void *map, int *key, struct bpf_timer *timer)
-{
-	u64 now = scx_bpf_now(), late = patience_ms * 1000000;
-	struct task_struct *p;
-	struct thread *t;
-	struct pcpu *c;
-	s32 llc;
-
-	bpf_rcu_read_lock();
-	bpf_for(llc, 0, berth_nr_llcs) {
-		bpf_for_each(scx_dsq, p, llc, 0) {
-			t = thread_of(p);
-			c = cpu_at(scx_bpf_task_cpu(p));
-			if (!t || !c || !time_after(now, t->queued_at + late))
-				continue;
-			t->queued_at = now;
-			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
-						   c->vnow - 2 * credit_us * 1000);
-			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc, 0);
-			berth_count(overdue);
-		}
-	}
-	bpf_rcu_read_unlock();
-	bpf_timer_start(timer, late / 2, 0);
-	return 0;
-}
-
-/* A period of some cap has ended: whoever may run again waits for a CPU again. */
-static int unpark(void *map, int *key, struct bpf_timer *timer)
-{
-	u64 now = scx_bpf_now(), until, next = 0;
-	struct task_struct *p;
-	struct thread *t;
-	struct group *g;
-	struct pcpu *c;
-	s32 cpu;
-
-	bpf_rcu_read_lock();
-	bpf_for_each(scx_dsq, p, PARKED, 0) {
-		cpu = scx_bpf_task_cpu(p);
-		t = thread_of(p);
-		g = group_of(t);
-		c = cpu_at(cpu);
-		if (!t || !g || !c)
-			continue;
-		until = capped_until(g, 0);
-		if (until) {
-			if (!next || time_before(until, next))
-				next = until;
-			continue;
-		}
-		t->run = RUN_TURN;
-		t->queued_at = now;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, place(t, g, c));
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, berth_llc(cpu), 0);
-		tell_idle(p, cpu);
-	}
-	bpf_rcu_read_unlock();
-	unparked(timer, now, next);
-	return 0;
-}
+#include "vmfair/patience.bpf.h"
 
 /* What berth/vms.bpf.h asks for. The message below has the number of its line in it, and so has the
  * hash of the object, by which recordings of real kernels are kept. */
@@ -605,12 +476,20 @@ static __always_inline void no_group(u32 slot)
 
 static __always_inline void reweighted(struct group *g)
 {
+	/* A new VM has not slept: it begins with the others. */
+	if (!g->inv_weight)
+		g->vtime = vnow;
 	g->inv_weight = (100ULL << FIXED_ONE) / g->weight;
 }
 
 static __always_inline void joined(struct thread *t, struct group *g)
 {
-	t->vtime = g->vtime;
+	struct group *old = group_at(t->slot);
+
+	if (old)
+		released(t, old);
+	t->likely_ns = slice_ns();
+	t->vtime = g->vtime - credit_us * 1000;
 }
 
 static __always_inline void labelled(struct thread *t, struct berth_identity *id)
@@ -634,6 +513,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(vmfair_init)
 			return err;
 	}
 	err = scx_bpf_create_dsq(PARKED, -1);
+	if (err)
+		return err;
+	err = make_cutoffs();
 	if (err)
 		return err;
 	guard = bpf_map_lookup_elem(&guards, &slot);

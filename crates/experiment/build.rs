@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 /// The simulator and all that it stands on, and this crate (tests/version.rs holds the list to their manifests).
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "experiment",
     "identity",
+    "mixed",
     "optimiser",
     "policy",
     "results",

@@ -116,6 +116,35 @@ static __always_inline void merge_closest(u32 slowest_of_all)
 				i + 1 < MAX_KINDS ? speed_of_kind[i + 1] : slowest_of_all;
 }
 
+/* The lowest speed above this one; 0: there is none. */
+__noinline u32 next_faster(u32 than)
+{
+	u32 found = 0, speed;
+	s32 cpu;
+
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		speed = speed_of(cpu);
+		if (speed > than && (!found || speed < found))
+			found = speed;
+	}
+	return found;
+}
+
+/* Speed of the fastest core that is of one kind with a core of this speed. */
+__noinline u32 fastest_alike(u32 speed)
+{
+	u32 next;
+	s32 i;
+
+	bpf_for(i, 0, berth_nr_cpus) {
+		next = next_faster(speed);
+		if (!next || speed * 100 < next * BERTH_ALIKE_PERCENT)
+			break;
+		speed = next;
+	}
+	return speed;
+}
+
 /* One more speed. */
 __noinline int add_kind(u32 speed)
 {
@@ -159,16 +188,21 @@ static __always_inline u32 nearest_kind(u32 speed)
 
 static __always_inline void find_kinds(void)
 {
+	u32 cpu, speed = 0, alike = 0;
 	struct cpu_set *set;
 	struct pcpu *c;
-	u32 cpu;
 
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
 		c->number = cpu;
-		c->speed = speed_of(cpu);
+		/* Neighbours are mostly alike, and to ask costs a look at every CPU. */
+		if (speed_of(cpu) != speed) {
+			speed = speed_of(cpu);
+			alike = fastest_alike(speed);
+		}
+		c->speed = alike;
 		add_kind(c->speed);
 	}
 	bpf_for(cpu, 0, berth_nr_cpus) {

@@ -3,8 +3,8 @@
  * Fast-core credit of a round, and the slots in which it is used.
  *
  * Of the credit of an upper kind, R % are poured evenly over all active vCPUs, to each at most what
- * Credit has granted it; the rest goes to the groups in the order of the ranking, to the group at
- * the boundary evenly. Credits are time: 10 a ms, here in ns.
+ * Credit has granted it, or over all by their grants; the rest goes to the groups in the order of
+ * the ranking, to the group at the boundary evenly. Credits are time: 10 a ms, here in ns.
  *
  * A vCPU uses its part in one slot. Slots are laid one behind the other on the timelines of the
  * kind's CPUs (McNaughton's rule): one that does not fit goes on at the beginning of the next CPU's
@@ -106,6 +106,21 @@ __noinline u64 need_of(u32 from, u32 to)
 			need += v->room - v->give;
 	}
 	return need;
+}
+
+/* D12: pour `amount` over all in proportion to the room they have. What is left over. */
+__noinline u64 pour_by_grant(u64 amount)
+{
+	u64 need = need_of(0, nr_ranked), most = need > amount ? need : amount;
+	struct vcpu *v;
+	u32 i;
+
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (v)
+			v->give = v->room * amount / (most ?: 1);
+	}
+	return most - need;
 }
 
 /* The efficient part: `amount` to groups by rank. */
@@ -322,7 +337,7 @@ __noinline int share_kind(u32 kind)
 
 	kind_now = kind;
 	fair = planned ? all * fair_percent / 100 : all;
-	fair -= pour(fair, 0, nr_ranked);
+	fair -= fair_by == BY_WEIGHT ? pour_by_grant(fair) : pour(fair, 0, nr_ranked);
 	give_by_rank(all - fair);
 	put_off(kind);
 	serve(kind);

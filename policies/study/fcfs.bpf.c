@@ -7,6 +7,10 @@
  * are no slices: a job has the CPU until it sleeps or ends, or for `most_ms`, which `textbook` has
  * at 0.
  *
+ * With `turn_us` it is round robin from one queue for all CPUs, as the textbooks have it: who has
+ * had a turn goes to the end of the queue, behind who has arrived by then, and a wake-up begins a
+ * new turn. (The policy rr has a queue per CPU, as Linux.)
+ *
  * Deviation: what MirageOS really is, cooperative threads on one CPU, is this policy on one CPU.
  *
  * Not good for: anything long beside anything short; without `most_ms` a thread that never sleeps
@@ -18,6 +22,9 @@
 char _license[] SEC("license") = "GPL";
 
 BERTH_POLICY("none", "First come, first served, to the end: what most unikernels do");
+
+BERTH_PARAM(u64, turn_us, "us", 0, 0, 10000000,
+	    "Round robin: after so long a job goes to the end of the queue; 0: it goes on");
 
 BERTH_PRESET(textbook, "textbook", "most_ms=0", "Jobs have all the time they take");
 
@@ -40,16 +47,18 @@ static __always_inline u64 key_of(struct task_struct *p, struct job *j)
 
 static __always_inline u64 turn_of(struct task_struct *p, struct job *j)
 {
-	return SCX_SLICE_INF;
+	return turn_us ? turn_us * 1000 : SCX_SLICE_INF;
 }
 
 static __always_inline void used_up(struct task_struct *p, struct job *j)
 {
+	j->place = ++arrivals;
 }
 
 static __always_inline void woken(struct task_struct *p, struct job *j)
 {
 	j->place = ++arrivals;
+	j->turn_since = p->se.sum_exec_runtime;
 }
 
 static __always_inline void yielded(struct task_struct *p, struct job *j)

@@ -10,9 +10,9 @@
  * on a slower one. Who runs on a slow core and falls behind its share takes a faster one from
  * somebody who is ahead.
  *
- * A kind is what has no gap: cores sorted by capacity, the next one with less than ALIKE_PERCENT of
- * the one before begins another kind, as in Berth's map of hosts (favoured cores are no kind). On a
- * host with one kind nothing here is used.
+ * A kind is what has no gap: cores sorted by capacity, the next one with less than 90 % of the one
+ * before begins another kind, as in Berth's map of hosts (favoured cores are no kind). On a host
+ * with one kind nothing here is used.
  *
  * Deviations: what a thread gained from a core is not measured, its capacity is all that counts
  * (amp measures); a core's idle SMT sibling comes after all whole idle cores; among cores of a kind
@@ -24,8 +24,7 @@
 
 #include "berth/cpuset.bpf.h"
 
-#define MAX_KINDS     4
-#define ALIKE_PERCENT 90
+#define MAX_KINDS 4
 
 struct kind {
 	struct cpu_set cpus;
@@ -106,7 +105,7 @@ __noinline u32 slowest_alike(u32 capacity)
 
 	bpf_for(i, 0, berth_nr_cpus) {
 		next = next_slower(capacity);
-		if (!next || next * 100 < capacity * ALIKE_PERCENT)
+		if (!next || next * 100 < capacity * BERTH_ALIKE_PERCENT)
 			break;
 		capacity = next;
 	}
@@ -214,6 +213,7 @@ static __noinline s32 find_idle(struct task_struct *p, s32 cpu, u32 below)
 static __noinline s32 find_yielding(struct task_struct *p, s32 cpu, u32 below, u64 beyond)
 {
 	struct choice *s = choice_here();
+	u64 now = scx_bpf_now();
 	s32 found = NO_CPU, i, j;
 	struct kind *k;
 	struct pcpu *c;
@@ -230,7 +230,8 @@ static __noinline s32 find_yielding(struct task_struct *p, s32 cpu, u32 below, u
 			c = cpu < 0 ? NULL : cpu_at(cpu);
 			if (!c)
 				break;
-			if (c->preemptible && (!beyond || time_after(c->key, beyond))) {
+			if (c->preemptible && !time_before(now, c->shield_until) &&
+			    (!beyond || time_after(c->key, beyond))) {
 				found = cpu;
 				break;
 			}
@@ -313,7 +314,6 @@ static __noinline int settle(struct task_struct *p, struct thread *t, s32 cpu)
 
 	if (!p || !t || !c)
 		return 0;
-	c->key = t->vtime;
 	if (c->kind) {
 		faster = find_idle(p, cpu, c->kind);
 		if (faster >= 0) {
@@ -369,7 +369,7 @@ static __noinline bool move_up(struct task_struct *p, struct thread *t, u64 enq_
 		t->run = RUN_DIRECT;
 		enq_flags |= SCX_ENQ_PREEMPT;
 	}
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, slice_ns(t), enq_flags);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | to, slice_ns(), enq_flags);
 	berth_count(moved_up);
 	return true;
 }
@@ -397,6 +397,7 @@ static __noinline bool hand_up(u32 llc, u32 kind, u64 limit, bool limited)
 		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | to,
 				     SCX_ENQ_PREEMPT)) {
 			c->preemptible = false;
+			scx_bpf_kick_cpu(to, SCX_KICK_PREEMPT); /* see serve() */
 			done = true;
 		}
 		break;

@@ -172,6 +172,29 @@ impl<H: Host> Acting<H> {
         if any { self.ledger.save() } else { Ok(()) }
     }
 
+    /// The same where whoever had the value first may have ended: what each would be otherwise is given.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn inherit(&mut self, born: &[(Knob, String)]) -> Result<(), Error> {
+        let mut any = false;
+        for (knob, was) in born {
+            let known = self.ledger.of(knob).is_some();
+            if !known && let Ok(there) = self.host.read(knob) {
+                self.ledger.add(Entry {
+                    knob: knob.clone(),
+                    was: was.clone(),
+                    now: Some(there),
+                    next: None,
+                    past: Vec::new(),
+                    between: Vec::new(),
+                });
+                any = true;
+            }
+        }
+        if any { self.ledger.save() } else { Ok(()) }
+    }
+
     /// Puts these back to what they were.
     ///
     /// # Errors
@@ -183,6 +206,15 @@ impl<H: Host> Acting<H> {
     /// What was set here, and what it was before.
     pub fn was(&self, knob: &Knob) -> Option<&str> {
         Some(&self.ledger.get(knob)?.was)
+    }
+
+    /// Whether what was set here is what is there now; false: nothing was, or somebody else has set it since.
+    ///
+    /// # Errors
+    /// It is not there any more, or cannot be read.
+    pub fn holds(&self, knob: &Knob) -> Result<bool, Error> {
+        let there = self.host.read(knob)?;
+        Ok(self.ledger.get(knob).is_some_and(|e| e.ours(&there)))
     }
 
     /// Remembers what is about to be set; some outcome: nothing is.

@@ -289,6 +289,29 @@ fn threads_born_meanwhile_go_where_their_process_was() {
 }
 
 #[test]
+fn what_was_born_with_a_value_goes_back_though_its_origin_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    acting.set(&[(thread(1), "0-1".into())]).unwrap();
+    let child = thread(3);
+    host.values.borrow_mut().insert(child.clone(), "0-1".into());
+    host.values.borrow_mut().remove(&thread(1));
+    acting.inherit(&[(child.clone(), ALL.into())]).unwrap();
+    assert!(std::fs::read_to_string(folder.path().join("state/changes.json")).is_ok());
+    // What is known already stays what it is, and who has ended is passed over.
+    acting
+        .inherit(&[(child.clone(), "5".into()), (thread(9), ALL.into())])
+        .unwrap();
+    assert_eq!(acting.was(&child), Some(ALL));
+    assert_eq!(acting.was(&thread(9)), None);
+    assert!(acting.holds(&child).unwrap() && !acting.holds(&thread(2)).unwrap());
+    assert!(matches!(acting.holds(&thread(9)), Err(Error::Gone { .. })));
+    acting.end().unwrap();
+    assert_eq!(host.values.borrow()[&child], ALL);
+}
+
+#[test]
 fn a_ledger_that_cannot_be_written_lets_nothing_be_set() {
     let folder = tempfile::tempdir().unwrap();
     let host = host();

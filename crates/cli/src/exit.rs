@@ -59,7 +59,7 @@ const fn runs(verb: &'static str, no: Option<&'static str>) -> Row {
     }
 }
 
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 28] = [
     runs("sim", EXPECT),
     runs("lab", EXPECT),
     runs("compare", BOUND),
@@ -158,6 +158,17 @@ const TABLE: [Row; 27] = [
         no: Some("some of it could not be undone, or was left to whoever has set it since"),
         failed: "what was changed cannot be read, or not be forgotten",
         ..shows("restore", "wrong usage, or an agent acts on this host")
+    },
+    Row {
+        done: "what it moved is back, all of it (with --once: moved; with --dry-run: shown)",
+        no: Some(
+            "some processes may not be moved by this user, or are left to whoever has moved them since",
+        ),
+        failed: "processes cannot be looked at, a reserved CPU has gone, or what is moved cannot be remembered",
+        ..shows(
+            "guest-agent",
+            "wrong usage, CPUs that cannot be reserved so, or another guest agent acts: nothing is moved",
+        )
     },
     shows(
         "policy",

@@ -200,6 +200,13 @@ fn once(
         vcpus,
         stop: Some(interrupt::flag()),
         on_threads: None,
+        tell: match &loaded {
+            Some(policy) => {
+                let told = berth_lab::teller(policy);
+                told.map_err(|e| LoadError::Announce(std::io::Error::other(e)))?
+            }
+            None => berth_loadgen::Teller::default(),
+        },
     };
     if let (Some(policy), Ok(groups)) = (&mut loaded, &root)
         && policy.wants_identity()

@@ -7,6 +7,8 @@ mod compare;
 mod doctor;
 mod exit;
 mod explain;
+#[cfg(feature = "kernel")]
+mod guest_agent;
 mod guests;
 #[cfg(feature = "kernel")]
 mod host;
@@ -111,6 +113,9 @@ enum Verb {
     Results(results::Args),
     /// Ready and own scenarios: list, show, check, help
     Scenario(scenario::Args),
+    /// Inside a mixed VM: light processes of users go to the reserved CPUs, and back
+    #[cfg(feature = "kernel")]
+    GuestAgent(guest_agent::Args),
     /// Does one run: reads a job as JSON from standard input, writes its outcome as JSON
     #[command(hide = true)]
     Job(job::Args),
@@ -167,6 +172,8 @@ fn main() -> ExitCode {
         Verb::Profile(args) => profile::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Restore(args) => restore::run(&args),
+        #[cfg(feature = "kernel")]
+        Verb::GuestAgent(args) => guest_agent::run(&args),
         #[cfg(feature = "kernel")]
         Verb::Guardian(args) => restore::guard(&args),
         Verb::Policy(args) => policy::run(&args),

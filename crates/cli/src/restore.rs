@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `berth restore`, and the guardian, which does the same when an agent was killed.
 use crate::exit::{Done, Failure};
-use crate::output;
+use crate::{guest_agent, output};
 use berth_actuator::live::Live;
 use berth_actuator::{Error, Outcome, Report, guardian};
 use berth_agent::control;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Where it is remembered what was changed [default: `pins` and `changes` beside the agent's socket, and where
-    /// other agents of this host have acted since it was started]
+    /// other agents of this host have acted since it was started, and where `berth guest-agent` has]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 
@@ -35,7 +35,11 @@ pub struct GuardianArgs {
 pub fn run(args: &Args) -> Done {
     let states = match &args.state {
         Some(state) => vec![state.clone()],
-        None => Place::beside(Path::new(control::SOCKET)).folders(),
+        None => {
+            let mut all = Place::beside(Path::new(control::SOCKET)).folders();
+            all.push(guest_agent::folder(None).join(guest_agent::CHANGES));
+            all
+        }
     };
     let states: Vec<PathBuf> = states.into_iter().filter(|s| s.exists()).collect();
     let undone = place::undo(&states);

@@ -2,12 +2,18 @@
 //! Kinds of cores on hosts that were written down (`fixtures/cores`).
 use berth_host::cores::{CoreKind, Source};
 use berth_host::doctor::{State, examine};
+use berth_host::explain;
 use berth_host::fixture::Fixture;
 use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
+use berth_host::time::Played;
+use berth_host::view;
 use proptest::prelude::*;
+use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 fn with<T>(text: &str, what: impl FnOnce(&Root) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
@@ -24,7 +30,7 @@ fn host(name: &str) -> String {
 type Kind = (&'static str, usize, u32, u32, Option<u32>);
 
 /// What is found on each host. Frequencies: 1024 x 3.9 / 5.2 and so on.
-const HOSTS: [(&str, Source, &[Kind]); 17] = {
+const HOSTS: [(&str, Source, &[Kind]); 22] = {
     use Source::*;
     [
         (
@@ -62,6 +68,15 @@ const HOSTS: [(&str, Source, &[Kind]); 17] = {
             &[("P", 4, 0, 4, Some(1024)), ("E", 4, 4, 4, Some(676))],
         ),
         ("intel-efficient-cores-off", Counters, &[]),
+        // 1024 x 39 / 67, up: without the devices CPPC tells them apart, favoured cores among the others.
+        (
+            "intel-1370p",
+            Cppc,
+            &[
+                ("fast", 12, 0, 6, Some(1024)),
+                ("slow", 8, 12, 8, Some(597)),
+            ],
+        ),
         (
             "amd-dense-and-classic",
             Frequency,
@@ -93,9 +108,29 @@ const HOSTS: [(&str, Source, &[Kind]); 17] = {
             CpuCapacity,
             &[("fast", 4, 4, 4, Some(1024)), ("slow", 4, 0, 4, Some(459))],
         ),
+        (
+            "arm-snapdragon-8-gen-2",
+            CpuCapacity,
+            &[
+                ("fast", 1, 7, 1, Some(1024)),
+                ("middle", 4, 3, 4, Some(855)),
+                ("slow", 3, 0, 3, Some(280)),
+            ],
+        ),
+        // By turns; five capacities, but one gap.
+        (
+            "arm-gb10",
+            CpuCapacity,
+            &[
+                ("fast", 10, 5, 10, Some(1024)),
+                ("slow", 10, 0, 10, Some(731)),
+            ],
+        ),
         ("arm-server", CpuCapacity, &[]),
         ("xeon-two-sockets", Frequency, &[]),
+        ("xeon-cpus-off", Frequency, &[]),
         ("vm-sparse-ids", Frequency, &[]),
+        ("vm-vmware", Frequency, &[]),
         // A CPU of two devices is the first one's; nothing that can be believed says how fast they are.
         (
             "hostile",
@@ -161,10 +196,86 @@ fn doctor_names_them() {
         "fast: CPUs 4-7, slow: CPUs 0-3 at 52 %, by cpu_capacity"
     );
     assert_eq!(
+        found("intel-1370p").1,
+        "fast: CPUs 0-11 (6 cores), slow: CPUs 12-19 at 58 %, by CPPC"
+    );
+    assert_eq!(
+        found("arm-gb10").1,
+        "fast: CPUs 5-9,15-19, slow: CPUs 0-4,10-14 at 71 %, by cpu_capacity"
+    );
+    assert_eq!(
         found("hostile").1,
         "P: CPUs 0-5, E: CPUs 6-7, by the devices of performance counters"
     );
     assert_eq!(found("xeon-two-sockets"), (State::Ok, "one".into()));
+}
+
+/// A VM of two vCPUs that have run so many ms, on these CPUs.
+fn vm(ran_ms: [u64; 2], on: [u32; 2]) -> String {
+    let vcpu = |i: usize| {
+        format!(
+            "thread 1{i} \"CPU {i}/KVM\" start=1{i} run=2{i} cpu={} sched={},0,1\nfd 2{i} anon_inode:kvm-vcpu:{i}\n",
+            on[i],
+            ran_ms[i] * 1_000_000
+        )
+    };
+    let process = "process 5 lkvm\nargs lkvm run --name v\nfd 3 anon_inode:kvm-vm\n";
+    format!("{process}{}{}", vcpu(0), vcpu(1))
+}
+
+/// What `berth ls --json` and `berth explain --json` say of a VM whose first vCPU runs all the time on `fast`, the
+/// second for a third of it on `slow`.
+fn seen(name: &str, fast: u32, slow: u32) -> (Value, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = move |ms: u64| vm([ms, ms / 3], [fast, slow]);
+    let first = Fixture::parse(&(host(name) + &at(0))).unwrap();
+    first.unpack(folder.path()).unwrap();
+    let running = folder.path().to_path_buf();
+    let time = Played::new(move |passed: Duration| {
+        let mut now = Fixture::parse(&at(passed.as_millis() as u64)).unwrap();
+        now.links.clear();
+        now.unpack(&running).unwrap();
+    });
+    let root = Root::at(folder.path()).with_time(Arc::new(time));
+    let view = view::look(&root, Duration::from_secs(2)).unwrap();
+    let explained = explain::explain(&root, &view, &view.vms[0]);
+    (
+        serde_json::to_value(&view).unwrap(),
+        serde_json::to_value(&explained).unwrap(),
+    )
+}
+
+#[test]
+fn ls_and_explain_say_on_which_kind_a_vm_runs_and_for_how_much_of_its_time() {
+    let hosts = [
+        ("intel-alder-lake", 3, 17, ["P", "E"]),
+        ("intel-1370p", 4, 19, ["fast", "slow"]),
+        ("arm-rk3588", 6, 1, ["fast", "slow"]),
+        ("arm-gb10", 19, 12, ["fast", "slow"]),
+    ];
+    for (name, fast, slow, kinds) in hosts {
+        let (listed, explained) = seen(name, fast, slow);
+        let machine = listed["machine"]["kinds"].as_array().unwrap();
+        let names: Vec<&str> = machine
+            .iter()
+            .map(|k| k["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, kinds, "{name}");
+        for vm in [&listed["vms"][0], &explained["vm"]] {
+            let shares = vm["kinds"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{name}: {vm}"));
+            for ((share, kind), expected) in shares.iter().zip(kinds).zip([0.75, 0.25]) {
+                assert_eq!(share["kind"], kind, "{name}");
+                let share = share["share"].as_f64().unwrap();
+                assert!((share - expected).abs() < 0.01, "{name}: {kind} {share}");
+            }
+        }
+    }
+    // All are alike: nothing is said.
+    let (listed, _) = seen("xeon-two-sockets", 0, 1);
+    assert_eq!(listed["machine"]["kinds"], Value::Array(Vec::new()));
+    assert_eq!(listed["vms"][0]["kinds"], Value::Null);
 }
 
 fn damaged() -> impl Strategy<Value = String> {

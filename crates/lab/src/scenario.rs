@@ -9,7 +9,7 @@ use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
 use berth_agent::rules::{Gains, Rule, Rules};
 use berth_host::root::Root;
 use berth_identity::{ThreadRecord, VmId};
-use berth_loadgen::{NO_STAYS, Options, Vcpus};
+use berth_loadgen::{NO_STAYS, Options, Tell, Teller, Vcpus};
 use berth_scenario::dist::lead_ns;
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, HostThread};
@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// cgroup of the run inside the VM; the VMs' own lie below it.
 const CGROUPS: &str = "/sys/fs/cgroup/berth";
@@ -43,6 +44,10 @@ pub fn perform(
         vcpus,
         stop: None,
         on_threads: None,
+        tell: match policy.as_deref() {
+            Some(policy) => teller(policy)?,
+            None => Teller::default(),
+        },
     };
     if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {
         options.on_threads = Some(Box::new(|threads| {
@@ -66,6 +71,14 @@ pub fn perform(
     {
         let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the \
          host's";
+        run.notes.push(note.to_string());
+    }
+    let births = placement::per_request(scenario, &|_| false);
+    if policy.as_deref().is_some_and(Loaded::wants_identity)
+        && births.iter().any(|thread| thread.vm.is_some())
+    {
+        let note =
+            "threads that requests start are not told to the policy: they count as the host's";
         run.notes.push(note.to_string());
     }
     let seconds = (scenario.run.warmup_ns + scenario.run.measure_ns) as f64 / 1e9;
@@ -99,6 +112,20 @@ pub fn perform(
         }
     }
     Ok(run)
+}
+
+/// How a policy is told of jobs, if it wants to be.
+///
+/// # Errors
+/// Its map cannot be had.
+pub fn teller(policy: &Loaded) -> Result<Teller, String> {
+    let jobs = policy.jobs().map_err(|e| e.to_string())?;
+    Ok(Teller(jobs.map(|jobs| -> Arc<Tell> {
+        Arc::new(move |tid, job| {
+            let told = jobs.tell(tid.cast_unsigned(), job);
+            told.map_err(io::Error::other)
+        })
+    })))
 }
 
 /// The policy's own counters, so far.

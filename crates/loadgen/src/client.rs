@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The clients: one real-time thread puts every request into its VM's queue when it is due.
 use crate::mailbox::{Asker, Message};
-use crate::shared::{Answer, Shared};
-use crate::sys;
+use crate::shared::{Said, Shared};
+use crate::{births, sys};
 use berth_scenario::dist::{Arrivals, LONGEST_NS, Rng, Stream};
 use berth_scenario::model::{Dist, Nanos, Scenario, Sends};
 use berth_scenario::placement;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
@@ -109,9 +110,9 @@ impl RequestStream {
 
 /// Sends all requests until the run stops.
 pub fn generate(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut streams: Vec<RequestStream>,
-    answers: &Receiver<Answer>,
+    said: &Receiver<Said>,
 ) -> io::Result<()> {
     let start = shared.start_ns();
     // (due, stream, user), earliest first.
@@ -130,10 +131,15 @@ pub fn generate(
         .collect();
     loop {
         let seen = shared.answered.load(Ordering::Acquire);
-        while let Ok((asker, at_ns)) = answers.try_recv() {
-            let think_from = at_ns.saturating_sub(start);
-            if let Some(at) = streams[asker.stream].next(asker.user, think_from) {
-                due.push(Reverse((at, asker.stream, asker.user)));
+        while let Ok(said) = said.try_recv() {
+            match said {
+                Said::Answered(asker, at_ns) => {
+                    let think_from = at_ns.saturating_sub(start);
+                    if let Some(at) = streams[asker.stream].next(asker.user, think_from) {
+                        due.push(Reverse((at, asker.stream, asker.user)));
+                    }
+                }
+                Said::Starts(birth, message) => births::begin(shared, birth, message),
             }
         }
         if shared.stop().load(Ordering::Acquire) != 0 {
@@ -153,7 +159,9 @@ pub fn generate(
                 sent_ns: at,
                 client,
             };
-            shared.put_at(&boxes[i], message);
+            if let Some(birth) = shared.put_at(&boxes[i], message) {
+                births::begin(shared, birth, message);
+            }
             if let Source::Open(_) = streams[i].source
                 && let Some(at) = streams[i].next(user, 0)
             {

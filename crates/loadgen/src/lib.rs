@@ -7,6 +7,7 @@
 //! somebody loaded before.
 // Where there are no micro-VMs, what only they use is used by nobody.
 #![cfg_attr(any(not(target_arch = "x86_64"), berth_no_micro_vms), allow(dead_code))]
+mod births;
 mod burn;
 mod cgroup;
 mod client;
@@ -26,6 +27,7 @@ mod sync;
 mod sys;
 mod worker;
 
+pub use births::{Tell, Teller};
 pub use form::Vcpus;
 pub use kvm::{KvmError, measure_speed};
 pub use sys::Clock;
@@ -73,6 +75,8 @@ pub struct Options<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Called when all threads exist and wait for the start: the place to give a policy their identity.
     pub on_threads: Option<Box<OnThreads<'a>>>,
+    /// Called for each job of a task with `estimate`, before it begins.
+    pub tell: Teller,
 }
 
 /// What a run found.
@@ -141,7 +145,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
     }
     let form = form::choose(scenario, seed, options.vcpus)?;
     let streams = client::streams(scenario, seed);
-    let (answers, from_workers) = channel();
+    let (says, from_workers) = channel();
     let groups = options
         .cgroup_root
         .as_deref()
@@ -152,7 +156,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         options.warmup_ns.saturating_add(options.measure_ns),
     );
     let closed = client::closed(&streams);
-    let boxes = mailboxes(scenario);
+    let (boxes, threads) = (mailboxes(scenario), form.threads.len());
     let shared = Shared::new(
         scenario,
         seed,
@@ -161,13 +165,15 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         groups,
         boxes,
         window,
-        answers,
+        says,
         closed,
         page::Page::new(form.threads.len() + MAX_THREADS).map_err(|source| LoadError::Thread {
             thread: "first".into(),
             what: "has no memory",
             source,
         })?,
+        births::Births::new(scenario, threads),
+        options.tell.clone(),
     );
     let shared = Arc::new(shared);
     note_what_is_missing(&shared, options.cgroup_root.is_none());
@@ -250,6 +256,7 @@ pub fn run(scenario: &Scenario, seed: u64, options: &mut Options) -> Result<Outc
         }
     };
     shared.end();
+    shared.births.wait();
     let mut latencies = collect(&shared, handles)?;
     // All of them are waited for, whatever the first says.
     let ended: Vec<_> = processes.into_iter().map(kvm::Process::finish).collect();
@@ -294,7 +301,9 @@ fn window_between((at, done): (Nanos, Nanos), end: Nanos) -> (Nanos, Nanos) {
 
 fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
     let id = |s: &Arc<Slot>| (s.thread.clone(), s.tid.get());
-    shared.slots().iter().map(id).collect()
+    let mut all: Vec<_> = shared.slots().iter().map(id).collect();
+    all.extend(shared.births.all.iter().flat_map(births::Birth::ids));
+    all
 }
 
 /// Starts the run, runs the generator and takes the snapshots at both ends of the measured window.
@@ -304,7 +313,7 @@ fn thread_ids(shared: &Shared) -> Vec<(HostThread, i32)> {
 fn observe(
     shared: &Arc<Shared>,
     streams: Vec<client::RequestStream>,
-    answers: std::sync::mpsc::Receiver<shared::Answer>,
+    said: std::sync::mpsc::Receiver<shared::Said>,
     (begin_ns, end_ns): (Nanos, Nanos),
     lead_ns: Nanos,
     asked: Option<&AtomicBool>,
@@ -358,7 +367,7 @@ fn observe(
             real_time(shared, 2);
             let _ = also_there.send(());
             may_generate.recv().map_err(|_| lone())?;
-            client::generate(shared, streams, &answers)
+            client::generate(shared, streams, &said)
         };
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let observer = named("observer").spawn_scoped(scope, observer);

@@ -81,26 +81,37 @@ impl Drop for Page {
     }
 }
 
-/// The id of a thread that may run in another process; 0 until it runs.
+/// The id of a thread; 0 until it runs.
 #[derive(Debug)]
-pub struct Tid {
-    page: Arc<Page>,
-    thread: usize,
+pub enum Tid {
+    /// That may run in another process.
+    Anywhere {
+        page: Arc<Page>,
+        thread: usize,
+    },
+    Here(AtomicI32),
 }
 
 impl Tid {
     pub fn of(page: &Arc<Page>, thread: u32) -> Tid {
-        Tid {
+        Tid::Anywhere {
             page: Arc::clone(page),
             thread: thread as usize,
         }
     }
 
+    fn word(&self) -> &AtomicI32 {
+        match self {
+            Tid::Anywhere { page, thread } => page.tid(*thread),
+            Tid::Here(tid) => tid,
+        }
+    }
+
     pub fn set(&self, tid: i32) {
-        self.page.tid(self.thread).store(tid, Ordering::Release);
+        self.word().store(tid, Ordering::Release);
     }
 
     pub fn get(&self) -> i32 {
-        self.page.tid(self.thread).load(Ordering::Acquire)
+        self.word().load(Ordering::Acquire)
     }
 }

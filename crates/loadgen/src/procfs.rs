@@ -15,11 +15,24 @@ pub struct ThreadCounters {
     pub migrations: Option<u64>,
 }
 
+impl ThreadCounters {
+    /// Of two threads together, without migrations.
+    pub fn add(&mut self, other: &ThreadCounters) {
+        self.cpu_ns += other.cpu_ns;
+        self.delay_ns += other.delay_ns;
+        self.timeslices += other.timeslices;
+    }
+}
+
+/// The same without migrations, which take long to read.
+pub fn times(tid: i32) -> Option<ThreadCounters> {
+    parse_schedstat(&fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?)
+}
+
 /// Counters of a thread, of whichever process.
 pub fn thread(tid: i32) -> Option<ThreadCounters> {
-    let base = format!("/proc/{tid}");
-    let mut counters = parse_schedstat(&fs::read_to_string(format!("{base}/schedstat")).ok()?)?;
-    counters.migrations = fs::read_to_string(format!("{base}/sched"))
+    let mut counters = times(tid)?;
+    counters.migrations = fs::read_to_string(format!("/proc/{tid}/sched"))
         .ok()
         .and_then(|s| parse_migrations(&s));
     Some(counters)

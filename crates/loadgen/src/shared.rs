@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What all threads of a run share.
+use crate::births::{Births, Teller};
 use crate::burn::Speed;
 use crate::cgroup::Groups;
 use crate::kvm::{Counter, Machine, Say};
@@ -8,11 +9,12 @@ use crate::page::{Page, Tid};
 use crate::procfs::ThreadCounters;
 use crate::sync::{self, Home};
 use crate::sys;
+use berth_identity::JobRecord;
 use berth_scenario::model::{Nanos, Scenario};
 use berth_scenario::placement::{self, HostThread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::PipeWriter;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -34,20 +36,39 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Of a thread that is in no list.
+    pub fn alone(thread: HostThread, ordinal: u32, tid: i32) -> Slot {
+        Slot {
+            thread,
+            ordinal,
+            tid: Tid::Here(AtomicI32::new(tid)),
+            work_ns: AtomicU64::new(0),
+            guest_work: OnceLock::new(),
+            last_counters: Mutex::new(None),
+        }
+    }
+
     /// Useful CPU time so far, in nanoseconds.
     pub fn work(&self) -> u64 {
         self.work_ns.load(Ordering::Relaxed) + self.guest_work.get().map_or(0, Counter::get)
     }
 }
 
-/// Where messages of one queue go in: a VM's queue, or that of a micro-VM.
+/// Where messages of one queue go in: a VM's queue, or that of a micro-VM, or to a task of which each starts a thread.
 pub struct Door<'a> {
+    birth: Option<usize>,
     mailbox: Option<(&'a Mailbox, usize)>,
     machine: Option<(&'a Machine, &'a str)>,
 }
 
-/// An answer to a closed-loop user: (asker, when).
-pub type Answer = (Asker, Nanos);
+/// What the clients' thread is told.
+#[derive(Debug)]
+pub enum Said {
+    /// An answer to a closed-loop user, and when.
+    Answered(Asker, Nanos),
+    /// A message of a task that starts a thread.
+    Starts(usize, Message),
+}
 
 #[derive(Debug)]
 pub struct Shared {
@@ -68,14 +89,18 @@ pub struct Shared {
     window_ns: (Nanos, Nanos),
     pub slots: Mutex<Vec<Arc<Slot>>>,
     pub notes: Mutex<BTreeSet<String>>,
-    /// Answers for the generator, and the word it sleeps on.
-    answers: Sender<Answer>,
+    /// For the clients' thread, and the word it sleeps on.
+    says: Sender<Said>,
     pub answered: AtomicU32,
     closed_streams: BTreeSet<usize>,
     /// By VM ordinal: requests that were due in the measured window.
     offered: Vec<AtomicU64>,
     /// Threads that `fork` steps started.
     pub forked: Mutex<Vec<crate::Handle>>,
+    pub births: Births,
+    teller: Teller,
+    /// Sizes that were told, by task and home.
+    told: Mutex<BTreeMap<(u16, u16), u32>>,
 }
 
 impl Shared {
@@ -88,9 +113,11 @@ impl Shared {
         groups: Option<Groups>,
         mailboxes: BTreeMap<Option<u32>, Mailbox>,
         window_ns: (Nanos, Nanos),
-        answers: Sender<Answer>,
+        says: Sender<Said>,
         closed_streams: BTreeSet<usize>,
         page: Arc<Page>,
+        births: Births,
+        teller: Teller,
     ) -> Shared {
         let vms = placement::instances(scenario).len();
         Shared {
@@ -107,12 +134,36 @@ impl Shared {
             window_ns,
             slots: Mutex::default(),
             notes: Mutex::default(),
-            answers,
+            says,
             answered: AtomicU32::new(0),
             closed_streams,
             offered: (0..vms).map(|_| AtomicU64::new(0)).collect(),
             forked: Mutex::default(),
+            births,
+            teller,
+            told: Mutex::default(),
         }
+    }
+
+    /// Whether the policy wants to know of jobs.
+    pub fn tells(&self) -> bool {
+        self.teller.0.is_some()
+    }
+
+    /// Tells the policy of a thread's next job.
+    pub fn tell_job(&self, tid: i32, job: &JobRecord) {
+        let told = self.teller.0.as_ref().map(|tell| tell(tid, job));
+        if let Some(Err(e)) = told {
+            self.note(format!("sizes could not be told to the policy: {e}"));
+        }
+    }
+
+    /// Number of the next size that is told of a task of a home.
+    pub fn next_told(&self, task: u16, home: u16) -> u32 {
+        let mut told = self.told.lock().unwrap_or_else(|e| e.into_inner());
+        let next = told.entry((task, home)).or_default();
+        *next += 1;
+        *next - 1
     }
 
     /// Changes from 0 when the run is over; every sleeping thread also waits on it.
@@ -192,15 +243,20 @@ impl Shared {
     /// The way into a queue of a VM, or of the host.
     pub fn door<'a>(&'a self, home: Option<u32>, queue: &'a str) -> Door<'a> {
         let machine = home.and_then(|vm| self.machines.get(&vm));
+        let birth = self.births.at(home, queue);
         let mailbox = &self.mailboxes[&home];
         Door {
+            birth,
             mailbox: mailbox.position(queue).map(|i| (mailbox, i)),
             machine: machine.map(|m| (&**m, queue)),
         }
     }
 
-    /// Puts a message where it goes, waking who waits for it.
-    pub fn put_at(&self, door: &Door<'_>, message: Message) {
+    /// Puts a message where it goes, waking who waits for it. Some: it is to start a thread, of this task.
+    pub fn put_at(&self, door: &Door<'_>, message: Message) -> Option<usize> {
+        if door.birth.is_some() {
+            return door.birth;
+        }
         if let Some((machine, queue)) = door.machine {
             if !machine.put(queue, &message) {
                 self.note(format!(
@@ -211,6 +267,7 @@ impl Shared {
         } else if let Some((mailbox, queue)) = door.mailbox {
             mailbox.put(queue, message);
         }
+        None
     }
 
     /// As [`Shared::put_at`], where it is rare.
@@ -220,7 +277,15 @@ impl Shared {
         if door.machine.is_none() && self.pipe().is_some() {
             return self.tell(&Say::Put(home, queue.to_string(), message));
         }
-        self.put_at(&door, message);
+        if let Some(birth) = self.put_at(&door, message) {
+            self.say(Said::Starts(birth, message));
+        }
+    }
+
+    fn say(&self, said: Said) {
+        if self.says.send(said).is_ok() {
+            sys::change_and_wake(&self.answered, 1);
+        }
     }
 
     /// A request to this VM was due `since_ns` after the start.
@@ -245,9 +310,7 @@ impl Shared {
         if self.pipe().is_some() {
             return self.tell(&Say::Answered(asker, at_ns));
         }
-        if self.answers.send((asker, at_ns)).is_ok() {
-            sys::change_and_wake(&self.answered, 1);
-        }
+        self.say(Said::Answered(asker, at_ns));
     }
 
     pub fn note(&self, text: impl Into<String>) {

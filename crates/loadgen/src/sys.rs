@@ -167,6 +167,11 @@ pub fn become_fifo(priority: i32) -> io::Result<()> {
     set_policy(libc::SCHED_FIFO, priority)
 }
 
+/// The calling thread becomes an ordinary one. Keeps its nice value.
+pub fn become_ordinary() -> io::Result<()> {
+    set_policy(libc::SCHED_OTHER, 0)
+}
+
 /// What ended a [`wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
@@ -233,6 +238,11 @@ pub fn wait(words: &[(&AtomicU32, u32)], deadline_ns: Option<u64>) -> io::Result
 /// Changes the word and wakes up to `threads` of those that wait on it.
 pub fn change_and_wake(word: &AtomicU32, threads: i32) {
     word.fetch_add(1, Ordering::Release);
+    wake(word, threads);
+}
+
+/// Wakes up to `threads` of those that wait on a word that has been changed.
+pub fn wake(word: &AtomicU32, threads: i32) {
     // SAFETY: FUTEX_WAKE only uses the address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, threads) };
 }

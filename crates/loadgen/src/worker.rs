@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One host thread of the scenario: sets itself up, waits for the start, does its steps.
+use crate::births::{ahead, numbers};
 use crate::burn::Burner;
-use crate::mailbox::{Mailbox, Taken};
+use crate::mailbox::{Mailbox, Message, Taken};
 use crate::procfs;
 use crate::shared::{Shared, Slot};
 use crate::sync::{End, Home, Parker, Waited};
 use crate::sys::{self, Woken};
 use crate::{LoadError, metrics::Latencies};
+use berth_identity::JobRecord;
 use berth_scenario::chunks::Share;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::{Nanos, Step};
+use berth_scenario::model::{Nanos, Step, Task};
 use berth_scenario::placement::{self, HostThread, Work};
 use std::io;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub struct Worker {
     /// Times the loop began: the `nth` of value lists.
     round: u64,
     in_hand: Option<Taken>,
+    /// It is there for one request.
+    of_request: bool,
     parker: Arc<Parker>,
     end_ns: Nanos,
     latencies: Latencies,
@@ -81,19 +85,69 @@ impl Worker {
             phases: Vec::new(),
             round: 0,
             in_hand: None,
+            of_request: false,
             parker: Arc::default(),
             end_ns: Nanos::MAX,
             latencies: Latencies::default(),
         }
     }
 
+    /// When the VM stops; call when the start time is known.
+    fn set_end(&mut self) {
+        let start = self.shared.start_ns();
+        let stop = self.me.stop_ns;
+        self.end_ns = stop.map_or(Nanos::MAX, |ns| start.saturating_add(ns));
+    }
+
+    /// Does what one request asks for, with these random numbers.
+    pub fn answer(mut self, rng: Rng, message: Message) -> Result<Latencies, LoadError> {
+        self.set_end();
+        (self.rng, self.of_request) = (rng, true);
+        let now = sys::now_ns();
+        if self.shared.measures(now) {
+            self.latencies.begin(now.saturating_sub(message.arrival_ns));
+        }
+        self.in_hand = Some(Taken {
+            message,
+            queue: 0,
+            slept: false,
+        });
+        let shared = Arc::clone(&self.shared);
+        if let Some(task) = shared.scenario.tasks.get(&self.me.name) {
+            self.steps(&task.steps[1..])
+                .map_err(|source| LoadError::Thread {
+                    thread: self.me.name.clone(),
+                    what: "stopped working",
+                    source,
+                })?;
+        }
+        Ok(self.latencies)
+    }
+
+    /// Tells the policy how long the next job of this thread will be, if the scenario says so.
+    fn tell(&self, task: &Task, from: usize) {
+        let (Some(estimate), true) = (task.estimate, self.shared.tells()) else {
+            return;
+        };
+        let home = self.me.vm.as_ref().map(|vm| vm.ordinal);
+        let (number, home) = numbers(&self.shared.scenario, home, &task.name);
+        let stream = Stream::Estimate {
+            task: number,
+            home,
+            number: self.shared.next_told(number, home),
+        };
+        let size = ahead(task, from, &self.rng, self.round);
+        let job = JobRecord {
+            size_ns: Rng::new(self.shared.seed, stream).estimate(estimate, size),
+            each: from > 0,
+        };
+        self.shared.tell_job(sys::gettid(), &job);
+    }
+
     /// Does the work until the run or the VM ends; call when the start time is known.
     pub fn run(mut self) -> Result<Latencies, LoadError> {
+        self.set_end();
         let start = self.shared.start_ns();
-        self.end_ns = self
-            .me
-            .stop_ns
-            .map_or(Nanos::MAX, |ns| start.saturating_add(ns));
         let begin = start.saturating_add(self.me.start_ns);
         let done = self.sleep_until(begin, false).and_then(|next| match next {
             Next::End => Ok(()),
@@ -118,6 +172,7 @@ impl Worker {
         match self.me.work.clone() {
             Work::Task(name) => {
                 let task = &shared.scenario.tasks[&name];
+                self.tell(task, 0);
                 for step in &task.first {
                     if let Next::End = self.step(step)? {
                         return Ok(());
@@ -134,9 +189,21 @@ impl Worker {
                     mailbox.position(queue)
                 };
                 let serves: Vec<usize> = names.iter().filter_map(queue).collect();
-                while let Some(task) = self.receive(mailbox, &serves)? {
-                    let steps = &shared.scenario.tasks[&names[task]].steps[1..];
-                    if let Next::End = self.steps(steps)? {
+                let tasks = &shared.scenario.tasks;
+                loop {
+                    // Before it sleeps: then the policy knows when it wakes. Of several queues, once it has the
+                    // request.
+                    if let [only] = &names[..] {
+                        self.tell(&tasks[only], 1);
+                    }
+                    let Some(task) = self.receive(mailbox, &serves)? else {
+                        break;
+                    };
+                    let task = &tasks[&names[task]];
+                    if names.len() > 1 {
+                        self.tell(task, 1);
+                    }
+                    if let Next::End = self.steps(&task.steps[1..])? {
                         break;
                     }
                 }
@@ -202,6 +269,8 @@ impl Worker {
                 sys::set_nice((nice + vm).clamp(-20, 19))?;
             }
             Step::SetAffinity(cpus) => sys::set_affinity(cpus)?,
+            // Its tasks compute.
+            Step::Stall(_) => (),
             Step::Fork(task) => crate::fork(&self.shared, &self.me, task)?,
             Step::Exit => {
                 self.home()
@@ -361,8 +430,12 @@ impl Worker {
         };
         let now = sys::now_ns();
         if self.shared.measures(now) {
-            self.latencies
-                .response(now.saturating_sub(taken.message.arrival_ns));
+            let response = now.saturating_sub(taken.message.arrival_ns);
+            self.latencies.response(response);
+            if self.of_request {
+                let waited = response.saturating_sub(self.slot.work());
+                self.latencies.waiting(waited);
+            }
         }
         self.shared.answered(asker, now);
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Short runs on this machine's own kernel. Nothing here depends on how fast or how busy it is: identities between the
 //! figures are checked, and what happens in so much CPU time ([`in_time`]).
-use berth_loadgen::{LoadError, Options, Outcome, run};
+use berth_loadgen::{LoadError, Options, Outcome, Teller, run};
+use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 const MS: u64 = 1_000_000;
 
@@ -351,4 +353,140 @@ fn threads_that_wait_for_each_other_get_on_and_end() {
         assert!(m[&format!("{vm}.work")] > 0.0, "{vm}: {m:?}");
     }
     assert!(m["signals.work"] >= 60e6, "{m:?}");
+}
+
+/// A thread for each of a batch of requests, told of before it begins: what the simulator draws, each once; and then
+/// it does just that.
+#[test]
+fn each_request_has_a_thread_whose_size_is_told() {
+    const REQUESTS: u32 = 40;
+    let of = |estimate, steps| Task {
+        per_request: true,
+        estimate: Some(estimate),
+        ..task("job", None, steps).1
+    };
+    let size = Dist::Exp { mean_ns: 200e3 };
+    let steps = vec![
+        Step::Receive("users".into()),
+        Step::Compute(size.clone()),
+        Step::Yield,
+        Step::Compute(size.clone()),
+        Step::Reply,
+        Step::Compute(Dist::Const(MS / 10)),
+    ];
+    let mut s = scenario();
+    s.tasks = [("job".to_string(), of(Estimate::Lognormal(1.0), steps))].into();
+    s.host.tasks = vec![];
+    s.vms = vec![vm("jobs", 2, 1, "job")];
+    s.clients = vec![client("users", "jobs", Sends::Batch { count: REQUESTS })];
+    (s.run.warmup_ns, s.run.measure_ns) = (0, 200 * MS);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let mut options = Options {
+        tell: Teller(Some(Arc::new(move |tid, job| {
+            heard.lock().unwrap().push((tid, *job));
+            Ok(())
+        }))),
+        ..Options::default()
+    };
+    let all = f64::from(2 * REQUESTS);
+    let outcome = in_time(&mut s, &mut options, |outcome, _| {
+        told.lock().unwrap().drain(..).collect::<Vec<_>>().len() == all as usize
+            && outcome.metrics["jobs.response.count"] == all
+    });
+    let m = &outcome.metrics;
+    for quantity in ["response.offered", "waiting.count", "begin.count"] {
+        assert_eq!(m[&format!("jobs.{quantity}")], all, "{quantity}");
+    }
+    assert_eq!(m["jobs-2.waiting.count"], f64::from(REQUESTS));
+    assert!(m["jobs.waiting.mean"] <= m["jobs.response.mean"], "{m:?}");
+    assert!(m["jobs.begin.mean"] <= m["jobs.response.mean"], "{m:?}");
+
+    // Once more, for the sizes.
+    let outcome = go(&s, &mut options).unwrap();
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    let ids: BTreeSet<i32> = told.iter().map(|(tid, _)| *tid).collect();
+    assert_eq!(ids.len(), told.len());
+    assert_eq!(ids, outcome.threads.iter().map(|(_, tid)| *tid).collect());
+    let (mut due, mut work) = (Vec::new(), 0);
+    for home in 0..2 {
+        for number in 0..REQUESTS {
+            let task = 0;
+            let mut rng = Rng::new(1, Stream::Request { task, home, number });
+            let ns = size.sample(&mut rng, 0) + size.sample(&mut rng, 0) + MS / 10;
+            let mut rng = Rng::new(1, Stream::Estimate { task, home, number });
+            due.push(rng.estimate(Estimate::Lognormal(1.0), ns));
+            work += ns;
+        }
+    }
+    let mut sizes: Vec<u64> = told.iter().map(|(_, job)| job.size_ns).collect();
+    sizes.sort_unstable();
+    due.sort_unstable();
+    assert_eq!(sizes, due);
+    assert!(told.iter().all(|(_, job)| job.each));
+    if outcome.metrics["jobs.response.count"] == all {
+        // Each burst is right to some microseconds; the last of a thread may be missing at the end of the run.
+        let did = outcome.metrics["jobs.work"];
+        let off = all * 1e-3 * MS as f64 + 20e6;
+        assert!((did - work as f64).abs() <= off, "{did} for {work}");
+    }
+}
+
+/// Threads that take requests tell of the next one before they wait for it; a loop is told of once.
+#[test]
+fn sizes_of_servers_are_told_ahead() {
+    let serve = |q: &str| {
+        vec![
+            Step::Receive(q.into()),
+            Step::Compute(Dist::Const(100_000)),
+            Step::Reply,
+        ]
+    };
+    let mut s = scenario();
+    let mut server = task("server", Some(1), serve("users")).1;
+    let mut beat = task(
+        "beat",
+        Some(1),
+        vec![
+            Step::Compute(Dist::Const(50_000)),
+            Step::Sleep(Dist::Const(MS)),
+        ],
+    )
+    .1;
+    server.estimate = Some(Estimate::Oracle);
+    beat.estimate = Some(Estimate::Oracle);
+    s.tasks = [("server".to_string(), server), ("beat".to_string(), beat)].into();
+    s.host.tasks = vec![];
+    s.vms = vec![vm("served", 1, 1, "server"), vm("beats", 1, 1, "beat")];
+    s.clients = vec![client("users", "served", Sends::Batch { count: 10 })];
+    (s.run.warmup_ns, s.run.measure_ns) = (0, 100 * MS);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let mut options = Options {
+        tell: Teller(Some(Arc::new(move |tid, job| {
+            heard.lock().unwrap().push((tid, *job));
+            Ok(())
+        }))),
+        ..Options::default()
+    };
+    let outcome = in_time(&mut s, &mut options, |outcome, _| {
+        let done = outcome.metrics["served.response.count"] == 10.0;
+        if !done {
+            told.lock().unwrap().clear();
+        }
+        done
+    });
+    let told = told.lock().unwrap();
+    let of = |vm: &str| {
+        let mut threads = outcome.threads.iter();
+        let (_, tid) = threads
+            .find(|(thread, _)| thread.name == format!("{vm}/0"))
+            .unwrap();
+        let told = told.iter().filter(|(of, _)| of == tid);
+        told.map(|(_, job)| (job.size_ns, job.each))
+            .collect::<Vec<_>>()
+    };
+    // One more than were answered: it waits for the next.
+    assert_eq!(of("served"), [(100_000, true); 11]);
+    assert_eq!(of("beats"), [(50_000, false)]);
 }

@@ -15,13 +15,13 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
         "waiting",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
-        "response less computing; threads per request (simulator)",
+        "response less computing; threads per request",
     ),
     (
         "begin",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
-        "from arrival to a CPU; threads per request (simulator)",
+        "from arrival to a CPU; threads per request",
     ),
     (
         "wakeup",
@@ -87,9 +87,9 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
     ),
     (
         "guest",
-        &["switches", "migrations"],
+        &["switches", "migrations", "moved"],
         "1/s",
-        "switches, and changes of CPU, inside the guest",
+        "switches, changes of CPU, tasks moved by an agent, inside",
     ),
     (
         "on_kind",

@@ -310,6 +310,9 @@ pub struct Vm {
     pub role: VmRole,
     /// Extra vCPUs that only take interrupts (vTurbo); 0 almost everywhere.
     pub turbo_vcpus: u32,
+    /// Only for class `mixed`: an agent inside moves light tasks of users to the reserved vCPUs, and back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guest_agent: bool,
 }
 
 impl Vm {
@@ -365,6 +368,7 @@ impl Default for Vm {
             guest: Guest::default(),
             role: VmRole::default(),
             turbo_vcpus: 0,
+            guest_agent: false,
         }
     }
 }
@@ -454,8 +458,15 @@ pub struct Task {
     /// What policies are told of how long a request, or one of its threads, computes; none: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
+    /// Number of the user whose it is in its guest; 0 = the system's.
+    #[serde(default, skip_serializing_if = "is_system")]
+    pub uid: u32,
     /// The model it came from, for the printed scenario.
     pub model: Option<String>,
+}
+
+fn is_system(uid: &u32) -> bool {
+    *uid == 0
 }
 
 /// How well a policy is told of the size of what a thread is about to do.

@@ -292,7 +292,8 @@ pub fn threads(scenario: &Scenario) -> Result<Vec<HostThread>, PlacementError> {
 /// As [`threads`], where VMs of these groups (by position) have the guest level: their threads are the tasks inside,
 /// in the order of the VM's list, each with its `threads` (or one per vCPU). They have no vCPU of their own; their
 /// affinity is to CPUs of the guest. In a mixed VM, tasks whose affinity is not said run on the reserved vCPUs if they
-/// wait for messages, and on the others if they do not (FLMS section 3.1; specification, decision D14).
+/// wait for messages, and on the others if they do not (FLMS section 3.1; specification, decision D14). Where an agent
+/// moves light tasks of users, those start on the others all the same.
 ///
 /// # Errors
 /// What cannot be folded, and what leads nowhere.
@@ -537,9 +538,11 @@ fn own_or(own: &[u32], other: &[u32]) -> Vec<u32> {
 /// CPUs of its guest that a task may use; empty = all.
 fn affinity_inside(vm: &Vm, task: &Task) -> Vec<u32> {
     let waits = task.steps.iter().any(|s| s.takes().is_some());
+    // A user's starts where tasks compute, and is moved if it is light.
+    let moves = vm.guest_agent && task.uid >= berth_mixed::Settings::default().uid_from;
     match vm.class {
         Class::Mixed if !task.affinity.is_empty() => task.affinity.clone(),
-        Class::Mixed if waits => (vm.compute_vcpus()..vm.vcpus).collect(),
+        Class::Mixed if waits && !moves => (vm.compute_vcpus()..vm.vcpus).collect(),
         Class::Mixed => (0..vm.compute_vcpus()).collect(),
         _ => task.affinity.clone(),
     }
@@ -772,6 +775,35 @@ mod tests {
             "m/3 [worker disk]",
         ];
         assert_eq!(shown(&scenario(vec![v])), want);
+    }
+
+    #[test]
+    fn a_users_task_starts_where_tasks_compute_if_an_agent_moves_it() {
+        let mut v = vm("m", 1, 4, &["worker", "hog"]);
+        (v.class, v.reserved_vcpus) = (Class::Mixed, 1);
+        let mut s = scenario(vec![v]);
+        let of = |s: &Scenario, task: &str| {
+            let threads = threads_where(s, &|_| true).unwrap();
+            let name = format!("{task}/0");
+            threads
+                .into_iter()
+                .find(|t| t.name == name)
+                .unwrap()
+                .affinity
+        };
+        for (agent, uid, on) in [
+            (false, 1000, vec![3]),
+            (true, 0, vec![3]),
+            (true, 999, vec![3]),
+            (true, 1000, vec![0, 1, 2]),
+        ] {
+            s.vms[0].guest_agent = agent;
+            s.tasks.get_mut("worker").unwrap().uid = uid;
+            assert_eq!(of(&s, "worker"), on, "{agent} {uid}");
+            assert_eq!(of(&s, "hog"), [0, 1, 2]);
+        }
+        s.tasks.get_mut("worker").unwrap().affinity = vec![2];
+        assert_eq!(of(&s, "worker"), [2]);
     }
 
     #[test]

@@ -94,6 +94,7 @@ pub enum Feature {
     Interrupts,
     PartAffinity,
     TurboVcpus,
+    GuestAgents,
     Locks,
     Spinning,
     Barriers,
@@ -158,7 +159,7 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 31] = {
+pub static TABLE: [Row; 32] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -194,6 +195,13 @@ pub static TABLE: [Row; 31] = {
             No,
         ),
         row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", No, No),
+        row(
+            GuestAgents,
+            "agents inside guests",
+            "vm.guest_agent",
+            Yes,
+            No,
+        ),
         row(Locks, "locks", "steps lock, unlock", Yes, Yes),
         row(Spinning, "spin locks", "step spin", Yes, Yes),
         row(Barriers, "barriers", "step barrier", Yes, Yes),
@@ -241,7 +249,7 @@ pub static TABLE: [Row; 31] = {
             "threads for each request",
             "task.per_request",
             Yes,
-            No,
+            Yes,
         ),
         row(
             LostRequests,
@@ -255,7 +263,7 @@ pub static TABLE: [Row; 31] = {
             "sizes told to policies",
             "task.estimate",
             Yes,
-            No,
+            Yes,
         ),
         row(
             Counters,
@@ -401,6 +409,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         }
         if vm.turbo_vcpus > 0 {
             add(Feature::TurboVcpus, at("turbo_vcpus"));
+        }
+        if vm.guest_agent {
+            add(Feature::GuestAgents, at("guest_agent"));
         }
     }
     for client in scenario.clients.iter().filter(|c| c.at_most.is_some()) {
@@ -609,5 +620,15 @@ mod tests {
         }
         scenario.vms[0].role = VmRole::Guest;
         check(&scenario, Place::Lab, &|_| None).unwrap();
+        scenario.vms[0].guest_agent = true;
+        check(&scenario, Place::Sim, &|_| None).unwrap();
+        for place in [Place::Lab, Place::Host] {
+            let said = check(&scenario, place, &|_| None).unwrap_err().to_string();
+            let begins = format!(
+                "{} has no agents inside guests: vm.dom0.guest_agent",
+                place.name()
+            );
+            assert!(said.starts_with(&begins), "{said}");
+        }
     }
 }

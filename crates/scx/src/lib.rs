@@ -32,6 +32,7 @@ mod counters;
 mod error;
 mod exit;
 mod identity;
+mod jobs;
 mod layout;
 mod link;
 mod load;
@@ -45,6 +46,7 @@ mod watch;
 
 pub use error::ScxError;
 pub use exit::ExitRecord;
+pub use jobs::Jobs;
 pub use link::link;
 pub use load::{LoadOptions, Loaded, Prepared};
 pub use shared::Shared;

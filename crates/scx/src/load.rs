@@ -29,6 +29,9 @@ pub struct LoadOptions {
     pub vm_slots: Option<u32>,
     /// Elements written to maps after load and before the scheduler starts: map, key, value.
     pub map_values: Vec<(String, Vec<u8>, Vec<u8>)>,
+    /// Capacities of the CPUs by number, 1 to 1024, in place of what the machine says; empty: the machine's.
+    #[serde(default)]
+    pub capacities: Vec<u32>,
     /// Watchdog: a task runnable this long without running ends the scheduler; milliseconds, at most 30,000.
     pub timeout_ms: Option<u32>,
     /// Schedules only threads of the policy `SCHED_EXT` (`SCX_OPS_SWITCH_PARTIAL`); else every ordinary thread.
@@ -82,7 +85,8 @@ impl Prepared {
         let mut warnings = Vec::new();
 
         fill_constants(&mut open, &layout, &kernel)?;
-        let machine = Machine::running();
+        let mut machine = Machine::running();
+        machine.set_capacities(&options.capacities);
         fits(&mut open, &layout, &machine)?;
         describe_machine(&mut open, &layout, &machine, options)?;
         for (name, value) in &options.variables {
@@ -428,7 +432,7 @@ impl Loaded {
         Some(map.value_size())
     }
 
-    fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
+    pub(crate) fn map(&self, name: &str) -> Result<Map<'_>, ScxError> {
         self.object
             .maps()
             .find(|m| m.name() == name)

@@ -71,26 +71,27 @@ impl Machine {
                 cpu.mates = alive(last_level(root, c), c);
                 cpu.llc = llcs.number(cpu.mates[0]);
                 cpu.node = nodes.number(node_of(root, c));
-                cpu.capacity = capacity(root, c);
             }
             cpus.push(cpu);
         }
         // Nothing is said of CPUs that are offline: they count as fast.
-        let of_online = |cpus: &mut [Cpu], f: &mut dyn FnMut(&mut u32)| {
-            for (_, cpu) in (0..).zip(cpus).filter(|(c, _)| online.contains(c)) {
-                f(&mut cpu.capacity);
+        for (cpu, capacity) in online.iter().zip(capacities(root, &online)) {
+            if let Some(cpu) = cpus.get_mut(*cpu as usize) {
+                cpu.capacity = capacity;
             }
-        };
-        let mut fastest = 1;
-        of_online(&mut cpus, &mut |capacity| fastest = fastest.max(*capacity));
-        of_online(&mut cpus, &mut |capacity| {
-            *capacity = (*capacity * FULL_CAPACITY / fastest).max(1);
-        });
+        }
         Machine {
             cpus,
             online: online.into_iter().collect(),
             nr_llcs: llcs.count(),
             nr_nodes: nodes.count(),
+        }
+    }
+
+    /// Says for the first CPUs what they can do.
+    pub fn set_capacities(&mut self, capacities: &[u32]) {
+        for (cpu, capacity) in self.cpus.iter_mut().zip(capacities) {
+            cpu.capacity = *capacity;
         }
     }
 
@@ -163,18 +164,34 @@ fn node_of(root: &Path, cpu: u32) -> u32 {
         .unwrap_or(0)
 }
 
-/// Relative speed, in any unit.
-fn capacity(root: &Path, cpu: u32) -> u32 {
-    ["cpu_capacity", "acpi_cppc/highest_perf"]
-        .iter()
-        .find_map(|f| {
-            let text = fs::read_to_string(root.join(format!("cpu{cpu}/{f}"))).ok()?;
-            text.trim()
-                .parse()
-                .ok()
-                .filter(|&c: &u32| c > 0 && c < 1 << 20)
-        })
-        .unwrap_or(FULL_CAPACITY)
+/// Capacities of the CPUs that are online, relative to the fastest; none if nothing says. By the first measure that
+/// tells kinds of cores apart, as Berth's map of hosts does it: where one has less than 90 % of the next faster one.
+/// If none
+/// does, by the first there is.
+fn capacities(root: &Path, online: &BTreeSet<u32>) -> Vec<u32> {
+    let measures = [
+        "cpu_capacity",
+        "acpi_cppc/highest_perf",
+        "cpufreq/cpuinfo_max_freq",
+    ];
+    let speeds = |file: &str| -> Option<Vec<u64>> {
+        let speed = |cpu: &u32| {
+            let text = fs::read_to_string(root.join(format!("cpu{cpu}/{file}"))).ok()?;
+            let speed = text.trim().parse().ok()?;
+            (1..=1_000_000_000).contains(&speed).then_some(speed)
+        };
+        online.iter().map(speed).collect()
+    };
+    let has_gap = |speeds: &Vec<u64>| {
+        let mut sorted = speeds.clone();
+        sorted.sort_unstable();
+        sorted.windows(2).any(|w| w[0] * 100 < w[1] * 90)
+    };
+    let all: Vec<Vec<u64>> = measures.iter().filter_map(|file| speeds(file)).collect();
+    let best = all.iter().find(|speeds| has_gap(speeds)).or(all.first());
+    let fastest = best.into_iter().flatten().copied().max().unwrap_or(1);
+    let relative = |speed: &u64| (speed * u64::from(FULL_CAPACITY) / fastest).max(1) as u32;
+    best.into_iter().flatten().map(relative).collect()
 }
 
 /// `0-3,8` as numbers.
@@ -256,6 +273,33 @@ mod tests {
         let capacities: Vec<u32> = m.cpus.iter().map(|c| c.capacity).collect();
         // CPU 7 is offline.
         assert_eq!(capacities, [1024, 1024, 1024, 1024, 576, 576, 576, 1024]);
+    }
+
+    /// As AMD's dense cores: CPPC says the same of all, frequencies do not.
+    #[test]
+    fn the_first_measure_counts_that_tells_kinds_apart() {
+        let d = tempfile::tempdir().unwrap();
+        sample(d.path());
+        for c in 0..7 {
+            for (file, value) in [
+                ("acpi_cppc/highest_perf", "166".to_string()),
+                (
+                    "cpufreq/cpuinfo_max_freq",
+                    if c < 4 { "5000000" } else { "3500000" }.to_string(),
+                ),
+            ] {
+                let file = d.path().join(format!("cpu{c}/{file}"));
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, value).unwrap();
+            }
+        }
+        let m = Machine::read(d.path());
+        let capacities: Vec<u32> = m.cpus.iter().map(|c| c.capacity).collect();
+        assert_eq!(capacities, [1024, 1024, 1024, 1024, 716, 716, 716, 1024]);
+        // One CPU of which it is not said may be of any kind.
+        fs::remove_file(d.path().join("cpu2/cpufreq/cpuinfo_max_freq")).unwrap();
+        let m = Machine::read(d.path());
+        assert!(m.cpus.iter().all(|c| c.capacity == FULL_CAPACITY));
     }
 
     #[test]

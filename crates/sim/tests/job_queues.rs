@@ -104,7 +104,7 @@ type Row<'p> = (&'p str, Vec<(&'p str, &'p str)>, u32, [f64; 6], f64);
 fn six_tasks_end_when_they_do_on_paper() {
     let mean_wait = |ends: [f64; 6]| (ends.iter().sum::<f64>() - 30.0) / 6.0;
     let rr: [(&str, &str); 2] = [("queues", "2"), LAMBDA];
-    let rows: [Row; 15] = [
+    let rows: [Row; 19] = [
         ("fcfs", vec![], 1, [7., 9., 20., 24., 25., 30.], 14.1667),
         ("sjf", vec![], 1, [19., 3., 30., 7., 1., 12.], 7.0),
         ("srtf", vec![], 1, [19., 3., 30., 7., 1., 12.], 7.0),
@@ -147,6 +147,35 @@ fn six_tasks_end_when_they_do_on_paper() {
         ),
         ("fcfs", vec![], 3, [7., 2., 11., 6., 7., 12.], 2.5),
         ("sjf", vec![], 3, [9., 2., 15., 4., 1., 6.], 1.1667),
+        (
+            "fcfs",
+            vec![("turn_us", "5000")],
+            3,
+            [8., 2., 12., 6., 6., 10.],
+            2.3333,
+        ),
+        // Turns of 2, and levels of 2, 4 and the rest: section 9 of the task schedulers.
+        (
+            "fcfs",
+            vec![("turn_us", "2000")],
+            1,
+            [25., 4., 30., 17., 9., 24.],
+            13.1667,
+        ),
+        (
+            "rr",
+            vec![("slice_us", "2000")],
+            1,
+            [25., 4., 30., 17., 9., 24.],
+            13.1667,
+        ),
+        (
+            "mlfq",
+            vec![("lambda_us", "2000")],
+            1,
+            [25., 4., 30., 21., 9., 24.],
+            13.8333,
+        ),
         // Without sizes, M-RSF's levels are in order of arrival: MLFQ with slices of lambda and lambda.
         (
             "mrsf",

@@ -93,6 +93,23 @@ fn a_vcpu_has_the_phase_of_the_task_that_runs_inside() {
     );
 }
 
+/// The same rounds by one task that changes its phase.
+#[test]
+fn a_task_goes_from_phase_to_phase() {
+    for guest in ["\"none\"", "{ hz = 250 }"] {
+        let text = format!(
+            "{HOST}[task.work]\nloop = [\"stall 0%\", \"compute 9.5ms\", \"stall 100%\", \"compute 4ms\"]\n\
+             [vm.fast]\nvcpus = 1\ntasks = [\"work\"]\naffinity = \"0\"\nguest = {guest}\n\
+             [vm.slow]\nvcpus = 1\ntasks = [\"work\"]\naffinity = \"2\"\nguest = {guest}\n"
+        );
+        let m = run("8s", &text);
+        for (work, expected) in [("fast.work", 13.5 * S), ("slow.work", 8.0 * S)] {
+            let off = m[work] / expected - 1.0;
+            assert!(off.abs() < 1e-3, "{guest} {work}: {} {expected}", m[work]);
+        }
+    }
+}
+
 #[test]
 fn fixed_work_is_complete_when_its_last_thread_has_ended() {
     for guest in ["\"none\"", "{ hz = 250 }"] {

@@ -152,10 +152,11 @@ fn one_cpu_by_hand() {
                 "{name}"
             );
         }
-        assert!(
-            table[0][2] > 100_000_000,
-            "{name}: web-1 waits for build: {table:?}"
-        );
+        // Under `vmfair` web takes the CPU from build: it waits for it for 1 % of the time, not for a tenth.
+        for row in &table[..3] {
+            let each = row[..3].iter().all(|&ns| ns > 1_000_000);
+            assert!(each, "{name}: every VM waits for every VM: {table:?}");
+        }
         assert!(
             table[2][costs] > 0 && table[0][nr - 1] > 0,
             "{name}: {table:?}"

@@ -52,4 +52,8 @@ static __always_inline u32 berth_llc(s32 cpu)
 	return c ? c->llc : 0;
 }
 
+/* Cores of one kind are not exactly alike, favoured ones are faster. Another kind begins where the
+ * next slower core has less of a core's capacity than this: as in Berth's map of hosts. */
+#define BERTH_ALIKE_PERCENT 90
+
 #endif

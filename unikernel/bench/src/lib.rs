@@ -6,3 +6,4 @@ pub mod experiments;
 pub mod figures;
 pub mod guest;
 pub mod image;
+pub mod peer;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unikernel_bench::guest::{Guest, Network};
 use unikernel_bench::image;
+use unikernel_bench::peer::Linux;
 
 mod page;
 
@@ -47,6 +48,18 @@ enum Verb {
     },
     /// Boot it, run small experiments, judge them: what `make unikernel` shows
     Show,
+    /// The unikernel's echo beside that of a Linux guest, in turn
+    Beside {
+        /// The folder that berth-lab's example network_guest makes
+        #[arg(long)]
+        linux: PathBuf,
+        /// Boots of each
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// Replies that the client waits for
+        #[arg(long, default_value_t = 50_000)]
+        replies: usize,
+    },
     /// Measure everything and write the tables of docs/unikernel.md (half an hour)
     Table {
         #[command(flatten)]
@@ -95,6 +108,16 @@ fn run(verb: Verb) -> Result<bool> {
         Verb::Show => {
             println!("image: {}", image::image()?.display());
             page::show()
+        }
+        Verb::Beside {
+            linux,
+            runs,
+            replies,
+        } => {
+            let linux = Linux::new(&linux)?;
+            println!("Linux {}", linux.release());
+            print!("{}", page::beside_linux(&linux, runs, replies)?);
+            Ok(true)
         }
         Verb::Table { effort, out } => {
             let table = page::table(&effort)?;

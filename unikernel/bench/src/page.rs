@@ -2,9 +2,11 @@
 //! What is shown at once, and the tables of `docs/unikernel.md`.
 use anyhow::Result;
 use std::fmt::Write;
+use std::path::PathBuf;
 use unikernel_bench::experiments::{self as run, Arm, Way};
 use unikernel_bench::figures::{Mean, median};
 use unikernel_bench::guest::Guest;
+use unikernel_bench::peer::Linux;
 
 /// A judgement, said as it is made.
 fn judge(holds: bool, what: &str) -> bool {
@@ -93,6 +95,55 @@ pub fn show() -> Result<bool> {
     Ok(all)
 }
 
+/// The unikernel's echo beside that of a Linux guest, by the clock on the wall, in turn.
+pub fn beside_linux(linux: &Linux, runs: usize, replies: usize) -> Result<String> {
+    let mut text = String::from(
+        "| way | runs | microvm, no tasks | microvm, a task each | q35, no tasks | q35, a task each | Linux, q35 | q35 \
+         without and with tasks, of Linux |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    let own = |machine, options| Guest::new(machine, 1, options);
+    let guests = [
+        own("microvm", "work=inline"),
+        own("microvm", ""),
+        own("q35", "work=inline"),
+        own("q35", ""),
+        linux.guest(1),
+    ];
+    for (way, words) in [(Way::Frames, "frames"), (Way::Loopback, "loopback")] {
+        let mut rates: [Vec<f64>; 5] = Default::default();
+        for _ in 0..runs {
+            for (guest, rates) in guests.iter().zip(&mut rates) {
+                rates.push(run::echo(guest, way, 64, replies)?.0.rate());
+            }
+        }
+        let told = rates.each_ref().map(|r| {
+            let (least, most) = ends(r);
+            format!("{:.0} ({least:.0} to {most:.0})", median(r))
+        });
+        eprintln!("  {words}: {}", told.join(", "));
+        let [.., plain, tasks, linux] = &rates;
+        let of_linux = [plain, tasks].map(|own| {
+            let ratios: Vec<f64> = own.iter().zip(linux).map(|(own, l)| own / l).collect();
+            format!("{:.2}", median(&ratios))
+        });
+        writeln!(
+            text,
+            "| {words} | {runs} | {} | {} |",
+            told.join(" | "),
+            of_linux.join(", ")
+        )?;
+    }
+    Ok(text)
+}
+
+/// The least and the most.
+fn ends(values: &[f64]) -> (f64, f64) {
+    (
+        values.iter().copied().fold(f64::INFINITY, f64::min),
+        values.iter().copied().fold(0.0, f64::max),
+    )
+}
+
 /// How much is done for the tables.
 #[derive(clap::Args)]
 pub struct Effort {
@@ -111,6 +162,9 @@ pub struct Effort {
     /// Replies that such a client waits for
     #[arg(long, default_value_t = 50_000)]
     replies: usize,
+    /// A Linux guest to compare with: the folder that berth-lab's example network_guest makes
+    #[arg(long)]
+    linux: Option<PathBuf>,
 }
 
 fn batches(text: &mut String, effort: &Effort, cpus: usize, arms: &[Arm], base: Arm) -> Result<()> {
@@ -247,10 +301,7 @@ fn wall(text: &mut String, effort: &Effort) -> Result<()> {
     )?;
     let mut row = |what: &str, machine: &str, cpus: usize, values: &[f64]| {
         eprintln!("  {what}, {machine}, {cpus} vCPU: {:.0}", median(values));
-        let (least, most) = (
-            values.iter().copied().fold(f64::INFINITY, f64::min),
-            values.iter().copied().fold(0.0, f64::max),
-        );
+        let (least, most) = ends(values);
         let n = values.len();
         writeln!(
             text,
@@ -283,5 +334,17 @@ fn wall(text: &mut String, effort: &Effort) -> Result<()> {
             )?;
         }
     }
+    let Some(folder) = &effort.linux else {
+        return Ok(());
+    };
+    let linux = Linux::new(folder)?;
+    write!(
+        text,
+        "\n## Beside a Linux guest\n\nReplies/s of 64 bytes, 64 requests on their way, one vCPU, each run with all \
+         in turn: medians, least and most; then the medians of the runs' ratios. The Linux guest is the lab's kernel \
+         ({}) with one process that sends back what it receives.\n\n{}",
+        linux.release(),
+        beside_linux(&linux, effort.runs, effort.replies)?
+    )?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use unikernel_bench::client::{self, Frames, Line};
 use unikernel_bench::experiments::{self as run, Way};
 use unikernel_bench::guest::{Ended, Guest, Network};
 use unikernel_bench::image::image;
+use unikernel_bench::peer::Linux;
 use unikernel_service::hostile::Hostile;
 
 /// Only a machine that stands still takes so long.
@@ -49,6 +50,17 @@ fn more_cpus_than_it_can_use_are_told() {
         "{:?}",
         ended.lines
     );
+}
+
+#[test]
+fn fewer_cpus_than_queues_are_told() {
+    for (cpus, told) in [(2, true), (5, false)] {
+        let ended = ended(&Guest::new("microvm", cpus, "mode=boot map=per_queue"))
+            .done()
+            .unwrap();
+        let line = format!("5 queues on {cpus} CPUs: they are dealt around");
+        assert_eq!(ended.lines.contains(&line), told, "{:?}", ended.lines);
+    }
 }
 
 /// One line that says why, and a code.
@@ -174,6 +186,19 @@ fn clients_inside_are_answered() {
         (clients / 40.0 - 1.0).abs() < 0.02,
         "{clients} clients and not 40: {a:?}"
     );
+}
+
+/// What the unikernel is compared with, if its kernel is there (`LINUX_GUEST`, a folder that `tools/unikernel linux`
+/// makes): it echoes, and ends when it has had enough.
+#[test]
+fn a_linux_guest_echoes() {
+    let Some(folder) = std::env::var_os("LINUX_GUEST") else {
+        println!("skipped: LINUX_GUEST names no folder (tools/unikernel linux makes one)");
+        return;
+    };
+    let linux = Linux::new(&PathBuf::from(folder)).unwrap();
+    let (seen, _) = run::echo(&linux.guest(1), Way::Frames, 4, 100).unwrap();
+    assert_eq!(seen.replies, 100);
 }
 
 /// A client on this machine, over UDP: with interrupts and polled, with tasks and without.

@@ -33,6 +33,9 @@ fn main_thread(command_line: &'static str, cpus: usize) -> ! {
         "up with {cpus} CPUs after {} us: {command_line}",
         machine::clock::now_us()
     );
+    if let Some(queues) = options.config(cpus).dealt_around() {
+        say!("{queues} queues on {cpus} CPUs: they are dealt around");
+    }
     let code = match options.mode {
         Mode::Serve => serve::serve(&options),
         Mode::Closed => serve::closed(&options),

@@ -100,6 +100,16 @@ impl Config {
         }
     }
 
+    /// How many queues are dealt around among the CPUs, where those are fewer than the queues that have one each.
+    pub fn dealt_around(&self) -> Option<usize> {
+        let queues = match (self.policy, self.map) {
+            (Policy::Mrsf, Map::PerQueue) => self.sub_queues + 2,
+            (Policy::Mqms, _) => self.mqms_queues,
+            _ => return None,
+        };
+        (queues > self.cpus).then_some(queues)
+    }
+
     /// Whether it can be run.
     ///
     /// # Errors
@@ -157,6 +167,19 @@ mod tests {
         for policy in Policy::ALL {
             assert_eq!(policy.name().parse(), Ok(policy));
         }
+    }
+
+    #[test]
+    fn fewer_cpus_than_queues_are_noted() {
+        let of = |policy, map, cpus| {
+            let config = Config::new(policy, cpus, 10);
+            Config { map, ..config }.dealt_around()
+        };
+        assert_eq!(of(Policy::Mrsf, Map::PerQueue, 4), Some(5));
+        assert_eq!(of(Policy::Mrsf, Map::PerQueue, 5), None);
+        assert_eq!(of(Policy::Mrsf, Map::Shared, 1), None);
+        assert_eq!(of(Policy::Mqms, Map::Shared, 2), Some(5));
+        assert_eq!(of(Policy::Rr, Map::PerQueue, 1), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's KVM, for micro-VMs inside the lab's VM: where it is modules, they are found or downloaded by a rule
-//! like the kernel itself, and kept beside it.
+//! What of the kernel is in modules: its KVM, for micro-VMs inside the lab's VM; its network cards, for a guest that is
+//! asked over one. They are found or downloaded by a rule like the kernel itself, and kept beside it.
 use super::apt::Suite;
 use super::cache::Cache;
 use super::kernel::{Kernel, SUITES_OF_LINES};
@@ -9,8 +9,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-/// In the order in which they are loaded. AMD's: that is what the emulator can nest.
-const MODULES: [&str; 3] = ["irqbypass", "kvm", "kvm-amd"];
+/// Modules that do something together, in the order in which they are loaded, each with its option; the last is what is
+/// wanted.
+struct Set {
+    modules: &'static [(&'static str, &'static str)],
+    /// What they are.
+    what: &'static str,
+    /// What there is none of without them.
+    without: &'static str,
+}
+
+/// AMD's: that is what the emulator can nest.
+const KVM: Set = Set {
+    modules: &[
+        ("irqbypass", "CONFIG_IRQ_BYPASS_MANAGER"),
+        ("kvm", "CONFIG_KVM"),
+        ("kvm-amd", "CONFIG_KVM_AMD"),
+    ],
+    what: "KVM",
+    without: "micro-VMs",
+};
+
+/// On PCI and on memory-mapped slots.
+const NETWORK: Set = Set {
+    modules: &[
+        ("virtio_mmio", "CONFIG_VIRTIO_MMIO"),
+        ("failover", "CONFIG_FAILOVER"),
+        ("net_failover", "CONFIG_NET_FAILOVER"),
+        ("virtio_net", "CONFIG_VIRTIO_NET"),
+    ],
+    what: "virtio network cards",
+    without: "network",
+};
 
 /// A module file: its name, and its bytes as the distribution packs them.
 #[derive(Clone, Debug)]
@@ -28,18 +58,47 @@ pub fn kvm(
     listener: &Listener<'_>,
     stop: &AtomicBool,
 ) -> Result<Vec<Module>, LabError> {
+    modules(&KVM, kernel, listener, stop)
+}
+
+/// The modules that drive a virtio network card, in the order in which they are loaded; none where all is built in.
+///
+/// # Errors
+/// The kernel has no such driver, or its modules cannot be had.
+pub fn network(
+    kernel: &Kernel,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<Module>, LabError> {
+    modules(&NETWORK, kernel, listener, stop)
+}
+
+fn modules(
+    set: &Set,
+    kernel: &Kernel,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<Module>, LabError> {
     let config = fs::read_to_string(&kernel.config).map_err(|e| LabError::io(&kernel.config, e))?;
-    let set = |name: &str, to: &str| config.lines().any(|l| l == format!("{name}={to}"));
-    if set("CONFIG_KVM_AMD", "y") {
+    let is = |name: &str, to: &str| config.lines().any(|l| l == format!("{name}={to}"));
+    let Set { what, without, .. } = set;
+    let option = set.modules.last().map_or("", |(_, option)| option);
+    if is(option, "y") {
         return Ok(Vec::new());
     }
     let unfit = |reason: &str| LabError::UnfitKernel {
         path: format!("kernel {}", kernel.release),
         reason: reason.to_string(),
     };
-    if !set("CONFIG_KVM_AMD", "m") {
-        return Err(unfit("it has no KVM (CONFIG_KVM_AMD), so no micro-VMs"));
+    if !is(option, "m") {
+        return Err(unfit(&format!(
+            "it has no {what} ({option}), so no {without}"
+        )));
     }
+    let names: Vec<&str> = (set.modules.iter())
+        .filter(|(_, option)| !is(option, "y"))
+        .map(|(name, _)| *name)
+        .collect();
     let cache = Cache::open()?;
     let kept = cache
         .root
@@ -48,14 +107,17 @@ pub fn kvm(
         .join("modules");
     let places = [kept.clone(), installed(&kernel.release)];
     for place in &places {
-        if let Some(all) = read(place)? {
-            return packed(all, set("CONFIG_MODULE_DECOMPRESS", "y"), &unfit);
+        if let Some(all) = read(place, &names)? {
+            return packed(all, is("CONFIG_MODULE_DECOMPRESS", "y"), without, &unfit);
         }
     }
-    download(&cache, kernel, &kept, listener, stop)?;
-    match read(&kept)? {
-        Some(all) => packed(all, set("CONFIG_MODULE_DECOMPRESS", "y"), &unfit),
-        None => Err(unfit("its package of modules holds no kvm-amd")),
+    download(&cache, kernel, (set, &names), &kept, listener, stop)?;
+    match read(&kept, &names)? {
+        Some(all) => packed(all, is("CONFIG_MODULE_DECOMPRESS", "y"), without, &unfit),
+        None => Err(unfit(&format!(
+            "its package of modules does not hold all of {}",
+            names.join(", ")
+        ))),
     }
 }
 
@@ -63,12 +125,13 @@ pub fn kvm(
 fn packed(
     all: Vec<Module>,
     unpacks: bool,
+    without: &str,
     unfit: &dyn Fn(&str) -> LabError,
 ) -> Result<Vec<Module>, LabError> {
     if !unpacks && all.iter().any(|m| !m.file.ends_with(".ko")) {
-        return Err(unfit(
-            "it cannot unpack its own modules (CONFIG_MODULE_DECOMPRESS), so no micro-VMs",
-        ));
+        return Err(unfit(&format!(
+            "it cannot unpack its own modules (CONFIG_MODULE_DECOMPRESS), so no {without}"
+        )));
     }
     Ok(all)
 }
@@ -78,10 +141,10 @@ fn installed(release: &str) -> PathBuf {
     Path::new("/lib/modules").join(release)
 }
 
-/// All modules below a folder, if it has all.
-fn read(folder: &Path) -> Result<Option<Vec<Module>>, LabError> {
+/// The modules of these names below a folder, if it has all.
+fn read(folder: &Path, names: &[&str]) -> Result<Option<Vec<Module>>, LabError> {
     let mut found = Vec::new();
-    for name in MODULES {
+    for name in names {
         let Some(path) = find(folder, name) else {
             return Ok(None);
         };
@@ -119,6 +182,7 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 fn download(
     cache: &Cache,
     kernel: &Kernel,
+    (set, names): (&Set, &[&str]),
     to: &Path,
     listener: &Listener<'_>,
     stop: &AtomicBool,
@@ -137,8 +201,9 @@ fn download(
                 .prefix("modules-")
                 .tempdir_in(&cache.root)
                 .map_err(|e| LabError::io(&cache.root, e))?;
-            suite.unpack(&format!("KVM of Linux {release}"), &[package], dir.path())?;
-            let Some(modules) = read(dir.path())? else {
+            let what = format!("{} of Linux {release}", set.what);
+            suite.unpack(&what, &[package], dir.path())?;
+            let Some(modules) = read(dir.path(), names)? else {
                 continue;
             };
             fs::create_dir_all(to).map_err(|e| LabError::io(to, e))?;
@@ -154,8 +219,9 @@ fn download(
     Err(LabError::UnfitKernel {
         path: format!("kernel {release}"),
         reason: format!(
-            "no archive has its modules any more, so no micro-VMs; a newer kernel (--refresh), or the modules of your \
-             own in {}",
+            "no archive has its modules any more, so no {}; a newer kernel (--refresh), or the modules of your own in \
+             {}",
+            set.without,
             to.display()
         ),
     })
@@ -173,14 +239,16 @@ mod tests {
         for file in ["kvm.ko.xz", "kvm-amd.ko.xz", "kvm-intel.ko.xz"] {
             fs::write(deep.join(file), file).unwrap();
         }
-        assert!(read(d.path()).unwrap().is_none());
+        let names: Vec<_> = KVM.modules.iter().map(|(name, _)| *name).collect();
+        assert!(read(d.path(), &names).unwrap().is_none());
         fs::write(d.path().join("irqbypass.ko"), "i").unwrap();
-        let all = read(d.path()).unwrap().unwrap();
+        let all = read(d.path(), &names).unwrap().unwrap();
         let files: Vec<_> = all.iter().map(|m| m.file.as_str()).collect();
         assert_eq!(files, ["irqbypass.ko", "kvm.ko.xz", "kvm-amd.ko.xz"]);
         let unfit = |reason: &str| LabError::Guest(reason.to_string());
-        assert!(packed(all.clone(), true, &unfit).is_ok());
-        let said = packed(all, false, &unfit).unwrap_err().to_string();
+        assert!(packed(all.clone(), true, "micro-VMs", &unfit).is_ok());
+        let said = packed(all, false, "micro-VMs", &unfit);
+        let said = said.unwrap_err().to_string();
         assert!(said.contains("MODULE_DECOMPRESS"), "{said}");
     }
 }

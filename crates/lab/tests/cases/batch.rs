@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Experiments E1, E2 and E4 of the M-RSF paper by a real kernel: a batch of tasks, each a thread that computes for as
-//! long as in the simulator's run of the same seed, under the task schedulers as sched_ext policies. One boot. The
-//! table in docs/mrsf.md, by `make mrsf-lab`.
+//! long as in the simulator's run of the same seed, under the task schedulers as sched_ext policies. A boot for each of
+//! them, several side by side. The table in docs/mrsf.md, by `make mrsf-lab`. BERTH_LAB_ARMS=`mqms;sjf-1` leaves out
+//! the others.
 //!
 //! Threads wait, the policy is told their sizes, then a real-time thread releases them one after the other, within some
 //! milliseconds of the virtual clock.
-use super::{NEVER, check, host, options};
+use super::{check, host, options};
 use berth_identity::{JobRecord, record};
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;
@@ -16,8 +17,8 @@ use berth_scx::{LoadOptions, Loaded, Value as Setting};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 const TASKS: u32 = 500;
@@ -117,8 +118,12 @@ const ROWS: [Row; 14] = [
     ("fcfs-1", "fcfs", Some("textbook"), &[ANEW], 1, None),
 ];
 
-fn arm(row: Row) -> Result<Arm, String> {
-    let (name, policy, preset, set, cpus, estimate) = row;
+/// Values of a policy's variables, from a preset and further parameters.
+pub fn variables(
+    policy: &str,
+    preset: Option<&str>,
+    set: &[(&str, &str)],
+) -> Result<BTreeMap<String, i64>, String> {
     let builtin = berth_builtin::find(policy).ok_or(format!("no policy {policy}"))?;
     let loaded = builtin
         .load(&berth_policy::policy::LoadOptions::default())
@@ -132,46 +137,31 @@ fn arm(row: Row) -> Result<Arm, String> {
         let value = param.value(text).map_err(|e| e.to_string())?;
         Ok((name.clone(), value))
     };
+    values.iter().map(number).collect()
+}
+
+fn arm(row: Row) -> Result<Arm, String> {
+    let (name, policy, preset, set, cpus, estimate) = row;
     Ok(Arm {
         name: name.into(),
         policy: policy.into(),
         cpus,
         estimate,
-        variables: values.iter().map(number).collect::<Result<_, String>>()?,
+        variables: variables(policy, preset, set)?,
     })
 }
 
 pub fn table(assets: &Assets) -> Result<String, String> {
-    let arms = ROWS.into_iter().map(arm).collect::<Result<Vec<_>, _>>()?;
-    let what = Single {
-        host: host(1, 1, 1, CPUS, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "batch".to_string(),
-            input: json!(arms),
-        },
-    };
-    let patient = LabOptions {
-        timeout: Duration::from_secs(7200),
-        ..options()
-    };
-    let boot = single(&what, &patient, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
+    let wanted = std::env::var("BERTH_LAB_ARMS").unwrap_or_default();
+    let named = |row: &Row| wanted.is_empty() || wanted.split(';').any(|name| name == row.0);
+    let arms = ROWS.into_iter().filter(named).map(arm);
+    let arms = arms.collect::<Result<Vec<_>, _>>()?;
     let mut text = format!(
         "Linux {}, {TASKS} tasks, seeds 1 to {SEEDS}\n\n| arm | CPUs | mean wait, in mean service times, by seed | \
          mean | longest wait |\n|---|---|---|---|---|\n",
-        boot.answer.kernel
+        assets.kernel.release
     );
-    for (row, arm) in boot
-        .answer
-        .result
-        .as_array()
-        .ok_or("no answer")?
-        .iter()
-        .zip(&arms)
-    {
+    for (row, arm) in boots(&arms, assets)?.iter().zip(&arms) {
         let list = |key: &str| -> Vec<f64> {
             let values = row[key].as_array().into_iter().flatten();
             values.filter_map(Value::as_f64).collect()
@@ -191,20 +181,74 @@ pub fn table(assets: &Assets) -> Result<String, String> {
     Ok(format!("\n{text}"))
 }
 
-pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
-    let arms: Vec<Arm> = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
-    let mut rows = Vec::new();
-    for arm in &arms {
-        let (mut waits, mut longest) = (Vec::new(), Vec::new());
-        for seed in 1..=SEEDS {
-            println!("BERTH-BATCH {} {seed}", arm.name);
-            let (mean, most) = once(arm, seed).map_err(|e| format!("{}: {e}", arm.name))?;
-            waits.push(mean);
-            longest.push(most);
+/// What came of each arm, in their order. The first to fail ends it all.
+fn boots(arms: &[Arm], assets: &Assets) -> Result<Vec<Value>, String> {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (results, failed) = (Mutex::new(BTreeMap::new()), OnceLock::new());
+    let boot = |arm: &Arm| {
+        let what = Single {
+            host: host(1, 1, 1, CPUS, 1),
+            policy: None,
+            work: Work::Custom {
+                name: "batch".to_string(),
+                input: json!(arm),
+            },
+        };
+        let patient = LabOptions {
+            timeout: Duration::from_secs(7200),
+            ..options()
+        };
+        let boot = single(&what, &patient, assets, &stop).map_err(|e| e.to_string())?;
+        if let Some(e) = &boot.answer.error {
+            return Err(format!("{e}\n{}", boot.console));
         }
-        rows.push(json!({ "waits": waits, "longest": longest }));
+        // What is done is not lost if a later one fails.
+        let (result, s) = (&boot.answer.result, boot.wall.as_secs());
+        println!("      {}: {result} ({s} s)", arm.name);
+        Ok(boot.answer.result)
+    };
+    let worker = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(arm) = arms.get(i).filter(|_| !stop.load(Ordering::Relaxed)) else {
+                return;
+            };
+            let result = boot(arm);
+            let mut all = results.lock().unwrap_or_else(|e| e.into_inner());
+            match result {
+                Ok(result) => {
+                    all.insert(i, result);
+                }
+                // The others are stopped, and fail after it.
+                Err(e) if !stop.swap(true, Ordering::Relaxed) => {
+                    failed.set(format!("{}: {e}", arm.name)).unwrap_or_default();
+                }
+                Err(_) => (),
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 0..LabOptions::default().jobs {
+            s.spawn(worker);
+        }
+    });
+    if let Some(why) = failed.into_inner() {
+        return Err(why);
     }
-    Ok(json!(rows))
+    let all = results.into_inner().unwrap_or_else(|e| e.into_inner());
+    Ok(all.into_values().collect())
+}
+
+pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
+    let arm: Arm = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
+    let (mut waits, mut longest) = (Vec::new(), Vec::new());
+    for seed in 1..=SEEDS {
+        println!("BERTH-BATCH {} {seed}", arm.name);
+        let (mean, most) = once(&arm, seed).map_err(|e| format!("{}: {e}", arm.name))?;
+        waits.push(mean);
+        longest.push(most);
+    }
+    Ok(json!({ "waits": waits, "longest": longest }))
 }
 
 /// Sizes, and what is told of them: those of the simulator's request number i to its first task of its first VM.

@@ -8,6 +8,7 @@ mod micro;
 mod modes;
 mod noticed;
 mod programs;
+mod sizes;
 mod traced;
 mod verbs;
 mod waits;
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 20] = [
+const CASES: [(&str, Case); 21] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -41,6 +42,7 @@ const CASES: [(&str, Case); 20] = [
     ("a scenario runs without the virtual clock", fast),
     ("Linux 6.1, which has no sched_ext", without_sched_ext),
     ("who waited for whom", waits::known),
+    ("sizes of a scenario's requests are told", sizes::told),
     ("a real guest answers under nested KVM", witness::answers),
     ("a guest that does not boot says why", witness::no_kernel),
     ("two boots give the same bytes", same_bytes),

@@ -73,6 +73,17 @@ pub fn plan(scenario: &Scenario) -> Result<Vec<Placed>, PlacementError> {
 
 /// What a micro-VM cannot do, in the middle of a sentence; `None` if it can do the whole scenario.
 pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
+    for name in scenario.vms.iter().flat_map(|vm| &vm.tasks) {
+        let Some(task) = scenario.tasks.get(name) else {
+            continue;
+        };
+        if task.per_request {
+            return Some(format!("the threads for each request of task.{name}"));
+        }
+        if task.estimate.is_some() {
+            return Some(format!("the sizes told of task.{name}"));
+        }
+    }
     for placed in plan {
         let Some(vm) = &placed.thread.vm else {
             continue;
@@ -113,6 +124,7 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
                     | Step::Yield
                     | Step::SetNice(_)
                     | Step::SetAffinity(_)
+                    | Step::Stall(_)
                     | Step::Exit
                     | Step::Lock { .. }
                     | Step::Spin { .. }

@@ -296,6 +296,8 @@ impl<'a> Programs<'a> {
                 self.op(at, Code::Chunks, 0, 0, self.pools.len() as u64 - 1);
             }
             Step::Exit => self.exit(at)?,
+            // Its tasks compute.
+            Step::Stall(_) => self.op(at, Code::Nothing, 0, 0, 0),
             Step::SetNice(_) | Step::SetAffinity(_) => {
                 self.notes.push(format!(
                     "`{}` inside a micro-VM was ignored: the host does not see its tasks",

@@ -98,6 +98,12 @@ pub static VM: Kind = Kind {
             "extra vCPUs that only take interrupts",
         ),
         key(
+            "guest_agent",
+            "true or false",
+            Is("false"),
+            "class mixed: light tasks of users move to the reserved vCPUs, and back",
+        ),
+        key(
             "guest",
             "policy or table",
             Said("linux, all defaults"),

@@ -136,6 +136,12 @@ pub static TASK: Kind = Kind {
             "what policies are told of how long a request, or a thread, computes",
         ),
         key(
+            "uid",
+            "count",
+            Is("0"),
+            "whose it is in its guest: vm.guest_agent moves those of 1000 and above",
+        ),
+        key(
             "nice",
             "-20 to 19",
             Is("0"),

@@ -49,6 +49,7 @@ pub fn tasks(
         let rounds = rounds(&section, &steps)?;
         let per_request = per_request(&section, &steps, &first)?;
         let estimate = estimate(&section)?;
+        let uid = section.count("uid", 0, u32::MAX, "a user's number")?;
         let threads = threads.and_then(|(n, _)| u32::try_from(n).ok());
         places.steps.insert(name.clone(), at);
         places.headers.insert(name.clone(), entry.key_at.clone());
@@ -67,6 +68,7 @@ pub fn tasks(
                 rounds,
                 per_request,
                 estimate,
+                uid,
                 model,
             },
         );

@@ -5,7 +5,7 @@ use super::guest::guest;
 use super::host::{MOST_CPUS, task_names};
 use crate::diag::{At, Error, Result};
 use crate::keys;
-use crate::model::{Class, Host, Vm, VmRole};
+use crate::model::{Class, Guest, Host, Vm, VmRole};
 use crate::quantity;
 use crate::section::Section;
 use crate::tree::{Node, Value, is_name};
@@ -112,7 +112,12 @@ fn vm(
         },
     };
     let turbo_vcpus = section.count("turbo_vcpus", 0, MOST_CPUS, "")?;
+    // Before the guest's own table begins.
+    let agent = section.boolean("guest_agent")?.unwrap_or(false);
     let guest = guest(context, section)?;
+    if agent {
+        agent_fits(section, class, &guest)?;
+    }
     Ok(Vm {
         name: name.to_string(),
         count,
@@ -134,7 +139,25 @@ fn vm(
         guest,
         role,
         turbo_vcpus,
+        guest_agent: agent,
     })
+}
+
+/// An agent inside needs vCPUs that are reserved, and tasks that can be moved.
+fn agent_fits(section: &Section<'_>, class: Class, guest: &Guest) -> Result<()> {
+    let at = section.table.get("guest_agent");
+    let at = at.map_or(&section.at, |entry| &entry.node.at);
+    if class != Class::Mixed {
+        return Err(Error::at(at, "`guest_agent` is only for class mixed")
+            .label("it moves tasks to reserved vCPUs, and there are none"));
+    }
+    if guest.is_none() {
+        let why = format!("`{}` needs a guest", section.address("guest_agent"));
+        return Err(
+            Error::at(at, why).label("with guest = \"none\", tasks are vCPUs: none can be moved")
+        );
+    }
+    Ok(())
 }
 
 /// A cgroup shared with others is no VM's, and what shares it has neither weight nor cap of its own.

@@ -44,6 +44,8 @@ pub enum Step {
     SetNice(i32),
     /// Empty = all CPUs.
     SetAffinity(Vec<u32>),
+    /// From here on it waits for memory for this part of its time at full speed, parts per million, at most all.
+    Stall(u32),
     /// Start one more thread of the named task, in the same VM.
     Fork(String),
     Exit,
@@ -143,6 +145,7 @@ impl Step {
             Step::Yield => Kind::Yield,
             Step::SetNice(_) => Kind::SetNice,
             Step::SetAffinity(_) => Kind::SetAffinity,
+            Step::Stall(_) => Kind::Stall,
             Step::Fork(_) => Kind::Fork,
             Step::Exit => Kind::Exit,
             Step::Lock { .. } => Kind::Lock,
@@ -174,6 +177,7 @@ impl Step {
             }
             Step::Chunks { .. } => Some(Feature::Stealing),
             Step::Read { .. } | Step::Write { .. } => Some(Feature::Disks),
+            Step::Stall(_) => Some(Feature::Phases),
             Step::Compute(_)
             | Step::Busy
             | Step::Sleep(_)
@@ -211,6 +215,7 @@ impl Step {
             | Step::Yield
             | Step::SetNice(_)
             | Step::SetAffinity(_)
+            | Step::Stall(_)
             | Step::Exit => Named::Nothing,
         }
     }
@@ -259,6 +264,7 @@ impl Step {
             | Step::Yield
             | Step::SetNice(_)
             | Step::SetAffinity(_)
+            | Step::Stall(_)
             | Step::Fork(_)
             | Step::Lock { .. }
             | Step::Spin { .. }
@@ -282,6 +288,7 @@ impl Step {
             | Step::Yield
             | Step::SetNice(_)
             | Step::SetAffinity(_)
+            | Step::Stall(_)
             | Step::Fork(_)
             | Step::Lock { .. }
             | Step::Spin { .. }
@@ -307,6 +314,7 @@ impl Step {
             | Step::Yield
             | Step::SetNice(_)
             | Step::SetAffinity(_)
+            | Step::Stall(_)
             | Step::Fork(_)
             | Step::Lock { .. }
             | Step::Spin { .. }
@@ -338,6 +346,7 @@ impl Step {
             | Step::Yield
             | Step::SetNice(_)
             | Step::SetAffinity(_)
+            | Step::Stall(_)
             | Step::Fork(_)
             | Step::Exit
             | Step::Spin { .. }

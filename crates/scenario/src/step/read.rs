@@ -118,6 +118,12 @@ impl Phrase<'_> {
                         .unwrap_or_default(),
                 ))
             }
+            Kind::Stall => match self.quantity(rest, quantity::percent_ppm)? {
+                ppm @ 0..=1_000_000 => Ok(Step::Stall(ppm)),
+                _ => Err(self
+                    .error(rest, "`stall` takes 0% to 100%")
+                    .label("of its time")),
+            },
             Kind::Fork => Ok(Step::Fork(queue()?)),
             Kind::Lock => Ok(Step::Lock { name: queue()? }),
             Kind::Spin => Ok(Step::Spin { name: queue()? }),

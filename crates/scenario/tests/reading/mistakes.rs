@@ -164,6 +164,19 @@ fn mistakes() {
             &["has one vCPU", "class latency or batch"],
         ),
         ("[vm.web]\nreserved_vcpus = 1", &["only for class mixed"]),
+        (
+            "[vm.web]\nguest_agent = true",
+            &["`guest_agent` is only for class mixed", "t.toml:2"],
+        ),
+        (
+            "[vm.web]\nclass = \"mixed\"\nvcpus = 2\nreserved_vcpus = 1\nguest = \"none\"\nguest_agent = true",
+            &["`vm.web.guest_agent` needs a guest", "t.toml:6"],
+        ),
+        ("[vm.web]\nguest_agent = 1", &["true or false"]),
+        (
+            "[task.hog]\nmodel = \"busy\"\nuid = -1",
+            &["`task.hog.uid` is -1", "at least 0"],
+        ),
         ("[vm.web]\ntasks = \"hog\"", &["write [\"hog\"]"]),
         (
             "[vm.web]\ntasks = [1]",

@@ -8,10 +8,12 @@
 //! * [`random`]: random scenarios, for properties and for the comparison of bytes.
 //! * [`same_bytes`]: one number for very many runs.
 //! * [`share`]: weighted max-min shares by water-filling, flat and nested (VMs, then their threads).
+//! * [`enemies`]: VMs that mean the others no good, and what they are due.
 //! * [`epochs`]: weighted threads with random demands, and the mean of their max-min shares.
 //! * [`interval`]: confidence intervals from one long run (batch means), and how many of many intervals cover
 //!   the truth.
 pub mod closed_forms;
+pub mod enemies;
 pub mod epochs;
 pub mod interval;
 pub mod load;

@@ -202,6 +202,7 @@ pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u3
                 work,
             ]]
         }
+        Kind::Stall => vec![vec![Step::Stall(choose(1_000_001)), work, pause]],
         Kind::Fork => {
             all.tasks.insert(child.name.clone(), child.clone());
             vec![vec![work, Step::Fork(child.name), pause]]

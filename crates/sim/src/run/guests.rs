@@ -134,6 +134,8 @@ pub struct Before {
     at_ns: Nanos,
     vcpus: Vec<(Nanos, Nanos, Nanos)>,
     switches: Vec<u64>,
+    /// By VM, tasks moved by its agent; none: it has none.
+    moved: Vec<Option<u64>>,
 }
 
 fn switches(w: WorldRef, vm: VmId) -> u64 {
@@ -143,7 +145,8 @@ fn switches(w: WorldRef, vm: VmId) -> u64 {
 
 impl Before {
     /// Now; what guests count of their tasks begins anew.
-    pub fn of(w: WorldRef) -> Before {
+    pub fn of(m: &Simulation<ScenarioWorkload>) -> Before {
+        let w = m.world();
         for mut k in w.machines.iter().skip(1).copied().flatten() {
             settle(k);
             k.stats.reset();
@@ -154,25 +157,42 @@ impl Before {
             switches: (0..w.guests.len() as u32)
                 .map(|vm| switches(w, vm))
                 .collect(),
+            moved: m.workload.moved(),
         }
     }
 
     /// Per VM with a guest, and per group: shares of wall time, and what the guest itself counts.
-    pub fn metrics(&self, w: WorldRef, scenario: &Scenario, out: &mut BTreeMap<String, f64>) {
+    pub fn metrics(
+        &self,
+        m: &Simulation<ScenarioWorkload>,
+        scenario: &Scenario,
+        out: &mut BTreeMap<String, f64>,
+    ) {
+        let (w, moved) = (m.world(), m.workload.moved());
         let span = (w.host().now - self.at_ns).max(1) as f64;
         for k in w.machines.iter().skip(1).copied().flatten() {
             settle(k);
         }
+        let moved = |vms: &[VmId]| -> Option<u64> {
+            let of = |vm: &VmId| Some(moved[*vm as usize]? - self.moved[*vm as usize].unwrap_or(0));
+            vms.iter().map(of).sum()
+        };
+        let mut one = |name: &str, vms: &[VmId]| {
+            self.of_vms(w, name, vms, span, out);
+            if let Some(moved) = moved(vms).filter(|_| !vms.is_empty()) {
+                out.insert(format!("{name}.guest.moved"), moved as f64 / (span / 1e9));
+            }
+        };
         let all = instances(scenario);
         for (g, group) in scenario.vms.iter().enumerate() {
             let members: Vec<&VmInstance> = all.iter().filter(|i| i.group == g).collect();
             if members.len() > 1 {
                 for i in &members {
-                    self.of_vms(w, &i.name, &[i.ordinal], span, out);
+                    one(&i.name, &[i.ordinal]);
                 }
             }
             let list: Vec<VmId> = members.iter().map(|i| i.ordinal).collect();
-            self.of_vms(w, &group.name, &list, span, out);
+            one(&group.name, &list);
         }
     }
 

@@ -137,7 +137,7 @@ fn attempt(
     }
     k.stats.reset();
     k.recent.reset();
-    let guests_before = guests::Before::of(m.world());
+    let guests_before = guests::Before::of(&m);
     let (begin, measure) = (scenario.run.warmup_ns, scenario.run.measure_ns);
     let end = begin + measure;
     let mut series = record::Series::default();
@@ -151,7 +151,7 @@ fn attempt(
     let mut metrics = BTreeMap::new();
     machine_metrics(k, scenario, &vms, &before, &mut metrics);
     scores(k, scenario, &vms, &mut metrics);
-    guests_before.metrics(m.world(), scenario, &mut metrics);
+    guests_before.metrics(&m, scenario, &mut metrics);
     m.workload.metrics(end, &mut metrics);
     if let Some(optimiser) = &optimiser {
         let per_s = optimiser.changes() as f64 / (measure as f64 / 1e9);

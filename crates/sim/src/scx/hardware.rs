@@ -202,6 +202,21 @@ impl Handle {
         self.count_events(cpu);
     }
 
+    /// The task that runs here waits for memory for this part of its time from now on; a guest's host is told.
+    pub fn set_stall(mut self, cpu: CpuId, task: TaskId, stalled: u32) {
+        let id = self.id;
+        let Some(hw) = &mut self.hardware else { return };
+        let phase = Phase {
+            stalled,
+            ..hw.phase(task)
+        };
+        if id == HOST {
+            return self.set_phase(task, phase);
+        }
+        hw.set_phase(task, phase);
+        self.tell_phase(cpu, task);
+    }
+
     /// The CPU's counters go on with what it does now.
     fn count_events(mut self, cpu: CpuId) {
         let k = &mut *self;

@@ -128,7 +128,9 @@ impl ScenarioWorkload {
             io: vm.is_some_and(|vm| spec.role.vcpu().is_some_and(|v| vm.is_reserved(v))),
             score_milli: vm.and_then(|vm| vm.score_milli(spec.role.vcpu()?)),
             nice: spec.nice,
-            affinity: ctx.mask(&spec.affinity),
+            affinity: (self.agents.mask(home, host.program))
+                .filter(|_| host.post.is_none())
+                .unwrap_or_else(|| ctx.mask(&spec.affinity)),
             working_set: working_set(&self.homes.scenario, &spec.work),
             phase: phase(&self.homes.scenario, &spec.work),
             ..TaskSpec::default()
@@ -274,6 +276,7 @@ impl ScenarioWorkload {
     pub(super) fn boot(&mut self, home: u32, ctx: &mut Ctx) {
         self.masks.start_guest(home, ctx);
         self.start_threads(home, true, ctx);
+        self.start_agent(home, ctx);
     }
 
     /// Threads that are there from the start begin, in the order of the list; others are started and stopped in time.
@@ -326,6 +329,7 @@ impl ScenarioWorkload {
         }
         if self.homes.is_inside(home) {
             ctx.stop_vm(home);
+            self.agents.stop(home);
         }
         self.sync.clear(home);
         let (devices, board) = self.plugged(ctx);

@@ -12,6 +12,8 @@ pub(super) enum Event {
     StopVm(u32),
     /// Inside a VM: it has been switched on.
     Boot(u32),
+    /// Inside a VM: its agent looks.
+    Look(u32),
     /// Where its home is: a request (home, queue) starts a thread.
     Begin(u32, u16),
     Net(device::Event),
@@ -40,6 +42,7 @@ impl Event {
             Event::Net(event) => (5, event.what, event.number),
             Event::Begin(home, queue) => (6, queue, home),
             Event::Disk(event) => (7, event.what, event.number),
+            Event::Look(vm) => (8, 0, vm),
         };
         kind << KIND_SHIFT | u64::from(what) << WHAT_SHIFT | u64::from(number)
     }
@@ -52,6 +55,7 @@ impl Event {
             2 => Event::StartVm(number),
             3 => Event::StopVm(number),
             4 => Event::Boot(number),
+            8 => Event::Look(number),
             6 => Event::Begin(number, (token >> WHAT_SHIFT) as u16),
             kind => {
                 let what = (token >> WHAT_SHIFT) as u16;
@@ -80,6 +84,7 @@ mod tests {
             Event::StartVm(number),
             Event::StopVm(number),
             Event::Boot(number),
+            Event::Look(number),
             Event::Begin(number, u16::MAX),
             of_net(0),
             of_net(u16::MAX),

@@ -15,14 +15,17 @@
 //! requests    from a queue to a thread, to the end
 //! devices     the devices of a scenario, and what they reach
 //! blocks      where threads are in steps that read or write
+//! agents      who moves light tasks inside mixed VMs
 //! scenario    all these as the work of a scenario file; what it does:
 //!   births      threads begin, VMs start and stop
+//!   look        an agent looks, and moves
 //!   steps       a thread's next step; share: those that involve others; record: those that read or write
 //!   ask         clients ask
 //!   work        what the machine asks for
 //! ```
 //!
 //! Each knows those above it and none below.
+mod agents;
 pub mod api;
 mod ask;
 mod births;
@@ -33,6 +36,7 @@ mod device;
 mod devices;
 mod events;
 mod homes;
+mod look;
 mod mail;
 mod masks;
 mod measured;

@@ -21,6 +21,8 @@ pub(super) enum Op {
     Send(u16),
     Yield,
     SetNice(i32),
+    /// Parts per million.
+    Stall(u32),
     /// Position in [`Programs::masks`], see [`super::masks`].
     SetAffinity(u32),
     /// Program number of the child.
@@ -247,6 +249,7 @@ impl Programs {
                 self.masks.push(cpus.clone());
                 Op::SetAffinity(self.masks.len() as u32 - 1)
             }
+            Step::Stall(ppm) => Op::Stall(*ppm),
             Step::Fork(task) => {
                 let child = scenario.tasks.keys().position(|name| name == task);
                 Op::Fork(child.ok_or_else(|| PlacementError::UnknownTask {

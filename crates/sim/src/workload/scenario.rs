@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The work of a scenario: its parts, each with a subject and a file of its own.
+use super::agents::Agents;
 use super::api::Ctx;
 use super::api::{HOST, Nanos, Role};
 use super::blocks::Blocks;
@@ -37,6 +38,8 @@ pub struct ScenarioWorkload {
     /// Where threads are in steps that read or write.
     pub(super) blocks: Blocks,
     pub(super) completion: Completion,
+    /// Who moves tasks inside mixed VMs.
+    pub(super) agents: Agents,
 }
 
 impl ScenarioWorkload {
@@ -109,6 +112,7 @@ impl ScenarioWorkload {
             devices,
             blocks: Blocks::default(),
             completion: Completion::new(homes.count()),
+            agents: Agents::new(homes.vms.len()),
             programs,
             homes,
         })

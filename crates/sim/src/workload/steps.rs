@@ -113,6 +113,7 @@ impl ScenarioWorkload {
                     let vm = vm.map_or(0, |vm| vm.nice);
                     return Action::SetNice((nice + vm).clamp(-20, 19));
                 }
+                Op::Stall(ppm) => return Action::Stall(*ppm),
                 Op::SetAffinity(mask) => {
                     let mask = self.masks.get(t.machine, t.home, *mask);
                     return Action::SetAffinity(mask);
@@ -144,6 +145,9 @@ impl ScenarioWorkload {
         self.requests
             .drop_in_hand(&mut self.threads, who.token, now);
         self.leave_shared(who.token, ctx);
+        let t = &self.threads[who.token];
+        self.agents
+            .ends(t.home, t.host, &self.threads, ctx.ran(who.task));
         self.completion.ends(self.threads[who.token].home, now);
         Action::Exit
     }

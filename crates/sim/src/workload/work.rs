@@ -53,6 +53,7 @@ impl Workload for ScenarioWorkload {
             Event::StartVm(vm) => self.start_vm(vm, ctx),
             Event::StopVm(vm) => self.stop_vm(vm, now, ctx),
             Event::Boot(vm) => self.boot(vm, ctx),
+            Event::Look(vm) => self.look_inside(vm, ctx),
             Event::Begin(home, queue) => self.begin_queued(home, queue, ctx),
             Event::Net(event) => {
                 let (devices, mut board) = self.plugged(ctx);

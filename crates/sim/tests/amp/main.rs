@@ -65,6 +65,16 @@ fn machine_of(
     cast: Cast,
     set: &[(&str, &str)],
 ) -> Simulation<Cast> {
+    let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, *n)).collect();
+    machine_with(kinds, &vms, cast, set)
+}
+
+fn machine_with(
+    kinds: Vec<CoreKind>,
+    vms: &[VmSpec],
+    cast: Cast,
+    set: &[(&str, &str)],
+) -> Simulation<Cast> {
     let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
     let spec = MachineSpec {
         hz: Hz::Exact,
@@ -75,9 +85,8 @@ fn machine_of(
         },
         ..MachineSpec::new(Shape::flat(cores))
     };
-    let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, *n)).collect();
-    let mut m = Simulation::new(&spec, &vms, cast);
-    load_policy(&mut m, amp(), &params(set), &vms, &Options::default()).unwrap();
+    let mut m = Simulation::new(&spec, vms, cast);
+    load_policy(&mut m, amp(), &params(set), vms, &Options::default()).unwrap();
     m.start();
     m
 }
@@ -593,21 +602,96 @@ fn a_round_gives_away_what_there_is() {
     }
 }
 
+/// The page's table of decisions: each default is the policy's.
+#[test]
+fn decisions_are_parameters_with_the_defaults_given() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/amp.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| D"));
+    let defaults = rows.filter_map(|row| row.split('|').nth(2));
+    let mut seen = 0;
+    for default in defaults.flat_map(|cell| cell.split('`')) {
+        let Some((name, value)) = default.split_once('=') else {
+            continue;
+        };
+        let param = amp().params().iter().find(|p| p.name == name);
+        let param = param.unwrap_or_else(|| panic!("no parameter {name}"));
+        let number = param.words.iter().position(|word| word == value);
+        let number = number.map_or_else(|| value.parse().unwrap(), |word| word as i64);
+        assert_eq!(param.default, number, "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 17);
+}
+
+/// D12: a VM of weight 200 beside one of weight 100, two vCPUs each, on one fast core and two slow ones. Credit grants
+/// 30 and 15 ms; in equal parts each vCPU has a quarter of the fast core, by weight 10 and 5 ms.
+#[test]
+fn fair_parts_are_equal_or_by_weight() {
+    for (by, parts) in [("vcpu", [7_500, 7_500]), ("weight", [10_000, 5_000])] {
+        let (vcpus, cast) = busy(2, 2);
+        let kinds = vec![kind("fast", 0..1, FAST), kind("slow", 1..3, 1_000_000)];
+        let set = [("mode", "fair"), ("fair_by", by), ("min_slot_us", "0")];
+        let vms: Vec<VmSpec> = [200, 100]
+            .into_iter()
+            .zip(0..)
+            .map(|(weight, i)| VmSpec {
+                weight,
+                ..vm(i, vcpus[i as usize])
+            })
+            .collect();
+        let mut m = machine_with(kinds, &vms, cast, &set);
+        m.run_until(20 * ROUND + 1).unwrap();
+        let k = m.kernel();
+        let peek = Peek(k.policy.instance().unwrap());
+        let of = |slot: u64| {
+            let mine = (1..peek.var("vcpus_used") as u32)
+                .filter(|v| peek.vcpu(*v, "slot") == slot && peek.vcpu(*v, "active") == 1);
+            mine.map(|v| peek.vcpu(v, "fast") / 1000)
+                .collect::<Vec<_>>()
+        };
+        for (slot, part) in [(1, parts[0]), (2, parts[1])] {
+            let had = of(slot);
+            assert_eq!(had.len(), 2, "{by}: {had:?}");
+            assert!(
+                had.iter().all(|f| f.abs_diff(part) <= 1),
+                "{by}: {slot}: {had:?}"
+            );
+        }
+    }
+}
+
+/// How many kinds there are of cores of these speeds, percent, and of which each is.
+fn kinds_of(speeds: [u32; 6]) -> (u64, Vec<u64>) {
+    let kinds = (0..)
+        .zip(speeds)
+        .map(|(cpu, percent)| kind(&format!("{cpu}"), cpu..cpu + 1, percent * 10_000));
+    let m = machine_of(kinds.collect(), &[1], Cast::default(), &[]);
+    let k = m.kernel();
+    let peek = Peek(k.policy.instance().unwrap());
+    let of = (0..6).map(|cpu| peek.get("pcpus_by_cpu", cpu, "kind"));
+    (peek.var("nr_kinds"), of.collect())
+}
+
+/// As `berth doctor` names them: GB10 has five capacities and two kinds, a Ryzen with a rank for each core one.
+#[test]
+fn favoured_cores_are_no_kind() {
+    assert_eq!(
+        kinds_of([154, 153, 150, 110, 108, 108]),
+        (2, vec![0, 0, 0, 1, 1, 1])
+    );
+    assert_eq!(kinds_of([91, 100, 83, 76, 69, 63]), (1, vec![0; 6]));
+}
+
 /// Four kinds at most: the closest speeds are taken together, whatever the order in which they are met.
 #[test]
 fn of_more_than_four_speeds_the_closest_are_one_kind() {
-    let of = |speeds: [u32; 6]| {
-        let kinds = (0..)
-            .zip(speeds)
-            .map(|(cpu, percent)| kind(&format!("of-{percent}"), cpu..cpu + 1, percent * 10_000));
-        let m = machine_of(kinds.collect(), &[1], Cast::default(), &[]);
-        let k = m.kernel();
-        let peek = Peek(k.policy.instance().unwrap());
-        assert_eq!(peek.var("nr_kinds"), 4);
-        (0..6)
-            .map(|cpu| peek.get("pcpus_by_cpu", cpu, "kind"))
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(of([200, 199, 120, 60, 59, 30]), [0, 0, 1, 2, 2, 3]);
-    assert_eq!(of([30, 59, 60, 120, 199, 200]), [3, 2, 2, 1, 0, 0]);
+    assert_eq!(
+        kinds_of([200, 199, 120, 70, 60, 30]),
+        (4, vec![0, 0, 1, 2, 2, 3])
+    );
+    assert_eq!(
+        kinds_of([30, 60, 70, 120, 199, 200]),
+        (4, vec![3, 2, 2, 1, 0, 0])
+    );
 }

@@ -179,7 +179,8 @@ impl Ctx {
     pub(crate) fn ran(&self, task: TaskId) -> Nanos {
         let hot = &self.k.tasks.hot[task as usize];
         let cpu = &self.k.cpus[hot.cpu as usize];
-        let now = if cpu.curr == task {
+        // What a vCPU has done is on account when it loses its physical CPU.
+        let now = if cpu.curr == task && !cpu.paused {
             self.k.now - cpu.since
         } else {
             0

@@ -43,6 +43,8 @@ pub enum Action {
     Yield,
     /// -20..=19.
     SetNice(i32),
+    /// Wait for memory for this part of the time from here on ([`crate::words::Phase::stalled`]), parts per million.
+    Stall(u32),
     /// A mask from [`Ctx::mask`].
     SetAffinity(MaskId),
     /// Change the scheduling class (a thread leaving or joining SCHED_EXT).

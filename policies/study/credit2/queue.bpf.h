@@ -439,28 +439,44 @@ static __always_inline u32 scope_of(u32 cpu, struct berth_cpu *topo)
 	return 0;
 }
 
-/* How many CPUs are of a scope. */
-__noinline u32 in_scope(u32 number)
+/* How many CPUs each scope has. */
+static __always_inline void count_scopes(void)
 {
 	struct berth_cpu *topo;
-	u32 cpu, n = 0;
+	struct scope *s;
+	u32 cpu;
 
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		topo = berth_cpu(cpu);
-		n += topo && scope_of(cpu, topo) == number;
+		s = topo ? scope_at(scope_of(cpu, topo)) : NULL;
+		if (s)
+			s->cpus++;
 	}
-	return n;
 }
 
-/* The queue of a CPU: that of its core, else one of its scope with room, the least filled, else a
- * new one. */
+/* How many threads the core has whose first this is. */
+__noinline u32 threads_of(u32 cpu)
+{
+	struct berth_cpu *topo;
+	u32 at = cpu, i;
+
+	bpf_for(i, 0, berth_nr_cpus) {
+		topo = berth_cpu(at);
+		if (!topo || topo->next_in_core == cpu)
+			break;
+		at = topo->next_in_core;
+	}
+	return i + 1;
+}
+
+/* The queue of a CPU: that of its core, else the one that its scope fills, else a new one. CPUs
+ * come in order, so that all but the last queue of a scope are full. */
 __noinline s32 queue_for(u32 cpu)
 {
-	struct berth_cpu *topo = berth_cpu(cpu), *other;
-	u32 number, n, room, i, least = 0;
+	struct berth_cpu *topo = berth_cpu(cpu);
+	struct scope *s;
 	struct pcpu *c;
-	struct runq *q;
-	s32 found = -1;
+	u32 room;
 
 	if (!topo)
 		return -1;
@@ -468,20 +484,16 @@ __noinline s32 queue_for(u32 cpu)
 		c = pcpu_at(topo->core);
 		return c ? (s32)c->queue : -1;
 	}
-	number = scope_of(cpu, topo);
-	n = in_scope(number);
-	room = n / ((n + most_cpus - 1) / most_cpus);
-	bpf_for(i, 0, nr_queues) {
-		q = runq_at(i);
-		other = q ? berth_cpu(q->first) : NULL;
-		if (!q || !other || scope_of(q->first, other) != number || q->cpus >= room)
-			continue;
-		if (found < 0 || q->cpus < least) {
-			found = i;
-			least = q->cpus;
-		}
+	s = scope_at(scope_of(cpu, topo));
+	if (!s || !s->cpus)
+		return -1;
+	room = s->cpus / ((s->cpus + most_cpus - 1) / most_cpus);
+	if (!s->queue || s->filled >= room) {
+		s->queue = ++nr_queues;
+		s->filled = 0;
 	}
-	return found < 0 ? (s32)nr_queues : found;
+	s->filled += scope ? threads_of(cpu) : 1;
+	return s->queue - 1;
 }
 
 static __always_inline int make_queues(void)
@@ -493,6 +505,7 @@ static __always_inline int make_queues(void)
 	s32 queue, err = 0;
 	u32 cpu;
 
+	count_scopes();
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		queue = queue_for(cpu);
 		c = pcpu_at(cpu);
@@ -504,7 +517,6 @@ static __always_inline int make_queues(void)
 		if (!q->cpus) {
 			q->first = cpu;
 			q->base = BASE;
-			nr_queues = queue + 1;
 			err = scx_bpf_create_dsq(queue, -1);
 			if (err)
 				break;

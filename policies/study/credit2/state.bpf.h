@@ -91,6 +91,20 @@ struct {
 	__type(value, struct runq);
 } queues_by_cpu SEC(".maps");
 
+/* CPUs that may share queues, by the number of what they have in common, while queues are made. */
+struct scope {
+	u32 cpus;
+	u32 queue;  /* + 1: the one that is being filled */
+	u32 filled; /* CPUs of it, with the siblings of those that are there */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, u32);
+	__type(value, struct scope);
+} scopes_by_cpu SEC(".maps");
+
 /* Sets of CPUs while one decision is taken on a CPU; an interrupt in between costs a worse one. */
 struct choice {
 	struct cpu_set may; /* by affinity */
@@ -123,6 +137,11 @@ static __always_inline struct pcpu *pcpu_at(s32 cpu)
 static __always_inline struct runq *runq_at(u32 queue)
 {
 	return bpf_map_lookup_elem(&queues_by_cpu, &queue);
+}
+
+static __always_inline struct scope *scope_at(u32 number)
+{
+	return bpf_map_lookup_elem(&scopes_by_cpu, &number);
 }
 
 static __always_inline struct choice *choice_here(void)

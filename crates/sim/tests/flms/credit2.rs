@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `credit2` against the specification of Xen's second credit scheduler: its invariants, and who it asks to give way.
 use crate::support::Cast;
-use crate::world::{BUSY, MS, assert_near, measured, naps, on, peek, vm};
+use crate::world::{
+    BUSY, HOG, MS, assert_near, hogs, measured, napper, naps, on, peek, runtime, vm,
+};
 use berth_scenario::model::Class;
 use berth_sim::Simulation;
 use berth_sim::machine::Shape;
@@ -16,16 +18,6 @@ const RATE_LIMIT: u64 = 1_000_000;
 fn machine(shape: Shape, vms: u32, weight: u32, cast: Cast) -> Box<Simulation<Cast>> {
     let vms: Vec<_> = (0..vms).map(|i| vm(i, Class::Batch, weight, 1)).collect();
     on("credit2", shape, &vms, cast, &[])
-}
-
-const HOG: &str = "[task.hog]\nmodel = \"busy\"\n";
-
-fn hogs(host: &str, weights: &[u32]) -> String {
-    let vm = |(i, weight): (usize, &u32)| {
-        format!("[vm.v{i}]\nweight = {weight}\nclass = \"batch\"\ntasks = [\"hog\"]\n")
-    };
-    let vms: String = weights.iter().enumerate().map(vm).collect();
-    format!("[host]\n{host}\nhz = \"exact\"\n{HOG}{vms}")
 }
 
 /// Invariant 1.
@@ -45,9 +37,9 @@ fn weights_become_shares_of_one_cpu() {
 #[test]
 fn who_sleeps_has_credit_and_preempts() {
     let text = format!(
-        "{}[vm.web]\nclass = \"latency\"\ntasks = [\"nap\"]\n[task.nap]\nmodel = \"periodic\"\nperiod = \"20ms\"\n\
-         compute = \"200us\"\n",
-        hogs("cores = 1", &[100, 100, 100])
+        "{}{}",
+        hogs("cores = 1", &[100, 100, 100]),
+        napper("web", "latency", "20ms", "200us")
     );
     let m = measured("credit2", &[], "20s", &text);
     assert_near(m["web.wakeup.p50"] / 1e6, 0.5, 0.15, "median, ms");
@@ -111,11 +103,6 @@ fn credits_stay_in_bounds_and_nobody_is_cut_short() {
     m.check().unwrap();
 }
 
-/// What a thread has run, ns.
-fn runtime(m: &mut Simulation<Cast>, i: usize) -> u64 {
-    m.kernel().tasks.hot[m.workload.ids[i] as usize].runtime
-}
-
 /// How many run or wait in each of two queues.
 fn in_queues(m: &mut Simulation<Cast>) -> [u64; 2] {
     peek(m, |p| [0, 1].map(|q| p.get("queues_by_cpu", q, "runnable")))
@@ -166,6 +153,45 @@ fn loads_of_queues_are_made_alike_and_left_so() {
     assert_eq!(seen[0].iter().max(), Some(&5), "{seen:?}");
 }
 
+/// Section 2: queues of at most sixteen CPUs, as alike as they can be, siblings together, however a host numbers them.
+#[test]
+fn a_cache_of_many_cpus_has_several_queues() {
+    let of = |shape: Shape, set: &[(&str, &str)]| {
+        let cpus = shape.packages * shape.cores * shape.threads;
+        let mut m = on("credit2", shape, &[], Cast::default(), set);
+        m.run_until(MS).unwrap();
+        let queues = peek(&mut m, |p| {
+            let all = 0..cpus;
+            all.map(|cpu| p.get("pcpus_by_cpu", cpu, "queue") as usize)
+                .collect::<Vec<_>>()
+        });
+        let topology = |cpu: u32| {
+            let k = m.kernel();
+            k.topo.siblings(cpu).iter().collect::<Vec<u32>>()
+        };
+        for cpu in 0..cpus {
+            for sibling in topology(cpu) {
+                assert!(
+                    set.contains(&("scope", "cpu"))
+                        || queues[cpu as usize] == queues[sibling as usize]
+                );
+            }
+        }
+        let mut sizes = vec![0; queues.iter().max().unwrap() + 1];
+        queues.iter().for_each(|q| sizes[*q] += 1);
+        sizes
+    };
+    let two = |cores, threads| Shape {
+        llcs: 2,
+        threads,
+        ..Shape::flat(cores)
+    };
+    assert_eq!(of(two(48, 2), &[]), [16; 6]);
+    assert_eq!(of(two(10, 1), &[("most_cpus", "2")]), [1; 10]);
+    assert_eq!(of(two(64, 1), &[("scope", "cpu")]), [1; 64]);
+    assert_eq!(of(two(16, 2), &[("scope", "all")]), [16, 16]);
+}
+
 /// Invariant 6.
 #[test]
 fn a_cap_holds_though_the_cpu_is_free() {
@@ -202,15 +228,11 @@ fn a_wake_up_asks_the_one_with_least_credit_once_it_has_run() {
             ],
         );
         let mut m = machine(Shape::flat(1), 2, 100, cast);
-        let done = |m: &mut Simulation<Cast>| {
-            m.workload.ids[1]
-                .checked_add(1)
-                .map_or(0, |_| runtime(m, 1))
-        };
+        let done = |m: &Simulation<Cast>| runtime(m, 1);
         m.run_until(begins - 20_000).unwrap();
-        assert_eq!(done(&mut m), 0, "woken at {at}");
+        assert_eq!(done(&m), 0, "woken at {at}");
         m.run_until(begins + 120_000).unwrap();
-        assert_eq!(done(&mut m), 100_000, "woken at {at}");
+        assert_eq!(done(&m), 100_000, "woken at {at}");
     }
     let mut cast = Cast::default();
     cast.vcpu(0, 0, 0, &BUSY);

@@ -130,6 +130,54 @@ pub fn peek<T>(m: &mut Simulation<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
     look(&Peek(k.policy.instance().unwrap()))
 }
 
+pub const HOG: &str = "[task.hog]\nmodel = \"busy\"\n";
+
+/// A host, and hogs in VMs `v0` and so on of these weights.
+pub fn hogs(host: &str, weights: &[u32]) -> String {
+    let vm = |(i, weight): (usize, &u32)| {
+        format!("[vm.v{i}]\nweight = {weight}\nclass = \"batch\"\ntasks = [\"hog\"]\n")
+    };
+    let vms: String = weights.iter().enumerate().map(vm).collect();
+    format!("[host]\n{host}\nhz = \"exact\"\n{HOG}{vms}")
+}
+
+/// A VM that wakes and computes for a while, over and over.
+pub fn napper(name: &str, class: &str, period: &str, compute: &str) -> String {
+    format!(
+        "[vm.{name}]\nclass = \"{class}\"\ntasks = [\"{name}\"]\n[task.{name}]\nmodel = \"periodic\"\n\
+         period = \"{period}\"\ncompute = \"{compute}\"\n"
+    )
+}
+
+/// What a thread has run, ns.
+pub fn runtime(m: &Simulation<Cast>, i: usize) -> u64 {
+    match m.workload.ids[i] {
+        u32::MAX => 0,
+        task => m.kernel().tasks.hot[task as usize].runtime,
+    }
+}
+
+/// The longest time without a thread on a CPU, in steps; the policy's numbers are `index`.
+pub fn longest_gap(
+    m: &mut Simulation<Cast>,
+    cpu: u32,
+    index: u32,
+    from: u64,
+    until: u64,
+    step: u64,
+) -> u64 {
+    let (mut gap, mut longest) = (0, 0);
+    let mut now = from;
+    while now < until {
+        m.run_until(now).unwrap();
+        let runs = peek(m, |p| p.curr(cpu)) == index;
+        gap = if runs { 0 } else { gap + step };
+        longest = longest.max(gap);
+        now += step;
+    }
+    longest
+}
+
 pub const BUSY: [Action; 1] = [Action::ComputeForever];
 
 pub fn naps(work: u64, sleep: u64) -> [Action; 2] {

@@ -9,3 +9,4 @@ mod published;
 mod support;
 mod wake;
 mod world;
+mod zeng;

@@ -7,6 +7,7 @@ mod large;
 mod published;
 #[path = "../support/mod.rs"]
 mod support;
+mod vslicer;
 mod wake;
 mod world;
 mod zeng;

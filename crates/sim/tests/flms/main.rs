@@ -3,6 +3,7 @@
 mod balance;
 mod credit2;
 mod decisions;
+mod ecredit;
 mod large;
 mod published;
 #[path = "../support/mod.rs"]

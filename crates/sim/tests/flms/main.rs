@@ -4,6 +4,7 @@ mod balance;
 mod credit2;
 mod decisions;
 mod ecredit;
+mod iobound;
 mod large;
 mod published;
 #[path = "../support/mod.rs"]

@@ -93,7 +93,7 @@ fn as_many_fast_cores_as_io_needs() {
     assert_eq!(fast(&mut m), 3);
 }
 
-/// Invariant 5: three vCPUs wake a thousand times a second each, for a second; the cores are Credit's again 0.6 s after.
+/// Invariant 5: three vCPUs wake a thousand times a second each, for a second; 0.6 s later all cores are Credit's.
 #[test]
 fn fast_cores_come_and_go_with_events() {
     let mut wakes = Vec::new();

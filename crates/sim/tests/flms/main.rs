@@ -10,6 +10,7 @@ mod published;
 #[path = "../support/mod.rs"]
 mod support;
 mod vslicer;
+mod vturbo;
 mod wake;
 mod world;
 mod zeng;

@@ -291,6 +291,24 @@ pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(
     )))
 }
 
+/// Before anything runs: are there VMs with turbo vCPUs, and a policy that has CPUs for them?
+///
+/// # Errors
+/// It has none: its parameters do not say how many (`turbo_cpus`).
+pub fn has_turbo_cpus(arm: &Arm, scenario: &Scenario, params: &[Param]) -> Result<(), Failure> {
+    let Some(vm) = scenario.vms.iter().find(|vm| vm.turbo_vcpus > 0) else {
+        return Ok(());
+    };
+    if params.iter().any(|p| p.name == "turbo_cpus") {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "arm {}: VM {} has turbo vCPUs, and policy {} has no CPUs for them\n  Leave out `turbo_vcpus` or this arm, or \
+         take policy vturbo",
+        arm.name, vm.name, arm.policy
+    )))
+}
+
 /// What to say where VMs have different weights and the policy knows none: it stays an arm of the comparison.
 pub fn keeps_no_weights(arm: &Arm, scenario: &Scenario, program: &Program) -> Option<String> {
     let first = scenario.vms.first()?.weight;
@@ -374,4 +392,44 @@ pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Fa
         }
     }
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_scenario::model::Vm;
+
+    #[test]
+    fn turbo_vcpus_need_a_policy_that_has_cpus_for_them() {
+        let arm = |policy: &str| Arm {
+            name: "a".into(),
+            policy: policy.into(),
+            preset: None,
+            params: BTreeMap::new(),
+            loader: Loader::default(),
+            set: BTreeMap::new(),
+            scenario: None,
+        };
+        let mut scenario = Scenario::default();
+        scenario.vms.push(Vm {
+            name: "web".into(),
+            turbo_vcpus: 1,
+            ..Vm::default()
+        });
+        let judged = |scenario: &Scenario, policy: &str| {
+            let loaded = berth_builtin::find(policy).unwrap();
+            let loaded = loaded.load(&LoadOptions::default()).unwrap();
+            has_turbo_cpus(&arm(policy), scenario, loaded.params())
+        };
+        assert!(judged(&scenario, "vturbo").is_ok());
+        let Err(Failure::Input(said)) = judged(&scenario, "credit") else {
+            panic!("credit has no turbo CPUs");
+        };
+        assert!(
+            said.starts_with("arm a: VM web has turbo vCPUs, and policy credit has no CPUs"),
+            "{said}"
+        );
+        scenario.vms[0].turbo_vcpus = 0;
+        assert!(judged(&scenario, "credit").is_ok());
+    }
 }

@@ -208,6 +208,7 @@ pub fn jobs(
             said.extend(notes);
             fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
             policies::keeps_caps(arm, &job.scenario, policy.program())?;
+            policies::has_turbo_cpus(arm, &job.scenario, policy.params())?;
             said.extend(policies::keeps_no_weights(
                 arm,
                 &job.scenario,

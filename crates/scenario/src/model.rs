@@ -316,9 +316,17 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Does this vCPU do the I/O of a mixed VM? The last `reserved_vcpus` do.
+    /// Does this vCPU do the I/O? Turbo vCPUs, if there are some; else the last `reserved_vcpus` of a mixed VM.
     pub fn is_reserved(&self, vcpu: u32) -> bool {
+        if self.turbo_vcpus > 0 {
+            return (self.vcpus..self.all_vcpus()).contains(&vcpu);
+        }
         self.class == Class::Mixed && vcpu < self.vcpus && vcpu >= self.compute_vcpus()
+    }
+
+    /// Its vCPUs, and after them its turbo vCPUs.
+    pub fn all_vcpus(&self) -> u32 {
+        self.vcpus + self.turbo_vcpus
     }
 
     /// How many of so many threads `affinity` holds: `coverage` of them, to the nearest, half a thread upwards. In this

@@ -541,16 +541,19 @@ fn affinity_inside(vm: &Vm, task: &Task) -> Vec<u32> {
     // A user's starts where tasks compute, and is moved if it is light.
     let moves = vm.guest_agent && task.uid >= berth_mixed::Settings::default().uid_from;
     match vm.class {
+        // What takes requests is where their interrupts go.
+        _ if vm.turbo_vcpus > 0 && waits && !moves => (vm.vcpus..vm.all_vcpus()).collect(),
         Class::Mixed if !task.affinity.is_empty() => task.affinity.clone(),
         Class::Mixed if waits && !moves => (vm.compute_vcpus()..vm.vcpus).collect(),
         Class::Mixed => (0..vm.compute_vcpus()).collect(),
+        _ if vm.turbo_vcpus > 0 && task.affinity.is_empty() => (0..vm.vcpus).collect(),
         _ => task.affinity.clone(),
     }
 }
 
 /// Rules 1 to 4 for one VM: its busy vCPUs and their work.
 fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError> {
-    let mut work: Vec<Option<Work>> = vec![None; vm.vcpus as usize];
+    let mut work: Vec<Option<Work>> = vec![None; vm.all_vcpus() as usize];
     let mut free: Vec<u32> = (0..vm.vcpus).collect();
     let mut pools = Vec::new();
     for name in &vm.tasks {
@@ -575,6 +578,9 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
         for vcpu in free.drain(..threads as usize) {
             work[vcpu as usize] = Some(Work::Task(name.clone()));
         }
+    }
+    if vm.turbo_vcpus > 0 {
+        free = (vm.vcpus..vm.all_vcpus()).collect();
     }
     // Reserved vCPUs serve first.
     free.sort_unstable_by_key(|&vcpu| (!vm.is_reserved(vcpu), vcpu));
@@ -775,6 +781,30 @@ mod tests {
             "m/3 [worker disk]",
         ];
         assert_eq!(shown(&scenario(vec![v])), want);
+    }
+
+    #[test]
+    fn tasks_that_take_requests_have_turbo_vcpus_for_themselves() {
+        let mut v = vm("m", 1, 2, &["worker", "hog"]);
+        v.turbo_vcpus = 1;
+        let mut s = scenario(vec![v]);
+        assert_eq!(shown(&s), ["m/0 hog", "m/1 hog", "m/2 [worker]"]);
+        let inside = |s: &Scenario| {
+            let threads = threads_where(s, &|_| true).unwrap();
+            let of = |task: &str| {
+                threads
+                    .iter()
+                    .find(|t| t.name == format!("{task}/0"))
+                    .unwrap()
+                    .affinity
+                    .clone()
+            };
+            [of("worker"), of("hog")]
+        };
+        assert_eq!(inside(&s), [vec![2], vec![0, 1]]);
+        (s.vms[0].class, s.vms[0].reserved_vcpus) = (Class::Mixed, 1);
+        assert_eq!(inside(&s), [vec![2], vec![0]]);
+        assert!(!s.vms[0].is_reserved(1) && s.vms[0].is_reserved(2) && !s.vms[0].is_reserved(3));
     }
 
     #[test]

@@ -194,7 +194,7 @@ pub static TABLE: [Row; 32] = {
             Yes,
             No,
         ),
-        row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", No, No),
+        row(TurboVcpus, "turbo vCPUs", "vm.turbo_vcpus", Yes, No),
         row(
             GuestAgents,
             "agents inside guests",

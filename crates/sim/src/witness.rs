@@ -53,7 +53,7 @@ impl Witness {
             window: (run.warmup_ns, run.warmup_ns + run.measure_ns),
             due: arrivals.peekable(),
             starts: vm.start_ns,
-            vcpus: vec![Vcpu::default(); vm.vcpus as usize],
+            vcpus: vec![Vcpu::default(); vm.all_vcpus() as usize],
             threads: BTreeMap::new(),
             on_host: BTreeMap::new(),
             tasks: BTreeMap::new(),

@@ -113,7 +113,10 @@ fn a_host_too_large_for_a_policy_is_refused_by_number() {
         assert!(text.contains("1024") && text.contains("1152"), "{text}");
         refused.push(builtin.name);
     }
-    assert_eq!(refused, ["amp", "credit", "flms"]);
+    let all = [
+        "amp", "credit", "flms", "credit2", "ecredit", "iobound", "vslicer", "vturbo", "zeng",
+    ];
+    assert_eq!(refused, all);
 }
 
 /// Threads come and go: what policies are told of a thread is forgotten when it ends, so that more may come than

@@ -95,7 +95,7 @@ pub static VM: Kind = Kind {
             "turbo_vcpus",
             "count",
             Is("0"),
-            "extra vCPUs that only take interrupts",
+            "extra vCPUs, on which only tasks run that take requests",
         ),
         key(
             "guest_agent",

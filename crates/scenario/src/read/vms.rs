@@ -33,7 +33,7 @@ pub fn vms(context: &Context<'_>, file: &Section<'_>, root: &Node, host: &Host) 
         }
         let section = file.open_named("vm", &keys::VM, entry)?;
         let vm = vm(context, &section, &name, root, host)?;
-        vcpus += u64::from(vm.count) * u64::from(vm.vcpus);
+        vcpus += u64::from(vm.count) * u64::from(vm.all_vcpus());
         if vcpus > MOST_VCPUS {
             return Err(Error::at(
                 &entry.key_at,

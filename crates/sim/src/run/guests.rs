@@ -77,10 +77,10 @@ pub fn add(m: &mut Simulation<ScenarioWorkload>, scenario: &Scenario, seed: u64,
             // Each guest has random numbers of its own.
             seed: seed ^ (u64::from(instance.ordinal) + 1) << 32,
             mutation: opts.mutation,
-            ..MachineSpec::new(Shape::flat(vm.vcpus.max(1)))
+            ..MachineSpec::new(Shape::flat(vm.all_vcpus().max(1)))
         };
         let set = working_set(scenario, vm);
-        let threads = (0..vm.vcpus)
+        let threads = (0..vm.all_vcpus())
             .map(|v| thread(m, vm, &instance, v, set))
             .collect();
         let mut spec = GuestSpec::new(machine, threads);

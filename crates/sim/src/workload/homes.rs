@@ -54,7 +54,7 @@ impl Homes {
         let inside = (0..self.host()).filter(|vm| self.is_inside(*vm));
         let vcpus = inside
             .filter_map(|vm| self.vm(vm))
-            .map(|vm| vm.vcpus as usize);
+            .map(|vm| vm.all_vcpus() as usize);
         vcpus.sum()
     }
 

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `flms` against its specification, through the real object.
+//! `flms` and its rivals against their specifications, through the real objects.
 mod balance;
+mod credit2;
 mod decisions;
+mod ecredit;
+mod iobound;
 mod large;
 mod published;
 #[path = "../support/mod.rs"]
 mod support;
+mod vslicer;
+mod vturbo;
 mod wake;
 mod world;
+mod zeng;

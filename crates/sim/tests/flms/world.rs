@@ -3,13 +3,14 @@
 use crate::support::{self, Cast, Peek};
 use berth_policy::policy::Policy;
 use berth_scenario::model::Class;
+use berth_scenario::{Input, read};
 use berth_sim::machine::Shape;
-use berth_sim::run::{Options, load_policy};
+use berth_sim::run::{Options, load_policy, run_one};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
 use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 pub const MS: u64 = 1_000_000;
 /// Credits of a load, as the policy keeps them.
@@ -42,6 +43,75 @@ pub fn machine(
     cast: Cast,
     params: &[(&str, &str)],
 ) -> Box<Simulation<Cast>> {
+    with(flms(), shape, vms, cast, params)
+}
+
+/// The same with another policy.
+pub fn on(
+    policy: &str,
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
+    with(rival(policy), shape, vms, cast, params)
+}
+
+/// A rival of flms, loaded once.
+fn rival(name: &str) -> &'static Policy {
+    static LOADED: Mutex<BTreeMap<String, &'static Policy>> = Mutex::new(BTreeMap::new());
+    let mut loaded = LOADED.lock().unwrap();
+    loaded
+        .entry(name.to_string())
+        .or_insert_with(|| Box::leak(Box::new(support::policy(name))))
+}
+
+/// A scenario under a rival: its metrics, after half a second.
+pub fn measured(
+    policy: &str,
+    set: &[(&str, &str)],
+    time: &str,
+    text: &str,
+) -> BTreeMap<String, f64> {
+    let text = format!(
+        "title = \"{policy}\"\n[run]\nwarmup = \"500ms\"\nmeasure = \"{time}\"\n[compare]\npolicies = \
+         [\"{policy}\"]\n{text}"
+    );
+    let input = Input {
+        name: policy.into(),
+        shown: policy.into(),
+        text,
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+    let set = set.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+    let options = Options::default();
+    run_one(
+        &scenario.scenario,
+        policy,
+        rival(policy),
+        &set.collect(),
+        1,
+        &options,
+    )
+    .unwrap_or_else(|e| panic!("{e}\n{}", input.text))
+    .metrics
+}
+
+pub fn assert_near(got: f64, want: f64, tolerance: f64, what: &str) {
+    assert!(
+        (got - want).abs() <= tolerance,
+        "{what}: {got:.4}, expected {want:.4} within {tolerance:.4}"
+    );
+}
+
+fn with(
+    policy: &Policy,
+    shape: Shape,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
     let mut spec = MachineSpec::new(shape);
     spec.tasks = cast.scripts.len() as u32 as usize + 8;
     let mut m = Box::new(Simulation::new(&spec, vms, cast));
@@ -49,7 +119,7 @@ pub fn machine(
         .iter()
         .map(|(k, v)| (k.to_string(), v.to_string()))
         .collect();
-    load_policy(&mut m, flms(), &params, vms, &Options::default()).unwrap();
+    load_policy(&mut m, policy, &params, vms, &Options::default()).unwrap();
     m.start();
     m
 }
@@ -58,6 +128,54 @@ pub fn machine(
 pub fn peek<T>(m: &mut Simulation<Cast>, look: impl FnOnce(&Peek) -> T) -> T {
     let k = m.kernel();
     look(&Peek(k.policy.instance().unwrap()))
+}
+
+pub const HOG: &str = "[task.hog]\nmodel = \"busy\"\n";
+
+/// A host, and hogs in VMs `v0` and so on of these weights.
+pub fn hogs(host: &str, weights: &[u32]) -> String {
+    let vm = |(i, weight): (usize, &u32)| {
+        format!("[vm.v{i}]\nweight = {weight}\nclass = \"batch\"\ntasks = [\"hog\"]\n")
+    };
+    let vms: String = weights.iter().enumerate().map(vm).collect();
+    format!("[host]\n{host}\nhz = \"exact\"\n{HOG}{vms}")
+}
+
+/// A VM that wakes and computes for a while, over and over.
+pub fn napper(name: &str, class: &str, period: &str, compute: &str) -> String {
+    format!(
+        "[vm.{name}]\nclass = \"{class}\"\ntasks = [\"{name}\"]\n[task.{name}]\nmodel = \"periodic\"\n\
+         period = \"{period}\"\ncompute = \"{compute}\"\n"
+    )
+}
+
+/// What a thread has run, ns.
+pub fn runtime(m: &Simulation<Cast>, i: usize) -> u64 {
+    match m.workload.ids[i] {
+        u32::MAX => 0,
+        task => m.kernel().tasks.hot[task as usize].runtime,
+    }
+}
+
+/// The longest time without a thread on a CPU, in steps; the policy's numbers are `index`.
+pub fn longest_gap(
+    m: &mut Simulation<Cast>,
+    cpu: u32,
+    index: u32,
+    from: u64,
+    until: u64,
+    step: u64,
+) -> u64 {
+    let (mut gap, mut longest) = (0, 0);
+    let mut now = from;
+    while now < until {
+        m.run_until(now).unwrap();
+        let runs = peek(m, |p| p.curr(cpu)) == index;
+        gap = if runs { 0 } else { gap + step };
+        longest = longest.max(gap);
+        now += step;
+    }
+    longest
 }
 
 pub const BUSY: [Action; 1] = [Action::ComputeForever];

@@ -143,16 +143,17 @@ class Sweep:
         x: Optional[str] = None,
         *,
         arms: Optional[Sequence[str]] = None,
+        log: bool = False,
         ax: Any = None,
     ) -> Any:
         """Means with 95 % intervals over ``x`` (the first that varies), a line for each arm, a panel for each
         combination of what else varies. Gives matplotlib's ``Figure``; ``ax``: draw here (one panel only).
 
-        ``metric``: without it the first ``*.response.p99``, else the first of all.
+        ``metric``: without it the first ``*.response.p99``, else the first of all. ``log``: on a logarithmic axis.
         """
         from berth.plot import lines
 
-        return lines(self, metric, x, arms, ax)
+        return lines(self, metric, x, arms, log, ax)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -245,7 +246,10 @@ def sweep(
         except RunError as error:
             raise RunError(f"{error}\n  {there()}") from None
     done = Sweep(plan.runs(), out)
-    done._runs.write(os.path.join(out, FILE))
+    try:
+        done._runs.write(os.path.join(out, FILE))
+    except RunError as error:
+        raise RunError(f"{error}\n  {there()}") from None
     if failures:
         said = f"  {len(done)} of {len(plan)} runs are kept: the exception's `results`"
         error = RunError("\n".join([*failures, said]))

@@ -165,16 +165,19 @@ class Sweep:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from berth.plot import leading
+        from berth.plot import UNITS, leading
 
         metric = leading(self.metrics)
         head = f"<p>{escape(repr(self)[1:-1])}</p>"
         if metric is None:
             return head
         try:
-            return head + self.estimates(metric).to_pandas().to_html(index=False)
+            frame = self.estimates(metric).to_pandas()
         except ImportError:
             return head
+        scale, unit = UNITS.get(frame["unit"][0], (1.0, frame["unit"][0]))
+        frame = frame.assign(mean=frame["mean"] / scale, half=frame["half"] / scale, unit=unit)
+        return head + frame.to_html(index=False, float_format="{:.4g}".format, na_rep="")
 
 
 def sweep(

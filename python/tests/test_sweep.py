@@ -66,7 +66,9 @@ def test_frames_and_the_file(done, tmp_path):
     again = berth.load(tmp_path / "sweep")
     assert again.table.rows() == done.table.rows() and again.scenario == done.scenario
     assert again.estimates().rows() == done.estimates().rows() and again.addresses == done.addresses
-    assert "24 runs" in done._repr_html_() and "<table" in done._repr_html_()
+    first = done.estimates("web.response.p99").rows()[0]
+    shown = done._repr_html_()
+    assert "24 runs" in shown and f"<td>ms</td>\n      <td>3</td>\n      <td>{first['mean'] / 1e6:.4g}</td>" in shown, shown
     (tmp_path / "x.parquet").write_bytes(b"no")
     with pytest.raises(berth.InputError, match="is no sweep"):
         berth.load(tmp_path / "x.parquet")

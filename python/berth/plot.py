@@ -25,7 +25,9 @@ def leading(metrics: Sequence[str]) -> Optional[str]:
     return (first or list(metrics) or [None])[0]
 
 
-def lines(sweep: Sweep, metric: Optional[str], x: Optional[str], arms: Optional[Sequence[str]], ax: Any) -> Any:
+def lines(
+    sweep: Sweep, metric: Optional[str], x: Optional[str], arms: Optional[Sequence[str]], log: bool, ax: Any
+) -> Any:
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
@@ -94,7 +96,10 @@ def lines(sweep: Sweep, metric: Optional[str], x: Optional[str], arms: Optional[
         if at % max(1, min(len(panels), 3)) == 0:
             axis.set_ylabel(f"{metric}, {unit}" if unit else metric)
         axis.set_title(", ".join(f"{a} = {v}" for a, v in zip(others, panel)), fontsize="small")
-        axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
+        if log:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
         axis.grid(alpha=0.3)
     for axis in list(axes)[len(panels) :]:
         axis.set_visible(False)

@@ -143,16 +143,17 @@ class Sweep:
         x: Optional[str] = None,
         *,
         arms: Optional[Sequence[str]] = None,
+        log: bool = False,
         ax: Any = None,
     ) -> Any:
         """Means with 95 % intervals over ``x`` (the first that varies), a line for each arm, a panel for each
         combination of what else varies. Gives matplotlib's ``Figure``; ``ax``: draw here (one panel only).
 
-        ``metric``: without it the first ``*.response.p99``, else the first of all.
+        ``metric``: without it the first ``*.response.p99``, else the first of all. ``log``: on a logarithmic axis.
         """
         from berth.plot import lines
 
-        return lines(self, metric, x, arms, ax)
+        return lines(self, metric, x, arms, log, ax)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -164,16 +165,19 @@ class Sweep:
     def _repr_html_(self) -> str:
         from html import escape
 
-        from berth.plot import leading
+        from berth.plot import UNITS, leading
 
         metric = leading(self.metrics)
         head = f"<p>{escape(repr(self)[1:-1])}</p>"
         if metric is None:
             return head
         try:
-            return head + self.estimates(metric).to_pandas().to_html(index=False)
+            frame = self.estimates(metric).to_pandas()
         except ImportError:
             return head
+        scale, unit = UNITS.get(frame["unit"][0], (1.0, frame["unit"][0]))
+        frame = frame.assign(mean=frame["mean"] / scale, half=frame["half"] / scale, unit=unit)
+        return head + frame.to_html(index=False, float_format="{:.4g}".format, na_rep="")
 
 
 def sweep(
@@ -245,7 +249,10 @@ def sweep(
         except RunError as error:
             raise RunError(f"{error}\n  {there()}") from None
     done = Sweep(plan.runs(), out)
-    done._runs.write(os.path.join(out, FILE))
+    try:
+        done._runs.write(os.path.join(out, FILE))
+    except RunError as error:
+        raise RunError(f"{error}\n  {there()}") from None
     if failures:
         said = f"  {len(done)} of {len(plan)} runs are kept: the exception's `results`"
         error = RunError("\n".join([*failures, said]))

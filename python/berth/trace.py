@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Scenarios from what others have recorded: tables of demands, the kernel's scheduler events as `perf` writes them."""
+"""Scenarios from what others have recorded: tables of demands and requests, and the kernel's scheduler
+events as `perf` writes them."""
 from __future__ import annotations
 
 import csv
@@ -16,11 +17,14 @@ import tomli_w
 from berth._native import InputError
 from berth.scenario import Scenario
 
-#: Columns of a table, and whether there must be one.
-COLUMNS = {"vm": True, "time": True, "demand": True, "vcpus": False, "class": False, "weight": False}
+#: Columns of a table.
+COLUMNS = "vm", "time", "demand", "request", "vcpus", "class", "weight"
 
 #: Steps of a scenario, at most: beyond it, reading takes longer than running.
 MOST_STEPS = 200_000
+
+#: From the last request of a list to the first one again: the longest time that a scenario takes, 100 days.
+NEVER_NS = 100 * 86_400 * 10**9
 
 Table = Union[str, os.PathLike, Iterable[Mapping[str, Any]], Any]
 
@@ -62,6 +66,12 @@ def number(row: Mapping[str, Any], column: str, where: str) -> float:
     return value
 
 
+def absent(row: Mapping[str, Any], column: str) -> bool:
+    """There is nothing in this column: not even, as pandas has it, no number."""
+    value = row.get(column)
+    return value is None or value == "" or value != value
+
+
 def checked(row: Mapping[str, Any], where: str) -> None:
     """Raises :class:`InputError`: a column that nobody knows, or one that is missing."""
     if not isinstance(row, Mapping):
@@ -71,9 +81,10 @@ def checked(row: Mapping[str, Any], where: str) -> None:
             near = difflib.get_close_matches(str(column), COLUMNS, 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise InputError(f"there is no column `{column}`{hint}\n  Columns: {', '.join(COLUMNS)}")
-    for column, needed in COLUMNS.items():
-        if needed and column not in row:
-            raise InputError(f"the column `{column}` is missing\n  Columns: {', '.join(COLUMNS)}")
+    for needed in ("vm",), ("time",), ("demand", "request"):
+        if not any(column in row for column in needed):
+            missing = " or ".join(f"`{column}`" for column in needed)
+            raise InputError(f"the column {missing} is missing\n  Columns: {', '.join(COLUMNS)}")
 
 
 def nanoseconds(text: str, what: str) -> int:
@@ -89,6 +100,37 @@ def word(name: Any) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-") or "vm"
 
 
+class Vm:
+    """What a table says of one VM: from when on it wants how many CPUs; when requests come, and what each takes."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        self.row = row
+        self.times: list[float] = []
+        self.demands: list[tuple[float, float]] = []
+        self.requests: list[tuple[float, float]] = []
+
+    def add(self, row: Mapping[str, Any], where: str) -> None:
+        time = number(row, "time", where)
+        if self.times and time < self.times[-1]:
+            back = f"from {self.times[-1]:g} s to {time:g} s"
+            raise InputError(f"{where}: {row['vm']} goes back in time, {back}: sort the table by time")
+        self.times.append(time)
+        if absent(row, "demand") and absent(row, "request"):
+            raise InputError(f"{where}: there is neither a demand nor a request")
+        if not absent(row, "demand"):
+            self.demands.append((time, number(row, "demand", where)))
+        if not absent(row, "request"):
+            takes = number(row, "request", where)
+            if takes == 0:
+                raise InputError(f"{where}: request is 0: it takes some CPU time")
+            self.requests.append((time, takes))
+
+    @property
+    def end(self) -> float:
+        """Of its last row, or when its requests can be answered at the earliest."""
+        return max([self.times[-1], *(time + takes for time, takes in self.requests)])
+
+
 def from_table(
     table: Table,
     *,
@@ -98,17 +140,19 @@ def from_table(
     tick: str = "10ms",
     name: str = "trace",
 ) -> Scenario:
-    """A scenario of VMs that come, want CPU time and go as a table says.
+    """A scenario of VMs that come, want CPU time or are sent requests, and go as a table says.
 
-    Columns: ``vm`` (a name), ``time`` (s), ``demand`` (CPUs that it wants from then on, until its next row). A VM
-    starts at its first row and stops at its last, whose demand nobody sees. Besides, in its first row: ``vcpus`` [the
-    largest demand, rounded up], ``class`` (``latency``, ``batch``, ...), ``weight``.
+    Columns: ``vm`` (a name), ``time`` (s), and ``demand`` (CPUs that it wants from then on, until its next one) or
+    ``request`` (one comes at that time, and takes so much CPU time, s); with both columns, a row has one of them or
+    both. A VM starts at its first row. It stops at its last, whose demand nobody sees; one with requests stays to the
+    end, when the last request of the table could be answered. Besides, in its first row: ``vcpus`` [the largest demand,
+    rounded up], ``class`` (``latency``, ``batch``, ...), ``weight``.
 
     ``cpus``: of the host. ``time_scale``: seconds of the scenario for one of the table: ``1/300`` makes a sample of
-    five minutes one second. ``tick``: a demand below one CPU is a part of each tick.
+    five minutes one second; requests are as much shorter. ``tick``: a demand below one CPU is a part of each tick.
 
-    Demand is spread evenly over the VM's vCPUs and ticks: what the table does not say (bursts, who waits for whom,
-    requests) is not there. What a VM does not get in time it still does later.
+    Demand is spread evenly over the VM's vCPUs and ticks, and each request is a thread of its own in the VM: what the
+    table does not say (bursts, who waits for whom) is not there. What a VM does not get in time it still does later.
 
     Raises :class:`InputError` with the row: an unknown column (with the nearest), times that go backwards, a demand
     beyond the VM's vCPUs.
@@ -116,65 +160,80 @@ def from_table(
     step = nanoseconds(tick, "tick")
     if not (isinstance(time_scale, (int, float)) and 0 < time_scale < math.inf):
         raise InputError(f"time_scale={time_scale!r}: it is a number above 0")
-    vms: dict[str, list[tuple[float, float]]] = {}
-    first: dict[str, Mapping[str, Any]] = {}
+    vms: dict[str, Vm] = {}
     for at, row in enumerate(rows(table), 1):
         where = f"row {at}"
         checked(row, where)
-        vm = str(row["vm"])
-        time, demand = number(row, "time", where), number(row, "demand", where)
-        mine = vms.setdefault(vm, [])
-        first.setdefault(vm, row)
-        if mine and time < mine[-1][0]:
-            back = f"from {mine[-1][0]:g} s to {time:g} s"
-            raise InputError(f"{where}: {vm} goes back in time, {back}: sort the table by time")
-        mine.append((time, demand))
+        vms.setdefault(str(row["vm"]), Vm(row)).add(row, where)
     if not vms:
         raise InputError("the table has no rows")
-    begin = min(mine[0][0] for mine in vms.values())
-    end = max(mine[-1][0] for mine in vms.values())
+    begin = min(vm.times[0] for vm in vms.values())
 
-    def ns(seconds: float) -> int:
-        return round((seconds - begin) * time_scale * 1e9)
+    def scaled(seconds: float) -> int:
+        return round(seconds * time_scale * 1e9)
 
-    if ns(end) < 1_000_000:
-        raise InputError(f"the table is {ns(end)} ns long with time_scale={time_scale:g}: at least 1 ms is wanted")
-    groups: dict[str, Any] = {}
-    tasks: dict[str, Any] = {}
+    def ns(time: float) -> int:
+        return scaled(time - begin)
+
+    end = ns(max(vm.end for vm in vms.values()))
+    if end < 1_000_000:
+        raise InputError(f"the table is {end} ns long with time_scale={time_scale:g}: at least 1 ms is wanted")
+    made = {"vm": {}, "task": {}, "client": {}}
     steps_in_all = 0
-    for vm, mine in vms.items():
-        key = word(vm)
-        if key in groups:
-            raise InputError(f"two VMs would be called {key}: {vm} is one")
-        if len(mine) < 2 or ns(mine[-1][0]) <= ns(mine[0][0]):
-            raise InputError(f"{vm} has one time only: its last row says when it stops")
-        largest = max(demand for _, demand in mine[:-1])
-        said = first[vm].get("vcpus")
-        vcpus = max(1, math.ceil(largest)) if said in (None, "") else int(number(first[vm], "vcpus", vm))
+    for called, vm in vms.items():
+        key, answer = word(called), f"{word(called)}-answer"
+        if key in made["vm"] or key in made["task"] or (vm.requests and answer in made["task"]):
+            raise InputError(f"two VMs would be called {key}: {called} is one")
+        if not vm.requests and ns(vm.times[-1]) <= ns(vm.times[0]):
+            raise InputError(f"{called} has one time only: its last row says when it stops")
+        until = vm.demands if not vm.requests else [*vm.demands, (begin + end / (time_scale * 1e9), 0.0)]
+        largest = max((demand for _, demand in until[:-1]), default=0.0)
+        vcpus = max(1, math.ceil(largest)) if absent(vm.row, "vcpus") else int(number(vm.row, "vcpus", called))
         if vcpus < 1 or largest > vcpus:
-            raise InputError(f"{vm} wants {largest:g} CPUs, and has {vcpus} vCPUs")
+            raise InputError(f"{called} wants {largest:g} CPUs, and has {vcpus} vCPUs")
+        group = made["vm"][key] = {"vcpus": vcpus, "tasks": []}
+        start = ns(vm.times[0])
         steps: list[str] = []
-        for (time, demand), (until, _) in zip(mine, mine[1:]):
-            more = wanted(ns(until) - ns(time), demand / vcpus, step)
+        if vm.demands and vm.demands[0][0] > vm.times[0]:
+            steps.append(f"sleep {ns(vm.demands[0][0]) - start}ns")
+        for (time, demand), (then, _) in zip(until, until[1:]):
+            more = wanted(ns(then) - ns(time), demand / vcpus, step)
             steps.extend(itertools.islice(more, MOST_STEPS + 1 - steps_in_all - len(steps)))
-        steps_in_all += len(steps)
+        steps_in_all += len(steps) + len(vm.requests)
         if steps_in_all > MOST_STEPS:
             said = f"the table makes more than {MOST_STEPS} steps"
             raise InputError(f"{said}: take a longer tick or a smaller time_scale")
-        tasks[key] = {"threads": vcpus, "first": steps, "loop": ["exit"]}
-        groups[key] = {"vcpus": vcpus, "tasks": [key]}
-        if ns(mine[0][0]):
-            groups[key]["start"] = f"{ns(mine[0][0])}ns"
-        if ns(mine[-1][0]) < ns(end):
-            groups[key]["stop"] = f"{ns(mine[-1][0])}ns"
-        for extra in ("class", "weight"):
-            if first[vm].get(extra) not in (None, ""):
-                value = first[vm][extra]
-                groups[key][extra] = int(number(first[vm], extra, vm)) if extra == "weight" else str(value)
-    return made(
-        name, f"{len(vms)} VMs of a table", cpus, ns(end), groups, tasks, policies,
-        ["Demand is spread evenly over vCPUs and ticks: bursts, requests and who waits for whom are not in a table."],
-    )
+        if vm.demands:
+            made["task"][key] = {"threads": vcpus, "first": steps, "loop": ["exit"]}
+            group["tasks"].append(key)
+        if vm.requests:
+            # From the VM's start to the first, and so on; after the last none comes in any run.
+            at = [start, *(ns(time) for time, _ in vm.requests)]
+            gaps = [*(later - earlier for earlier, later in zip(at, at[1:])), NEVER_NS]
+            takes = [max(1, scaled(each)) for _, each in vm.requests]
+            loop = [f"receive {key}", f"compute {listed(takes)}", "reply"]
+            made["task"][answer] = {"per_request": True, "loop": loop}
+            made["client"][key] = {"to": key, "sends": f"gap {listed(gaps)}"}
+            group["tasks"].append(answer)
+        if start:
+            group["start"] = f"{start}ns"
+        if not vm.requests and ns(vm.times[-1]) < end:
+            group["stop"] = f"{ns(vm.times[-1])}ns"
+        if not absent(vm.row, "class"):
+            group["class"] = str(vm.row["class"])
+        if not absent(vm.row, "weight"):
+            group["weight"] = int(number(vm.row, "weight", called))
+    lost = ["Bursts below its resolution and who waits for whom are not in a table."]
+    if any(vm.demands for vm in vms.values()):
+        lost.append("Demand is spread evenly over vCPUs and ticks.")
+    if made["client"]:
+        lost.append("Each request is a thread of its own, which computes and answers.")
+    return of_tables(name, f"{len(vms)} VMs of a table", cpus, end, made, policies, lost)
+
+
+def listed(values: Iterable[int]) -> str:
+    """A list of ns as scenarios take it."""
+    return f"values({', '.join(f'{value}ns' for value in values)})"
 
 
 def wanted(length: int, each: float, tick: int) -> Iterator[str]:
@@ -197,16 +256,14 @@ def wanted(length: int, each: float, tick: int) -> Iterator[str]:
         yield f"sleep {max(1, rest - round(rest * each))}ns"
 
 
-def made(
-    name: str, title: str, cpus: int, measure: int, vms: dict[str, Any], tasks: dict[str, Any], policies: Iterable[str],
-    lost: list[str],
+def of_tables(
+    name: str, title: str, cpus: int, measure: int, made: Mapping[str, Any], policies: Iterable[str], lost: list[str]
 ) -> Scenario:
     tables = {
         "title": title,
         "host": {"cores": int(cpus)},
         "run": {"warmup": "0ms", "measure": f"{measure}ns", "seeds": 3},
-        "vm": vms,
-        "task": tasks,
+        **made,
         "compare": {"policies": list(policies)},
     }
     words = "".join(f"# {line}\n" for line in lost)
@@ -278,7 +335,7 @@ def from_perf(
     if sum(len(task["first"]) for task in tasks.values()) > MOST_STEPS:
         raise InputError(f"the recording makes more than {MOST_STEPS} steps: take a part of it (perf script --time)")
     title = f"{len(tasks)} threads of a recording of {span / 1e9:.3g} s"
-    return made(name, title, cpus or used, span, groups, tasks, policies, lost)
+    return of_tables(name, title, cpus or used, span, {"vm": groups, "task": tasks}, policies, lost)
 
 
 class Thread:

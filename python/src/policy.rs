@@ -4,6 +4,7 @@ use crate::errors;
 use berth_experiment::policies::{description, load};
 use berth_policy::policy::LoadOptions;
 use pyo3::prelude::*;
+use std::path::PathBuf;
 
 /// A policy: a shipped one, or one of a `.bpf.c` or `.bpf.o` file. Takes part in `arms=` of `berth.run` and
 /// `berth.sweep`.
@@ -68,7 +69,8 @@ pub fn policies(py: Python<'_>) -> PyResult<Vec<Policy>> {
 
 /// A policy by name or file.
 #[pyfunction]
-pub fn policy(py: Python<'_>, name: &str) -> PyResult<Policy> {
-    let study = berth_builtin::find(name).is_some_and(|b| b.study);
-    py.detach(|| described(name, study))
+pub fn policy(py: Python<'_>, name: PathBuf) -> PyResult<Policy> {
+    let name = name.to_string_lossy().into_owned();
+    let study = berth_builtin::find(&name).is_some_and(|b| b.study);
+    py.detach(|| described(&name, study))
 }

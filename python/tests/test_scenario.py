@@ -80,7 +80,7 @@ def test_policies():
     vmfair = known["vmfair"]
     assert vmfair.help and not vmfair.study and any(p["name"] == "slice_us" for p in vmfair.parameters)
     assert any(policy.presets for policy in known.values())
-    own = berth.policy(str(ROOT / "policies" / "gfifo.bpf.c"))
+    own = berth.policy(ROOT / "policies" / "gfifo.bpf.c")
     assert own.help == known["gfifo"].help
 
 

@@ -66,7 +66,9 @@ def test_frames_and_the_file(done, tmp_path):
     again = berth.load(tmp_path / "sweep")
     assert again.table.rows() == done.table.rows() and again.scenario == done.scenario
     assert again.estimates().rows() == done.estimates().rows() and again.addresses == done.addresses
-    assert "24 runs" in done._repr_html_() and "<table" in done._repr_html_()
+    first = done.estimates("web.response.p99").rows()[0]
+    shown = done._repr_html_()
+    assert "24 runs" in shown and f"<td>ms</td>\n      <td>3</td>\n      <td>{first['mean'] / 1e6:.4g}</td>" in shown, shown
     (tmp_path / "x.parquet").write_bytes(b"no")
     with pytest.raises(berth.InputError, match="is no sweep"):
         berth.load(tmp_path / "x.parquet")
@@ -208,14 +210,14 @@ def full(done, all):
     if os.path.isdir("out/parts") and os.listdir("out/parts"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
 try:
-    berth.sweep(world, {{"vm.hog.count": [1, 2, 3]}}, seeds=60, out="out", progress=full)
+    berth.sweep(world, {{"vm.hog.count": [1, 2, 3]}}, seeds=2000, out="out", progress=full)
 except berth.RunError as error:
     print(error)
 """
-    child = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=300)
+    child = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=1200)
     assert "cannot write out/parts/" in child.stdout, child
     kept = int(child.stdout.split("\n")[1].split(" of ")[0])
-    assert f"of 360 runs are kept in out, and the same call goes on from there" in child.stdout and 0 < kept < 360
+    assert "of 12000 runs are kept in out, and the same call goes on from there" in child.stdout and 0 < kept < 12000
     names = os.listdir("out/parts")
     assert names and all(name.endswith(".parquet") for name in names), "nothing half is left"
 
@@ -259,6 +261,11 @@ def test_a_figure(done, tmp_path):
     rows = [r for r in done.estimates("web.response.p99").rows() if r["arm"] == "linux" and r["task.burn.threads"] == 1]
     assert drawn.tolist() == [[r["vm.hog.count"], r["mean"] / 1e6] for r in rows]
     assert figure.axes[0].get_ylabel() == "web.response.p99, ms"
+    assert figure.axes[0].get_ylim()[0] == 0 and figure.axes[0].get_yscale() == "linear"
+    axis = done.plot("web.response.p99", log=True).axes[0]
+    means = [r["mean"] / 1e6 for r in rows]
+    # All points are inside, and far from the edges.
+    assert axis.get_yscale() == "log" and 0 < axis.get_ylim()[0] < min(means) < max(means) < axis.get_ylim()[1]
     for arguments, said in (
         ({"x": "vm.web.count"}, "does not vary"),
         ({"metric": "web.response.p98"}, "did you mean"),

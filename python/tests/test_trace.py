@@ -49,11 +49,62 @@ def test_time_is_scaled_and_the_rest_is_taken_over():
     assert work(scenario, "credit")["x-1.work"] == pytest.approx(1.0, rel=0.02)
 
 
+#: Requests of 10, 30 and 20 ms to one VM; to another a single one, while it wants a quarter of a CPU.
+REQUESTS = [
+    {"vm": "a", "time": 5.0, "request": 0.010, "demand": None},
+    {"vm": "a", "time": 5.1, "request": 0.030},
+    {"vm": "b", "time": 5.2, "request": None, "demand": 0.25},
+    {"vm": "b", "time": 5.3, "request": 0.005, "demand": ""},
+    {"vm": "a", "time": 5.4, "request": 0.020, "demand": float("nan")},
+]
+
+
+def metrics(scenario, arm="linux"):
+    return {r["metric"]: r["value"] for r in berth.run(scenario, arms=arm, seeds=1).metrics.rows()}
+
+
+@pytest.mark.parametrize("form", ["dicts", "csv", "pandas"])
+def test_requests_come_when_the_table_says(form, tmp_path):
+    """With CPUs to spare each takes as long as it computes."""
+    table = REQUESTS
+    if form != "dicts":
+        table = pandas.DataFrame(REQUESTS)
+    if form == "csv":
+        table.to_csv(tmp_path / "t.csv", index=False)
+        table = tmp_path / "t.csv"
+    scenario = berth.Scenario.from_table(table, cpus=4)
+    # The last request begins after 400 ms, and takes 20.
+    assert 'measure = "420000000ns"' in scenario.text() and 'start = "200000000ns"' in scenario.text()
+    got = metrics(scenario.set("run.measure", "500ms"))
+    assert (got["a.response.count"], got["b.response.count"]) == (3, 1)
+    assert got["a.response.mean"] == pytest.approx(20e6, rel=0.02)
+    assert got["a.response.max"] == pytest.approx(30e6, rel=0.02)
+    assert got["a.work"] == pytest.approx(60e6, rel=0.02)
+    assert got["b.work"] == pytest.approx(0.25 * 220e6 + 5e6, rel=0.05)
+
+
+def test_requests_that_meet_wait():
+    """On one CPU the second waits for the first, whichever they are of; and all is shorter by the scale."""
+    rows = [{"vm": "a", "time": 0.0, "request": 2.0}, {"vm": "a", "time": 1.0, "request": 4.0}]
+    scenario = berth.Scenario.from_table(rows, cpus=1, time_scale=0.01, policies=["fcfs"])
+    got = metrics(scenario.set("run.measure", "100ms").set("vm.a.guest", "none"), "fcfs")
+    # Done after 20 and 60 ms; the second came at 10.
+    assert got["a.response.max"] == pytest.approx(50e6, rel=0.01)
+    assert got["a.response.mean"] == pytest.approx(35e6, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("rows", "arguments", "said"),
     [
         ([{**ROWS[0], "demnd": 1}], {}, "there is no column `demnd`; did you mean `demand`?"),
-        ([{"vm": "a", "time": 1}], {}, "the column `demand` is missing"),
+        ([{"vm": "a", "time": 1}], {}, "the column `demand` or `request` is missing"),
+        ([{"vm": "a", "demand": 1}], {}, "the column `time` is missing"),
+        ([{"vm": "a", "time": 1, "demand": None, "request": ""}], {}, "row 1: there is neither a demand nor a request"),
+        ([{"vm": "a", "time": 1, "request": 0}], {}, "row 1: request is 0"),
+        ([{"vm": "a", "time": 1, "request": "long"}], {}, "row 1: request is 'long', no number"),
+        ([{"vm": "a", "time": t, "request": 1} for t in (2, 1)], {}, "row 2: a goes back in time"),
+        ([{"vm": "a", "time": 1, "request": 1e-6}], {}, "at least 1 ms"),
+        ([{"vm": vm, "time": 0, "request": 1} for vm in ("a", "a-answer")], {}, "two VMs would be called a-answer"),
         ([ROWS[1], ROWS[0]], {}, "row 2: a goes back in time, from 101 s to 100 s"),
         ([{**ROWS[0], "demand": "much"}], {}, "row 1: demand is 'much', no number"),
         ([{**ROWS[0], "time": float("nan")}], {}, "row 1: time is nan"),

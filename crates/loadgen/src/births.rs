@@ -247,7 +247,7 @@ fn live(alive: &Alive, number: u32, ordinal: u32, message: Message) -> Result<()
         return Ok(());
     };
     if let Some(estimate) = of.estimate {
-        let size_ns = ahead(of, 1, &rng, 0);
+        let size_ns = ahead(of, 1, &rng, u64::from(number));
         let stream = Stream::Estimate { task, home, number };
         shared.tell_job(
             *tid,
@@ -274,7 +274,7 @@ fn live(alive: &Alive, number: u32, ordinal: u32, message: Message) -> Result<()
     let home = &shared.homes[&birth.home];
     home.join(&shared.scenario, &birth.thread, ordinal);
     let worker = Worker::new(Arc::clone(shared), slot, birth.thread.clone());
-    let done = worker.answer(rng, message);
+    let done = worker.answer(rng, number, message);
     home.leave(&shared.scenario, &birth.thread, ordinal);
     birth.threads().latencies.add(&done?);
     Ok(())

@@ -99,10 +99,16 @@ impl Worker {
         self.end_ns = stop.map_or(Nanos::MAX, |ns| start.saturating_add(ns));
     }
 
-    /// Does what one request asks for, with these random numbers.
-    pub fn answer(mut self, rng: Rng, message: Message) -> Result<Latencies, LoadError> {
+    /// Does what one request asks for, with these random numbers; `number`: how many came before it.
+    pub fn answer(
+        mut self,
+        rng: Rng,
+        number: u32,
+        message: Message,
+    ) -> Result<Latencies, LoadError> {
         self.set_end();
         (self.rng, self.of_request) = (rng, true);
+        self.round = u64::from(number);
         let now = sys::now_ns();
         if self.shared.measures(now) {
             self.latencies.begin(now.saturating_sub(message.arrival_ns));

@@ -179,7 +179,8 @@ impl Dist {
     /// The next duration in nanoseconds, at most [`LONGEST_NS`].
     ///
     /// `nth` counts the draws that this user (thread and step) has made before; only
-    /// [`Dist::Values`] looks at it. Each thread reads the values from their start.
+    /// [`Dist::Values`] looks at it. Each thread reads the values from their start; where each request has a thread,
+    /// it is the number of the request.
     pub fn sample(&self, rng: &mut Rng, nth: u64) -> Nanos {
         match self {
             Dist::Const(ns) => (*ns).min(LONGEST_NS),

@@ -513,7 +513,7 @@ pub enum Dist {
         mean_ns: f64,
         cv2: f64,
     },
-    /// Values in file order, over and over.
+    /// Values in their order, over and over; of a task with a thread for each request, one for each request.
     Values(Vec<Nanos>),
 }
 

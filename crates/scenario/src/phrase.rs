@@ -26,7 +26,7 @@ pub enum Asked {
 const FILE_BYTES: u64 = 16 << 20;
 
 /// Distributions with their arguments, for errors and help.
-pub const DISTRIBUTIONS: [(&str, &str, &str); 7] = [
+pub const DISTRIBUTIONS: [(&str, &str, &str); 8] = [
     ("", "300us", "always the same"),
     ("exp", "exp(300us)", "exponential: mean"),
     ("uniform", "uniform(1ms, 2ms)", "from, to"),
@@ -40,6 +40,11 @@ pub const DISTRIBUTIONS: [(&str, &str, &str); 7] = [
         "hyperexp",
         "hyperexp(1ms, 4)",
         "two balanced exponential phases: mean, squared variation (from 1)",
+    ),
+    (
+        "values",
+        "values(1ms, 300us)",
+        "these, in order, over and over",
     ),
     (
         "file",
@@ -180,6 +185,15 @@ impl Phrase<'_> {
                     mean_ns: self.positive(args[0])?,
                     cv2,
                 })
+            }
+            "values" if args.is_empty() => Err(self
+                .error(text, "`values` takes at least one duration")
+                .label("values(1ms, 300us)")),
+            "values" => {
+                let each = args
+                    .iter()
+                    .map(|arg| self.quantity(arg, quantity::duration));
+                Ok(Dist::Values(each.collect::<Result<_>>()?))
             }
             "file" => {
                 needs(1)?;
@@ -471,6 +485,12 @@ mod tests {
                 cv2: 4.0
             })
         );
+        assert_eq!(
+            dist("values(1ms, 0us,300us)"),
+            Ok(Dist::Values(vec![1_000_000, 0, 300_000]))
+        );
+        assert!(dist("values()").unwrap_err().contains("at least one"));
+        assert!(dist("values(1ms, 2)").unwrap_err().contains("no unit"));
         assert!(dist("exp(300)").unwrap_err().contains("no unit"));
         assert!(
             dist("expo(300us)")

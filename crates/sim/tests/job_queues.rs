@@ -269,6 +269,30 @@ fn arrivals_one_after_the_other_end_as_on_paper() {
     }
 }
 
+/// The same as requests of a trace: when each comes and how long it computes stands in lists.
+#[test]
+fn requests_of_a_trace_are_answered_as_on_paper() {
+    let text = "[host]\ncores = 1\nhz = \"exact\"\ncost = \"none\"\n[vm.jobs]\nguest = \"none\"\ntasks = [\"job\"]\n\
+         [task.job]\nper_request = true\nestimate = \"oracle\"\n\
+         loop = [\"receive users\", \"compute values(7ms, 4ms, 1ms, 9ms, 2ms)\", \"reply\"]\n\
+         [client.users]\nto = \"jobs\"\nsends = \"gap values(0ms, 2ms, 1ms, 2ms, 1ms, 60s)\"\n";
+    for (policy, ends) in [
+        ("fcfs", [7., 11., 12., 21., 23.]),
+        ("sjf", [7., 14., 8., 23., 10.]),
+        ("srtf", [14., 7., 4., 23., 9.]),
+    ] {
+        let m = metrics(policy, &[], text, 1);
+        assert_eq!(m["jobs.response.count"], 5.0, "{policy}");
+        let stays = ends
+            .iter()
+            .zip([0., 2., 3., 5., 6.])
+            .map(|(end, at)| end - at);
+        let mean = stays.sum::<f64>() / 5.0;
+        let got = m["jobs.response.mean"] / 1e6;
+        assert!((got - mean).abs() < 0.01, "{policy}: {got} for {mean}");
+    }
+}
+
 /// So many tasks at once, exponential with a mean of 10 ms.
 fn batch(n: u32, cpus: u32, estimate: &str) -> String {
     format!(

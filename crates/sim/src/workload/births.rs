@@ -160,12 +160,14 @@ impl ScenarioWorkload {
         };
         let thread = &mut self.threads[spec.token];
         thread.rng = Rng::new(self.homes.seed, stream);
+        // Of listed values, each request has its own; the thread ends with its round.
+        thread.round = u64::from(number);
         thread.in_hand = Some(message);
         thread.serves.1 = 0;
         thread.step = BEGUN;
         let program = &self.programs.all[program as usize];
         spec.told = program.estimate.map(|of_size| {
-            let size = program.ahead(0, &thread.rng, 0);
+            let size = program.ahead(0, &thread.rng, thread.round);
             let stream = Stream::Estimate {
                 task,
                 home: of,

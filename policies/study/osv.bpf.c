@@ -285,12 +285,13 @@ void BPF_STRUCT_OPS(osv_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (!arrives || s->kicked)
 		return;
+	if (spare_interrupts && cpu != bpf_get_smp_processor_id())
+		return;
 	its = later(s->rho, s->p, now - s->at, true);
-	if (!may_run(its, s->p, t->rho) &&
-	    (!spare_interrupts || cpu == bpf_get_smp_processor_id())) {
-		interrupt(s, cpu);
+	if (!may_run(its, s->p, t->rho))
 		berth_count(preempted);
-	}
+	/* Who runs looks anew: its timer may be too long now. */
+	interrupt(s, cpu);
 }
 
 static __noinline bool take_left_behind(void)

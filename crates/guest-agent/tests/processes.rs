@@ -20,7 +20,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Marks a process of this test.
+/// Marks a process of this test: who made it, and what it is told ("letters" or "nothing").
 const KID: &str = "BERTH_TEST_KID";
 const SECOND: u64 = 1_000_000_000;
 
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;
     }
-    if std::env::var_os(KID).is_some() {
-        kid();
+    if let Ok(parent) = std::env::var(KID) {
+        kid(&parent);
     }
     let whole = Proc::new(Root::live()).whole().unwrap();
     if whole.len() < 2 {
@@ -66,10 +66,21 @@ fn main() -> ExitCode {
 
 // --- processes
 
-/// Does what it is told, a letter at a time, and says when it has.
-fn kid() -> ! {
-    // SAFETY: who made this process has it ended with itself.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+/// Does what it is told, a letter at a time, and says when it has. What it starts itself is told nothing: it would take
+/// letters that are meant for this one.
+fn kid(parent: &str) -> ! {
+    // SAFETY: who made this process has it ended with itself; it may have ended before this was said.
+    let made_by = unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::getppid()
+    };
+    let (maker, told) = parent.split_once(' ').unwrap();
+    if made_by.to_string() != maker {
+        std::process::exit(0);
+    }
+    while told == "nothing" {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
     println!("up");
     let mut byte = [0];
     while io::stdin().read(&mut byte).is_ok_and(|n| n > 0) {
@@ -84,7 +95,7 @@ fn kid() -> ! {
             }
             b'c' => println!(
                 "{}",
-                command().stdin(Stdio::inherit()).spawn().unwrap().id()
+                command("nothing").stdin(Stdio::null()).spawn().unwrap().id()
             ),
             b'n' => {
                 let name = CString::new(") R 1\n\x1b[31m").unwrap();
@@ -98,9 +109,10 @@ fn kid() -> ! {
     std::process::exit(0)
 }
 
-fn command() -> Command {
+fn command(told: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(KID, "1").stdout(Stdio::null());
+    command.env(KID, format!("{} {told}", std::process::id()));
+    command.stdout(Stdio::null());
     command
 }
 
@@ -112,7 +124,7 @@ struct Kid {
 
 impl Kid {
     fn start() -> Kid {
-        let mut child = command()
+        let mut child = command("letters")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -116,6 +116,14 @@ fn a_sleeper_is_served_at_once_beside_ten_hogs() {
     assert_eq!(delays_of_a_sleeper(10), (0.0, 0.0));
 }
 
+/// Who wakes on the CPU makes the running hog look at its timer anew.
+#[test]
+fn a_sleeper_shortens_turns_beside_forty_hogs() {
+    let (middle, most) = delays_of_a_sleeper(40);
+    assert!((1.2..1.6).contains(&middle), "{middle} for 1.4");
+    assert!((3.7..4.7).contains(&most), "{most} for 4.2");
+}
+
 /// Moves of threads from CPU to CPU, by when; and whose turns each CPU had after `from_ns`.
 fn moves(run: &Run, from_ns: u64) -> (Vec<u64>, BTreeMap<u32, BTreeSet<Option<usize>>>) {
     let (mut at, mut moved, mut after) = (BTreeMap::new(), Vec::new(), BTreeMap::new());

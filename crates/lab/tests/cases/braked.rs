@@ -12,22 +12,17 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-/// Percent of a slow core's speed.
-const FAST: f64 = 237.5;
-/// For `fair`: what a vCPU cannot use of a braked core is not charged, and with more credit than a round's Credit takes
-/// it out for a round, so that it has no slot there. The less of a brake, the fewer such rounds.
-const BARELY_FAST: f64 = 112.0;
-
-fn kinds(fast: f64) -> String {
-    format!(
-        "cores = 3\n[host.kind.fast]\ncores = \"0\"\nspeed = \"{fast}%\"\n[host.kind.slow]\ncores = \"1-2\"\n"
-    )
-}
-
+const KINDS: &str = r#"cores = 3
+[host.kind.fast]
+cores = "0"
+speed = "237.5%"
+[host.kind.slow]
+cores = "1-2"
+"#;
+/// What brakes leave of a slow core.
+const SLOW: f64 = 1.0 / 2.375;
 /// What the three cores are, in fast ones.
-fn all(fast: f64) -> f64 {
-    1.0 + 2.0 * 100.0 / fast
-}
+const ALL: f64 = 1.0 + 2.0 * SLOW;
 
 const TASKS: &str = r#"
 [task.burn]
@@ -47,11 +42,11 @@ fn vm(name: &str, vcpus: u32, task: &str, more: &str) -> String {
     )
 }
 
-/// A name, how fast the fast core is, VMs, parameters.
-type Run = (&'static str, f64, String, Vec<(&'static str, i64)>);
+/// A name, VMs, parameters.
+type Run = (&'static str, String, Vec<(&'static str, i64)>);
 
 /// What is run: a fast core and two slow ones; everybody is of class latency.
-fn runs() -> [Run; 4] {
+fn runs() -> [Run; 5] {
     let burn = |name: &str| vm(name, 1, "burn", "");
     let scored = |b: &str| {
         vm("a", 1, "burn", "score = \"120%\"\n")
@@ -61,13 +56,17 @@ fn runs() -> [Run; 4] {
     [
         (
             "fair",
-            BARELY_FAST,
             burn("a") + &burn("b") + &burn("c"),
             vec![("mode", 2)],
         ),
-        ("scores", FAST, scored("burn"), vec![]),
-        ("conserving", FAST, scored("some"), vec![]),
-        ("turns", FAST, vm("a", 3, "split", ""), vec![]),
+        (
+            "weights",
+            vm("a", 3, "burn", "") + &vm("b", 3, "burn", "weight = 200\n"),
+            vec![("mode", 2)],
+        ),
+        ("scores", scored("burn"), vec![]),
+        ("conserving", scored("some"), vec![]),
+        ("turns", vm("a", 3, "split", ""), vec![]),
     ]
 }
 
@@ -76,8 +75,8 @@ type Metrics = BTreeMap<String, f64>;
 /// On the kernel of `assets`, all in one boot.
 pub fn mechanisms(assets: &Assets) -> Result<String, String> {
     let mut input = Vec::new();
-    for (name, fast, vms, set) in runs() {
-        let mut scenario = read_scenario(&kinds(fast), &(vms + TASKS))?;
+    for (name, vms, set) in runs() {
+        let mut scenario = read_scenario(KINDS, &(vms + TASKS))?;
         scenario.run.warmup_ns = 500_000_000;
         scenario.run.measure_ns = 1_000_000_000;
         input.push(json!({ "name": name, "scenario": scenario, "set": set }));
@@ -114,10 +113,10 @@ fn judge(seen: &BTreeMap<String, Metrics>) -> Result<String, String> {
             .collect()
     };
     // The brake: slow cores are so much slower, and amp sees two kinds.
-    for (run, fast) in [("fair", BARELY_FAST), ("scores", FAST)] {
+    for run in ["fair", "scores"] {
         let cpus: f64 = of(run, "cpu")?.iter().sum();
         check(
-            (cpus / all(fast) - 1.0).abs() < 0.05,
+            (cpus / ALL - 1.0).abs() < 0.05,
             format!("{run}: {cpus} CPUs"),
         )?;
         check(get(run, "policy.symmetric")? == 0.0, "one kind of core")?;
@@ -127,6 +126,16 @@ fn judge(seen: &BTreeMap<String, Metrics>) -> Result<String, String> {
     check(
         parts.iter().all(|p| (p * 3.0 - 1.0).abs() < 0.1) && parts.iter().sum::<f64>() > 0.97,
         format!("fair: parts of the fast core are {parts:?}"),
+    )?;
+    // Weights, by turns, which a brake's time is part of. Of a round of 30 ms each vCPU has 5 ms of the fast core;
+    // turns on slow ones are 5 ms for those of the lighter VM and 15 ms for the other's.
+    let cpus = [get("weights", "a.cpu")?, get("weights", "b.cpu")?];
+    let due = [5.0, 15.0].map(|slow| 3.0 * (5.0 + slow * SLOW) / 30.0);
+    check(
+        cpus.iter()
+            .zip(due)
+            .all(|(cpus, due)| (cpus / due - 1.0).abs() < 0.05),
+        format!("weights: {cpus:?} CPUs of {due:?}"),
     )?;
     // By the score that is given.
     check(
@@ -143,13 +152,14 @@ fn judge(seen: &BTreeMap<String, Metrics>) -> Result<String, String> {
     let fast: f64 = of("conserving", "fast")?.iter().sum();
     check(fast > 0.95, format!("{fast} of the fast core is used"))?;
     // (E): three threads that wait for each other take turns on the fast core; without, 3 / 2.375.
-    let (turns, all) = (get("turns", "a.cpu")?, all(FAST));
+    let turns = get("turns", "a.cpu")?;
     check(
-        turns > 0.9 * all && turns < 1.01 * all,
-        format!("turns: {turns} CPUs of {all}"),
+        turns > 0.9 * ALL && turns < 1.01 * ALL,
+        format!("turns: {turns} CPUs of {ALL}"),
     )?;
     Ok(format!(
-        "equal parts {parts:.3?}, missed {missed:.4}, turns {turns:.3} of {all:.3} CPUs"
+        "equal parts {parts:.3?}, weights {cpus:.3?} CPUs of {due:.3?}, missed {missed:.4}, turns {turns:.3} of \
+         {ALL:.3} CPUs"
     ))
 }
 

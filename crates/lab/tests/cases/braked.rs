@@ -5,12 +5,13 @@ use super::{check, host, options, read_scenario};
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;
 use berth_lab::kinds::capacities;
-use berth_lab::run::{Single, single};
+use berth_lab::run::{LabOptions, Single, single};
 use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded, Value as Setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 const KINDS: &str = r#"cores = 3
 [host.kind.fast]
@@ -90,7 +91,11 @@ pub fn mechanisms(assets: &Assets) -> Result<String, String> {
         },
     };
     let never = AtomicBool::new(false);
-    let boot = single(&what, &options(), assets, &never).map_err(|e| e.to_string())?;
+    let patient = LabOptions {
+        timeout: Duration::from_secs(1800),
+        ..options()
+    };
+    let boot = single(&what, &patient, assets, &never).map_err(|e| e.to_string())?;
     if let Some(e) = &boot.answer.error {
         return Err(format!("{e}\n{}", boot.console));
     }

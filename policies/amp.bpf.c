@@ -26,7 +26,7 @@
  * which. Counters that jump or stand still are not believed for that window. On a host whose cores
  * are all alike it is Credit, which is amp-fair there, and counts `symmetric`.
  *
- * Charges wall time between switches, with interrupts and stolen time, as Xen does.
+ * Charges wall time, with interrupts, stolen time and what higher classes take, as Xen does (D17).
  *
  * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do
  * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain),
@@ -151,6 +151,7 @@ BERTH_STATS;
 #include "amp/place.bpf.h"
 #include "berth/credit_core.bpf.h"
 #include "amp/conserve.bpf.h"
+#include "amp/cut.bpf.h"
 #include "amp/rounds.bpf.h"
 
 #define UPPER_SLICE_MS 10 /* who may run nowhere else waits so long for somebody's slot */
@@ -222,6 +223,7 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 	bool passed = v && (v->flags & (VF_PASSED | VF_MIGRATING)) == VF_PASSED &&
 		      !(enq_flags & SCX_ENQ_WAKEUP);
 
+	cut_is_over(p, v);
 	core_enqueue(p, enq_flags);
 	if (v && ((passed && nr_kinds > 1) || is_behind(v)))
 		offer(p, v);
@@ -237,7 +239,14 @@ void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 
 void BPF_STRUCT_OPS(amp_running, struct task_struct *p)
 {
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct pcpu *c = pcpu_at(cpu);
+	struct vcpu *v = vcpu_of(p);
+	bool leaves = v && c && goes_on(p, v, c);
+
 	core_running(p);
+	if (leaves)
+		leave(v, c, cpu);
 }
 
 void BPF_STRUCT_OPS(amp_stopping, struct task_struct *p, bool runnable)
@@ -245,6 +254,7 @@ void BPF_STRUCT_OPS(amp_stopping, struct task_struct *p, bool runnable)
 	if (nr_kinds > 1 && score_by == BY_PMU)
 		sample(vcpu_of(p), pcpu_at(scx_bpf_task_cpu(p)));
 	core_stopping(p, runnable);
+	was_cut(p, vcpu_of(p), runnable);
 }
 
 bool BPF_STRUCT_OPS(amp_yield, struct task_struct *from, struct task_struct *to)
@@ -257,6 +267,7 @@ void BPF_STRUCT_OPS(amp_quiescent, struct task_struct *p, u64 deq_flags)
 {
 	struct vcpu *v = vcpu_of(p);
 
+	cut_is_over(p, v);
 	/* It slept before it came to the CPU that asked for it. */
 	if (v) {
 		v->target = 0;

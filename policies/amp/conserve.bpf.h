@@ -193,7 +193,7 @@ __noinline bool pull_running(s32 cpu)
 		if (!other || other->kind <= c->kind || !other->curr)
 			continue;
 		v = vcpu_at(other->curr);
-		if (!v || !is_guest(v) || (v->flags & (VF_PARKED | VF_MIGRATING)))
+		if (!v || !is_guest(v) || (v->flags & (VF_PARKED | VF_MIGRATING | VF_CUT)))
 			continue;
 		if (now - v->pulled_at < PULL_NS) {
 			this = v->pulled_at + PULL_NS - now;

@@ -5,16 +5,18 @@
 #ifndef __AMP_KINDS_BPF_H
 #define __AMP_KINDS_BPF_H
 
-#define ROUND_NS  (tslice_ms * MS)
-#define CREDIT_NS (MS / CREDITS_PER_MS)
+#define ROUND_NS   (tslice_ms * MS)
+#define CREDIT_NS  (MS / CREDITS_PER_MS)
+#define MOST_SPEED SCX_CPUPERF_ONE
 
 static u32 nr_kinds;
-static u32 speed_of_kind[MAX_KINDS]; /* 1024: the fastest the hardware can be */
-static u32 cpus_of_kind[MAX_KINDS];  /* online */
-static u64 round_at;		     /* when the present round began */
-static u64 round_nr;		     /* rounds so far */
-static u32 choices_of_upper;	     /* where the last search for an upper CPU ended */
-static u32 choices_of_lower;	     /* and for one below the fastest */
+static u32 speed_of_kind[MAX_KINDS];	 /* 1024: the fastest the hardware can be */
+static u32 cpus_of_kind[MAX_KINDS];	 /* online */
+static u64 round_at;			 /* when the present round began */
+static u64 round_nr;			 /* rounds so far */
+static u32 choices_of_upper;		 /* where the last search for an upper CPU ended */
+static u32 choices_of_lower;		 /* and for one below the fastest */
+static u32 fastest_alike, slowest_alike; /* of the kind that is being compared */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -22,6 +24,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct cpu_set);
 } cpus_by_kind SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_SPEED + 1);
+	__type(key, u32);
+	__type(value, u32);
+} alike_by_speed SEC(".maps");
 
 static __always_inline u32 slowest(void)
 {
@@ -91,7 +100,12 @@ static __always_inline u32 speed_of(s32 cpu)
 
 	if (kinds_by == BY_FREQUENCY)
 		speed = speed * scx_bpf_cpuperf_cur(cpu) / SCX_CPUPERF_ONE;
-	return speed ?: 1;
+	return !speed ? 1 : speed < MOST_SPEED ? speed : MOST_SPEED;
+}
+
+static __always_inline u32 *alike_of(u32 speed)
+{
+	return bpf_map_lookup_elem(&alike_by_speed, &speed);
 }
 
 /* Below the slowest of a full table there is one more speed: of the five the two that are closest
@@ -116,33 +130,27 @@ static __always_inline void merge_closest(u32 slowest_of_all)
 				i + 1 < MAX_KINDS ? speed_of_kind[i + 1] : slowest_of_all;
 }
 
-/* The lowest speed above this one; 0: there is none. */
-__noinline u32 next_faster(u32 than)
+/* Of each speed that a core has, that of the fastest core which is of one kind with it: neighbours
+ * are alike, from the fastest down. One look at every CPU and one at every speed. */
+__noinline int compare_speeds(void)
 {
-	u32 found = 0, speed;
-	s32 cpu;
+	u32 cpu, i, *alike;
 
 	bpf_for(cpu, 0, berth_nr_cpus) {
-		speed = speed_of(cpu);
-		if (speed > than && (!found || speed < found))
-			found = speed;
+		alike = alike_of(speed_of(cpu));
+		if (alike)
+			*alike = 1;
 	}
-	return found;
-}
-
-/* Speed of the fastest core that is of one kind with a core of this speed. */
-__noinline u32 fastest_alike(u32 speed)
-{
-	u32 next;
-	s32 i;
-
-	bpf_for(i, 0, berth_nr_cpus) {
-		next = next_faster(speed);
-		if (!next || speed * 100 < next * BERTH_ALIKE_PERCENT)
-			break;
-		speed = next;
+	bpf_for(i, 0, MOST_SPEED) {
+		alike = alike_of(MOST_SPEED - i);
+		if (!alike || !*alike)
+			continue;
+		if ((MOST_SPEED - i) * 100 < slowest_alike * BERTH_ALIKE_PERCENT || !slowest_alike)
+			fastest_alike = MOST_SPEED - i;
+		slowest_alike = MOST_SPEED - i;
+		*alike = fastest_alike;
 	}
-	return speed;
+	return 0;
 }
 
 /* One more speed. */
@@ -188,21 +196,21 @@ static __always_inline u32 nearest_kind(u32 speed)
 
 static __always_inline void find_kinds(void)
 {
-	u32 cpu, speed = 0, alike = 0;
 	struct cpu_set *set;
+	u32 cpu, *alike;
 	struct pcpu *c;
 
+	compare_speeds();
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (!c)
 			continue;
 		c->number = cpu;
-		/* Neighbours are mostly alike, and to ask costs a look at every CPU. */
-		if (speed_of(cpu) != speed) {
-			speed = speed_of(cpu);
-			alike = fastest_alike(speed);
-		}
-		c->speed = alike;
+		c->speed = speed_of(cpu);
+		/* 0: its frequency has changed meanwhile. */
+		alike = alike_of(c->speed);
+		if (alike && *alike)
+			c->speed = *alike;
 		add_kind(c->speed);
 	}
 	bpf_for(cpu, 0, berth_nr_cpus) {

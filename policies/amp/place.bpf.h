@@ -140,8 +140,8 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 			break;
 		c = pcpu_at(cpu);
 		curr = c && c->curr ? vcpu_at(c->curr) : NULL;
-		if (curr && !has_fast(curr) && slot_of(curr, now) < 0 && !curr->no_slow &&
-		    bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		if (curr && !(curr->flags & VF_CUT) && !has_fast(curr) && slot_of(curr, now) < 0 &&
+		    !curr->no_slow && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			found = cpu;
 			break;
 		}
@@ -172,7 +172,8 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v)
 				break;
 			c = pcpu_at(cpu);
 			curr = c && c->curr ? vcpu_at(c->curr) : NULL;
-			if (!curr || curr->no_slow || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			if (!curr || curr->no_slow || (curr->flags & VF_CUT) ||
+			    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 				continue;
 			if (slot_of(curr, now) == cpu)
 				owned = cpu;

@@ -6,19 +6,21 @@
 #ifndef __AMP_ROUNDS_BPF_H
 #define __AMP_ROUNDS_BPF_H
 
-/* The vCPU waits at `from`: it goes to `to`, before the others. */
-__noinline int move_queued(u32 index, s32 from, s32 to)
+/* The vCPU waits at `from`: it goes to `to`, before the others. Whether it was there. */
+__noinline bool move_queued(u32 index, s32 from, s32 to)
 {
 	struct pcpu *c = pcpu_at(to);
 	struct task_struct *p;
+	bool found = false;
 	struct vcpu *v;
 
 	if (!c)
-		return 0;
+		return false;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, from, 0) {
 		if (index_of(p) != index)
 			continue;
+		found = true;
 		v = vcpu_at(index);
 		if (!v || !bpf_cpumask_test_cpu(to, p->cpus_ptr))
 			break;
@@ -33,7 +35,7 @@ __noinline int move_queued(u32 index, s32 from, s32 to)
 		break;
 	}
 	bpf_rcu_read_unlock();
-	return 0;
+	return found;
 }
 
 /* A slot of the vCPU begins on cpu, wherever it is; who sleeps takes it when it wakes. */
@@ -60,10 +62,11 @@ __noinline int begin_slot(u32 index, s32 cpu)
 	}
 	if (!(v->flags & VF_QUEUED))
 		return 0;
-	if (v->cpu != cpu)
-		move_queued(index, v->cpu, cpu);
-	else
+	/* It is on its way to run elsewhere: it is told when it does. */
+	if (v->cpu == cpu)
 		sort_queue(cpu, false);
+	else if (!move_queued(index, v->cpu, cpu))
+		set_flag(v, VF_MIGRATING);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return 0;
 }

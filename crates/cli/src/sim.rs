@@ -200,6 +200,24 @@ fn execute(
     Ok(())
 }
 
+/// What the lab would refuse is not proposed.
+#[cfg(feature = "kernel")]
+fn fits_the_lab(plan: &Plan) -> bool {
+    let hosts = plan.variants.iter().flat_map(|variant| {
+        let arms = variant.arms.iter();
+        arms.map(|planned| &variant.scenario.for_arm(&planned.arm).host)
+    });
+    let fits =
+        |host| berth_lab::vm::check_host(host).is_ok() && berth_lab::kinds::check(host).is_ok();
+    let place = berth_scenario::support::Place::Lab;
+    plan.check(place, true).is_ok() && hosts.into_iter().all(fits)
+}
+
+#[cfg(not(feature = "kernel"))]
+fn fits_the_lab(_plan: &Plan) -> bool {
+    false
+}
+
 /// What to do next, and how fast it was.
 fn next(
     plan: &Plan,
@@ -232,12 +250,7 @@ fn next(
             format!("berth sim {}{sets} {look}", quote(scenario)),
         ));
     }
-    // What the lab would refuse is not proposed.
-    if cfg!(feature = "kernel")
-        && plan
-            .check(berth_scenario::support::Place::Lab, true)
-            .is_ok()
-    {
+    if fits_the_lab(plan) {
         let lab = format!(
             "berth lab {}",
             options.scenario.as_deref().unwrap_or(&plan.name)

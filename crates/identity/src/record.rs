@@ -154,6 +154,21 @@ pub struct Scored {
 impl Scored {
     pub const SIZE: usize = 24;
 
+    /// Metrics of a VM, or of the VMs of a group: `NAME.score`, their mean, and `NAME.scored_by.*`, vCPUs by where
+    /// their score comes from.
+    pub fn metrics(name: &str, of: &[Scored]) -> Vec<(String, f64)> {
+        let sum = |f: &dyn Fn(&Scored) -> u32| of.iter().map(f).map(f64::from).sum::<f64>();
+        let score = sum(&|s| s.score_milli) / 1000.0 / of.len().max(1) as f64;
+        let by = |what: &str, vcpus: f64| (format!("{name}.scored_by.{what}"), vcpus);
+        vec![
+            (format!("{name}.score"), score),
+            by("given", sum(&|s| s.given)),
+            by("counters", sum(&|s| s.pmu)),
+            by("utilisation", sum(&|s| s.utilisation)),
+            by("left_out", sum(&|s| s.left_out)),
+        ]
+    }
+
     /// From the bytes of the map; none: no vCPU of the VM was scored yet, or these are not such bytes.
     pub fn parse(bytes: &[u8]) -> Option<Scored> {
         let (fields, []) = bytes.as_chunks::<4>() else {

@@ -11,6 +11,7 @@ mod firmware;
 pub mod guest;
 pub mod initramfs;
 pub mod job;
+pub mod kinds;
 pub mod neighbours;
 mod nested;
 mod observe;

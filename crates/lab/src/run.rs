@@ -5,7 +5,7 @@ use crate::assets::{Assets, modules};
 use crate::initramfs::Archive;
 use crate::job::{JOB, Job, PolicyJob, Work};
 use crate::vm::{self, Boot, Mode, Vm};
-use crate::{LabError, Listener, Progress, nested};
+use crate::{LabError, Listener, Progress, kinds, nested};
 use berth_loadgen::Vcpus;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{Host, Hz, Scenario};
@@ -187,6 +187,7 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub fn check_scenario(scenario: &Scenario, vcpus: Vcpus) -> Result<(), LabError> {
     let host = &scenario.host;
     vm::check_host(host)?;
+    kinds::check(host)?;
     let refused = |e: &dyn std::fmt::Display| LabError::Scenario(e.to_string());
     if vcpus == Vcpus::Kvm {
         berth_loadgen::fits_micro_vms(scenario).map_err(|e| refused(&e))?;
@@ -362,6 +363,13 @@ impl Lab<'_> {
             }
             Mode::Fast => "emulated without a virtual clock: times mean nothing".to_string(),
         });
+        if !arm.scenario.host.cost.kinds.is_empty() {
+            notes.push(
+                "slower cores are braked by real-time threads, the fastest are whole CPUs: every program gains the \
+                 same from these"
+                    .to_string(),
+            );
+        }
         let end = run.warmup_ns + run.measure_ns;
         for vm in arm.scenario.vms.iter().filter(|v| v.start_ns >= end) {
             notes.push(format!("vm.{} starts after the end of this run", vm.name));
@@ -425,6 +433,7 @@ fn scenario_job(
         let vms = berth_scenario::placement::instances(&arm.scenario).len() as u32;
         if let LabPolicy::Object { options, .. } = &mut p {
             options.vm_slots.get_or_insert(vms + 1);
+            options.capacities = kinds::capacities(&arm.scenario.host);
         }
         p
     });

@@ -2,13 +2,14 @@
 //! The scenario's work inside the VM, by the load generator, with the policy told who its threads are.
 use crate::cast::Cast;
 use crate::job::SeedRun;
+use crate::kinds::{self, Brake};
 use crate::observe::{self, Observer};
 use crate::strip;
 use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
 use berth_agent::rules::{Gains, Rule, Rules};
 use berth_host::root::Root;
-use berth_identity::{ThreadRecord, VmId};
+use berth_identity::{Scored, ThreadRecord, VmId};
 use berth_loadgen::{NO_STAYS, Options, Tell, Teller, Vcpus};
 use berth_scenario::dist::lead_ns;
 use berth_scenario::model::Scenario;
@@ -54,9 +55,11 @@ pub fn perform(
             introduce(scenario, threads, Path::new(CGROUPS), policy)
         }));
     }
+    let brake = Brake::start(&scenario.host).map_err(|e| format!("slow cores: {e}"))?;
     let observer = Observer::start();
     let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
     drop(options);
+    brake.finish().map_err(|e| format!("slow cores: {e}"))?;
     let mut run = SeedRun {
         seed,
         metrics: outcome.metrics,
@@ -87,11 +90,16 @@ pub fn perform(
         let rate = now.wrapping_sub(before) as f64 / seconds;
         run.metrics.insert(format!("policy.{name}"), rate);
     }
+    if let Some(policy) = policy.as_deref().filter(|_| vcpus == Vcpus::Threads) {
+        run.metrics.extend(scores(scenario, policy));
+    }
     match observer.and_then(Observer::finish) {
         Ok((records, lost)) => {
             let cast = Cast::new(scenario, &outcome.threads);
             let seen = observe::replay(&records, &cast, outcome.window_ns);
             run.metrics.extend(seen.metrics(&cast));
+            let on_kinds = kinds::metrics(&records, &cast, scenario, outcome.window_ns);
+            run.metrics.extend(on_kinds);
             run.times = seen.times(&cast);
             run.notes.retain(|n| n != NO_STAYS);
             if lost > 0 {
@@ -126,6 +134,27 @@ pub fn teller(policy: &Loaded) -> Result<Teller, String> {
             told.map_err(io::Error::other)
         })
     })))
+}
+
+/// What the policy reckons of each VM, and by what, as the simulator has it; nothing if it scores nobody.
+fn scores(scenario: &Scenario, policy: &Loaded) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<String, Vec<Scored>> = BTreeMap::new();
+    // Slots are given out in the order of VMs, to those that are told.
+    let told = placement::instances(scenario).into_iter();
+    let told = told.filter(|vm| scenario.vms[vm.group].cgroup.is_none());
+    for (slot, vm) in (1..).zip(told) {
+        let Some(scored) = policy.scored(slot) else {
+            continue;
+        };
+        let group = &scenario.vms[vm.group].name;
+        all.entry(group.clone()).or_default().push(scored);
+        if *group != vm.name {
+            all.entry(vm.name).or_default().push(scored);
+        }
+    }
+    let all = all.iter();
+    all.flat_map(|(name, of)| Scored::metrics(name, of))
+        .collect()
 }
 
 /// The policy's own counters, so far.

@@ -11,10 +11,11 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 13] = [
+const HANDLERS: [(&str, Handler); 14] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
+    ("braked", cases::braked_inside),
     ("cycles", cases::cycles_inside),
     ("modes", cases::modes_inside),
     ("verbs", cases::verbs_inside),

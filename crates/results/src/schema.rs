@@ -18,18 +18,18 @@
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.least` | CPU | of a group of several VMs: the CPUs used by the one with the least |
 //! | `web.jain` | 1 | of such a group: Jain's index of its VMs' CPU time, 1 where all have the same |
-//! | `web.fast` | CPU | simulator: of them, on cores of the fastest kind, where there are several |
+//! | `web.fast` | CPU | simulator, lab: of them, on cores of the fastest kind, where there are several |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |
 //! | `web.spread` | 1 | in the lab and on a host: most work of one of its vCPUs by the least of another |
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
 //! | `web.guest.moved` | 1/s | simulator: tasks that the agent inside has moved (`vm.guest_agent`) |
-//! | `web.on_kind.NAME` | 1 | simulator: share of its run time on cores of this kind (`host.kind.NAME`) |
-//! | `web.missed_fast` | 1 | simulator: share of its run time on slower cores while one of the fastest was idle or |
-//! | | | ran a VM of class batch |
-//! | `web.score` | 1 | simulator: so many times as fast on a fast core, as the policy reckons in its last plan |
-//! | `web.scored_by.{given,counters,utilisation,left_out}` | 1 | simulator: vCPUs by where their score comes from |
+//! | `web.on_kind.NAME` | 1 | simulator, lab: share of its run time on cores of this kind (`host.kind.NAME`) |
+//! | `web.missed_fast` | 1 | simulator, lab: share of its run time on slower cores while one of the fastest was idle |
+//! | | | or ran a VM of class batch |
+//! | `web.score` | 1 | simulator, lab: so many times as fast on a fast core, as the policy reckons at last |
+//! | `web.scored_by.{given,counters,utilisation,left_out}` | 1 | simulator, lab: vCPUs by source of their score |
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |

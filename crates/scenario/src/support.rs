@@ -158,6 +158,8 @@ const fn row(feature: Feature, what: &'static str, keys: &'static str, sim: Has,
 
 const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 
+const BRAKED: &str = "slower ones are braked, for all programs alike";
+
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
 pub static TABLE: [Row; 32] = {
     use Feature::*;
@@ -239,7 +241,7 @@ pub static TABLE: [Row; 32] = {
         row(
             Phases,
             "phases of tasks",
-            "task.stall, task.ipc",
+            "task.stall, task.ipc, step stall",
             Yes,
             Own("its tasks compute"),
         ),
@@ -272,8 +274,22 @@ pub static TABLE: [Row; 32] = {
             Yes,
             Own("the machine's own, where it has some"),
         ),
-        row(Speeds, "cores of other speeds", "host.speed", Yes, No),
-        row(CoreKinds, "choice of kinds of cores", "host.kind", Yes, No),
+        Row {
+            feature: Speeds,
+            what: "cores of other speeds",
+            keys: "host.speed",
+            sim: Yes,
+            lab: Own(BRAKED),
+            host: No,
+        },
+        Row {
+            feature: CoreKinds,
+            what: "choice of kinds of cores",
+            keys: "host.kind",
+            sim: Yes,
+            lab: Own(BRAKED),
+            host: No,
+        },
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -564,7 +580,8 @@ impl PlacementError {
 pub fn page() -> String {
     let mut out = String::from(
         "What each place can do. What it cannot do is refused by name before anything starts; where it has something\n\
-         else, that is done unless the scenario asks for the thing by name. A host does what the lab does.\n\n",
+         else, that is done unless the scenario asks for the thing by name. A host does what the lab does, but for\n\
+         kinds of cores: it has its own.\n\n",
     );
     let cell = |has: Has| match has {
         Has::Yes => "yes".to_string(),

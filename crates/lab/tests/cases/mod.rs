@@ -3,6 +3,7 @@
 mod agent;
 mod any_kernel;
 mod batch;
+mod braked;
 mod cycles;
 mod micro;
 mod modes;
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 21] = [
+const CASES: [(&str, Case); 22] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -76,6 +77,7 @@ const CASES: [(&str, Case); 21] = [
         cycles::cycles,
     ),
     ("a kernel that crashes and a VM that is too slow", failures),
+    ("amp on cores of which some are braked", braked::mechanisms),
 ];
 
 /// On every kernel line.
@@ -94,6 +96,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
 pub use any_kernel::inside as any_kernel_inside;
 pub use batch::inside as batch_inside;
+pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};

@@ -349,14 +349,7 @@ fn scores(k: Handle, scenario: &Scenario, vms: &[VmSpec], out: &mut BTreeMap<Str
         }
     }
     for (name, of) in all {
-        let sum = |f: &dyn Fn(&Scored) -> u32| of.iter().map(f).map(f64::from).sum::<f64>();
-        let score = sum(&|s| s.score_milli) / 1000.0 / of.len() as f64;
-        out.insert(format!("{name}.score"), score);
-        let by = |what: &str| format!("{name}.scored_by.{what}");
-        out.insert(by("given"), sum(&|s| s.given));
-        out.insert(by("counters"), sum(&|s| s.pmu));
-        out.insert(by("utilisation"), sum(&|s| s.utilisation));
-        out.insert(by("left_out"), sum(&|s| s.left_out));
+        out.extend(Scored::metrics(name, &of));
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
 
+mod brakes;
 mod hosts;
 #[allow(dead_code, reason = "other tests set variables")]
 #[path = "../support/mod.rs"]

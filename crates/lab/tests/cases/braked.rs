@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `amp` on a real kernel of whose cores two are braked: its mechanisms. What a program gains is the same for all here,
+//! so scores are given.
+use super::{check, host, options, read_scenario};
+use berth_lab::assets::Assets;
+use berth_lab::job::Work;
+use berth_lab::kinds::capacities;
+use berth_lab::run::{LabOptions, Single, single};
+use berth_scenario::model::Scenario;
+use berth_scx::{LoadOptions, Loaded, Value as Setting};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const KINDS: &str = r#"cores = 3
+[host.kind.fast]
+cores = "0"
+speed = "237.5%"
+[host.kind.slow]
+cores = "1-2"
+"#;
+/// What brakes leave of a slow core.
+const SLOW: f64 = 1.0 / 2.375;
+/// What the three cores are, in fast ones.
+const ALL: f64 = 1.0 + 2.0 * SLOW;
+
+const TASKS: &str = r#"
+[task.burn]
+model = "busy"
+[task.some]
+loop = ["compute 6ms", "sleep 4ms"]
+[task.split]
+model = "barrier"
+compute = "20ms"
+[compare]
+policies = ["linux"]
+"#;
+
+fn vm(name: &str, vcpus: u32, task: &str, more: &str) -> String {
+    format!(
+        "[vm.{name}]\nvcpus = {vcpus}\nclass = \"latency\"\nguest = \"none\"\ntasks = [\"{task}\"]\n{more}"
+    )
+}
+
+/// A name, VMs, parameters.
+type Run = (&'static str, String, Vec<(&'static str, i64)>);
+
+/// What is run: a fast core and two slow ones; everybody is of class latency.
+fn runs() -> [Run; 5] {
+    let burn = |name: &str| vm(name, 1, "burn", "");
+    let scored = |b: &str| {
+        vm("a", 1, "burn", "score = \"120%\"\n")
+            + &vm("b", 1, b, "score = \"200%\"\n")
+            + &vm("c", 1, "burn", "score = \"110%\"\n")
+    };
+    [
+        (
+            "fair",
+            burn("a") + &burn("b") + &burn("c"),
+            vec![("mode", 2)],
+        ),
+        (
+            "weights",
+            vm("a", 3, "burn", "") + &vm("b", 3, "burn", "weight = 200\n"),
+            vec![("mode", 2)],
+        ),
+        ("scores", scored("burn"), vec![]),
+        ("conserving", scored("some"), vec![]),
+        ("turns", vm("a", 3, "split", ""), vec![]),
+    ]
+}
+
+type Metrics = BTreeMap<String, f64>;
+
+/// On the kernel of `assets`, all in one boot.
+pub fn mechanisms(assets: &Assets) -> Result<String, String> {
+    let mut input = Vec::new();
+    for (name, vms, set) in runs() {
+        let mut scenario = read_scenario(KINDS, &(vms + TASKS))?;
+        scenario.run.warmup_ns = 500_000_000;
+        scenario.run.measure_ns = 1_000_000_000;
+        input.push(json!({ "name": name, "scenario": scenario, "set": set }));
+    }
+    let what = Single {
+        host: host(1, 1, 1, 3, 1),
+        policy: None,
+        work: Work::Custom {
+            name: "braked".to_string(),
+            input: Value::Array(input),
+        },
+    };
+    let never = AtomicBool::new(false);
+    let patient = LabOptions {
+        timeout: Duration::from_secs(1800),
+        ..options()
+    };
+    let boot = single(&what, &patient, assets, &never).map_err(|e| e.to_string())?;
+    if let Some(e) = &boot.answer.error {
+        return Err(format!("{e}\n{}", boot.console));
+    }
+    let seen: BTreeMap<String, Metrics> =
+        serde_json::from_value(boot.answer.result).map_err(|e| e.to_string())?;
+    let said = judge(&seen).map_err(|why| format!("{why}\n{seen:#?}"))?;
+    check(boot.answer.notes.is_empty(), boot.answer.notes.join("; "))?;
+    Ok(format!("{said}; {}", boot.answer.kernel))
+}
+
+fn judge(seen: &BTreeMap<String, Metrics>) -> Result<String, String> {
+    let get = |run: &str, metric: &str| -> Result<f64, String> {
+        let found = seen.get(run).and_then(|m| m.get(metric)).copied();
+        found.ok_or_else(|| format!("{run}: no {metric}"))
+    };
+    let of = |run: &str, quantity: &str| -> Result<Vec<f64>, String> {
+        ["a", "b", "c"]
+            .iter()
+            .map(|vm| get(run, &format!("{vm}.{quantity}")))
+            .collect()
+    };
+    // The brake: slow cores are so much slower, and amp sees two kinds.
+    for run in ["fair", "scores"] {
+        let cpus: f64 = of(run, "cpu")?.iter().sum();
+        check(
+            (cpus / ALL - 1.0).abs() < 0.05,
+            format!("{run}: {cpus} CPUs"),
+        )?;
+        check(get(run, "policy.symmetric")? == 0.0, "one kind of core")?;
+    }
+    // Equal parts of the fast core, and all of it.
+    let parts = of("fair", "fast")?;
+    check(
+        parts.iter().all(|p| (p * 3.0 - 1.0).abs() < 0.1) && parts.iter().sum::<f64>() > 0.97,
+        format!("fair: parts of the fast core are {parts:?}"),
+    )?;
+    // Weights, by turns, which a brake's time is part of. Of a round of 30 ms each vCPU has 5 ms of the fast core;
+    // turns on slow ones are 5 ms for those of the lighter VM and 15 ms for the other's.
+    let cpus = [get("weights", "a.cpu")?, get("weights", "b.cpu")?];
+    let due = [5.0, 15.0].map(|slow| 3.0 * (5.0 + slow * SLOW) / 30.0);
+    check(
+        cpus.iter()
+            .zip(due)
+            .all(|(cpus, due)| (cpus / due - 1.0).abs() < 0.05),
+        format!("weights: {cpus:?} CPUs of {due:?}"),
+    )?;
+    // By the score that is given.
+    check(
+        get("scores", "b.on_kind.fast")? > 0.97 && get("scores", "b.score")? == 2.0,
+        "who gains most is not on the fast core",
+    )?;
+    check(
+        of("scores", "scored_by.given")? == [1.0; 3],
+        "scores are not those given",
+    )?;
+    // (W): for 4 ms of 10 nobody has a slot on the fast core; it is asked for at once.
+    let missed = get("conserving", "a.missed_fast")?;
+    check(missed < 0.05, format!("missed the fast core for {missed}"))?;
+    let fast: f64 = of("conserving", "fast")?.iter().sum();
+    check(fast > 0.95, format!("{fast} of the fast core is used"))?;
+    // (E): three threads that wait for each other take turns on the fast core; without, 3 / 2.375.
+    let turns = get("turns", "a.cpu")?;
+    check(
+        turns > 0.9 * ALL && turns < 1.01 * ALL,
+        format!("turns: {turns} CPUs of {ALL}"),
+    )?;
+    Ok(format!(
+        "equal parts {parts:.3?}, weights {cpus:.3?} CPUs of {due:.3?}, missed {missed:.4}, turns {turns:.3} of \
+         {ALL:.3} CPUs"
+    ))
+}
+
+/// In the VM: one run after the other.
+pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
+    let amp = berth_builtin::all().iter().find(|b| b.name == "amp");
+    let amp = amp.ok_or("amp is not shipped")?;
+    let mut seen = BTreeMap::new();
+    for run in input.as_array().ok_or("no runs")? {
+        let name = run["name"].as_str().unwrap_or_default();
+        println!("BERTH-BRAKED {name}");
+        let scenario: Scenario =
+            serde_json::from_value(run["scenario"].clone()).map_err(|e| e.to_string())?;
+        let set: Vec<(String, i64)> =
+            serde_json::from_value(run["set"].clone()).map_err(|e| e.to_string())?;
+        // Plans twice a second: a run is short.
+        let mut variables: BTreeMap<String, Setting> = [("interval_ms", 300), ("window_ms", 240)]
+            .map(|(name, ms)| (name.to_string(), Setting::Number(ms)))
+            .into();
+        let set = set.into_iter().map(|(k, v)| (k, Setting::Number(v.into())));
+        variables.extend(set);
+        let load = LoadOptions {
+            vm_slots: Some(scenario.vms.len() as u32 + 1),
+            capacities: capacities(&scenario.host),
+            variables,
+            ..LoadOptions::default()
+        };
+        let mut policy = Loaded::load(amp.object, &load).map_err(|e| e.to_string())?;
+        let threads = berth_lab::Vcpus::Threads;
+        let run = berth_lab::perform(&scenario, 1, threads, Some(&mut policy))?;
+        let lasted = policy.poll().map_err(|e| e.to_string())?.running() == Some("amp");
+        let exit = match lasted {
+            true => policy.unload(),
+            false => policy.final_record(),
+        };
+        let exit = exit.map_err(|e| e.to_string())?;
+        check(
+            lasted && !exit.is_error(),
+            format!("{name}: ejected: {exit}"),
+        )?;
+        seen.insert(name.to_string(), run.metrics);
+    }
+    serde_json::to_value(seen).map_err(|e| e.to_string())
+}

@@ -19,7 +19,7 @@ sweep
 # %% [markdown]
 # Times are in ns, `half` is half of the 95 % interval over the seeds.
 
-# %% The p99 of web requests over the number of web VMs, a line for each policy: the lines cross between 48 and 52
+# %% The p99 of web requests over the number of web VMs: the lines of the policies cross
 sweep.plot(METRIC, log=True)
 
 # %% [markdown]

@@ -95,7 +95,11 @@ fn kid(parent: &str) -> ! {
             }
             b'c' => println!(
                 "{}",
-                command("nothing").stdin(Stdio::null()).spawn().unwrap().id()
+                command("nothing")
+                    .stdin(Stdio::null())
+                    .spawn()
+                    .unwrap()
+                    .id()
             ),
             b'n' => {
                 let name = CString::new(") R 1\n\x1b[31m").unwrap();

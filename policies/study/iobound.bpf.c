@@ -62,7 +62,8 @@ struct berth_stats {
 };
 BERTH_STATS;
 
-#define rehome_movers true
+#define rehome_movers	   true
+#define migrate_for_wakeup false /* idle CPUs of the other kind are no place to go to, boosted */
 
 static const u32 rounding, start;
 static const bool hysteresis;

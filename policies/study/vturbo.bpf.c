@@ -51,7 +51,8 @@ struct berth_stats {
 };
 BERTH_STATS;
 
-#define rehome_movers true
+#define rehome_movers	   true
+#define migrate_for_wakeup false /* idle CPUs of the other kind are no place to go to, boosted */
 
 /* Of sizes that follow the load; these are fixed. */
 static const u32 rounding, start;

@@ -27,9 +27,11 @@ BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 #define soft_affinity	      true
 #define boost_after_migration true
 #define boost_on_unpark	      false
-#define migrate_for_wakeup    true
 #define tick_moves	      true
 #define migration_delay_us    0
+#ifndef migrate_for_wakeup
+#define migrate_for_wakeup true
+#endif
 #ifndef rehome_movers
 #define rehome_movers false
 #endif

@@ -59,7 +59,8 @@ static const u32 rounding, start;
 static const bool hysteresis;
 
 #include "../flms/groups_fields.bpf.h"
-#define VCPU_MORE GROUP_VCPU
+/* sent: + 1, the accounting in which it was last sent away from where it may not run. */
+#define VCPU_MORE GROUP_VCPU u64 sent;
 #define PCPU_MORE GROUP_PCPU
 #define narrow	  narrow
 
@@ -207,8 +208,10 @@ static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)
 #define started started
 static __always_inline void started(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
-	if (in_group(v, cpu))
+	/* Who comes back at once would be sent for ever, and no time pass. */
+	if (in_group(v, cpu) || v->sent == epoch + 1)
 		return;
+	v->sent = epoch + 1;
 	set_flag(v, VF_MIGRATING);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }

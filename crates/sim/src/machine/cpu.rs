@@ -79,6 +79,8 @@ pub struct Cpu {
     pub spun: u8,
     /// A guest's: it takes its late interrupts at `late_at`.
     pub takes_late: bool,
+    /// A guest's: what runs on it was forbidden it while it had no physical CPU.
+    pub misplaced: bool,
     /// When it enters its scheduler (an IPI on its way, or now).
     pub resched_at: Nanos,
     /// When the running task has done what it asked for.
@@ -180,6 +182,7 @@ impl Cpu {
             stolen_ns: 0,
             late: Slots::default(),
             takes_late: false,
+            misplaced: false,
             late_at: NEVER,
             in_balance: false,
             bal_keep: false,

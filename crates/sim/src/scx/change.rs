@@ -7,7 +7,8 @@ use super::pass::Why;
 use crate::engine::queue::NEVER;
 use crate::machine::MaskId;
 use crate::machine::task::{Life, nice_to_load, nice_to_weight};
-use crate::words::{SchedClass, TaskId};
+use crate::machine::vcpu::Call;
+use crate::words::{CpuId, SchedClass, TaskId};
 use berth_policy::abi::Op;
 
 /// What `begin` found out, for `end`.
@@ -113,7 +114,7 @@ impl Handle {
     }
 
     /// sched_setaffinity
-    pub fn set_affinity(self, task: TaskId, mask: MaskId) {
+    pub fn set_affinity(mut self, task: TaskId, mask: MaskId) {
         let hot = &self.tasks.hot[task as usize];
         if hot.life == Life::Free || hot.life == Life::Dead || hot.mask == mask {
             return;
@@ -124,13 +125,32 @@ impl Handle {
         if self.masks.get(mask).has(cpu) || hot.life != Life::Runnable {
             return self.irq_work();
         }
-        if self.cpus[cpu as usize].curr == task {
-            self.push_away_there(task, cpu);
-        } else {
+        if self.cpus[cpu as usize].curr != task {
             let dst = self.fallback_rq(task);
             self.move_queued(task, dst);
+        } else if self.cpus[cpu as usize].paused {
+            // The stopper comes when the vCPU has a physical CPU again, which the host is asked for.
+            self.cpus[cpu as usize].misplaced = true;
+            self.calls.push(Call::Kick(cpu));
+        } else {
+            self.push_away_there(task, cpu);
         }
         self.irq_work();
+    }
+
+    /// The task on a vCPU that has just resumed may have been forbidden it meanwhile.
+    #[cold]
+    pub(super) fn push_misplaced(mut self, cpu: CpuId) {
+        let c = &mut self.cpus[cpu as usize];
+        c.misplaced = false;
+        let task = c.curr;
+        if c.is_idle() || self.masks.get(self.tasks.hot[task as usize].mask).has(cpu) {
+            return;
+        }
+        self.begin(self.now, cpu);
+        self.push_away(task);
+        self.irq_work();
+        self.arm(cpu);
     }
 
     /// set_cpus_allowed_force: no CPU of the task's mask is online, so it may use every CPU from now on.

@@ -83,6 +83,9 @@ impl Handle {
         c.takes_late = !c.late.is_empty();
         c.late_at = start;
         self.arm(cpu);
+        if unlikely(c.misplaced) {
+            self.push_misplaced(cpu);
+        }
     }
 
     /// All vCPUs are preempted: whatever falls due can only wait until one of them has a physical CPU again. So it is

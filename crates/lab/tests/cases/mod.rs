@@ -7,6 +7,7 @@ mod cycles;
 mod micro;
 mod modes;
 mod noticed;
+mod path;
 mod programs;
 mod sizes;
 mod traced;
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 21] = [
+const CASES: [(&str, Case); 22] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -58,6 +59,10 @@ const CASES: [(&str, Case); 21] = [
     (
         "the optimiser beside micro-VMs: set, handed over to, put back",
         any_kernel::optimised,
+    ),
+    (
+        "the network path of a micro-VM, bound and not: tap, bridge, vhost-net",
+        path::measured,
     ),
     (
         "the tracer beside what micro-VMs saw themselves",
@@ -96,6 +101,7 @@ pub use any_kernel::inside as any_kernel_inside;
 pub use batch::inside as batch_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
+pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
 pub use traced::inside as traced_inside;
 pub use verbs::inside as verbs_inside;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What of the kernel is in modules: its KVM, for micro-VMs inside the lab's VM; its network cards, for a guest that is
-//! asked over one; bridges, taps and vhost-net, for the path of a VM's packets. They are found or downloaded by a rule like the kernel itself, and kept beside it.
+//! asked over one; bridges, taps and vhost-net, for the path of a VM's packets. They are found or downloaded by a rule
+//! like the kernel itself, and kept beside it.
 use super::apt::Suite;
 use super::cache::Cache;
 use super::kernel::{Kernel, SUITES_OF_LINES};

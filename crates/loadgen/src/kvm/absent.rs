@@ -29,7 +29,7 @@ impl Echo {
 
     /// # Errors
     /// Always.
-    pub fn new(_: &File) -> Result<Echo, KvmError> {
+    pub fn new(_: &File, _: [u8; 6]) -> Result<Echo, KvmError> {
         Err(KvmError::Machine(std::env::consts::ARCH))
     }
 

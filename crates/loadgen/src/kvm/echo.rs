@@ -113,13 +113,17 @@ impl Echo {
     /// Bytes of the header before each frame: the tap's `TUNSETVNETHDRSZ`.
     pub const HEADER_BYTES: i32 = 12;
 
-    /// On a tap that was opened with headers of so many bytes. vhost's worker is a thread of this process then.
+    /// With this link address, on a tap that was opened with headers of so many bytes. vhost's worker is a thread of
+    /// this process then.
     ///
     /// # Errors
     /// KVM or vhost-net refuses.
-    pub fn new(tap: &File) -> Result<Echo, KvmError> {
+    pub fn new(tap: &File, link: [u8; 6]) -> Result<Echo, KvmError> {
         let memory = Memory::new().map_err(failed("no memory for a VM"))?;
         lay_out(&memory);
+        let [a, b, c, d, e, f] = link;
+        let link = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        memory.set(echo::HERE + echo::LINK, link);
         let kvm = super::open()?;
         let vm = kvm.create_vm().map_err(device("it makes no VM"))?;
         vm.create_irq_chip()

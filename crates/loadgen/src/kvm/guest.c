@@ -142,6 +142,7 @@ struct echo {
 	u64 tx_descriptors, tx_available, tx_used;
 	u64 rx_seen, tx_seen; /* taken from the used rings */
 	u64 echoed, others;
+	u64 link; /* its own address, the first byte lowest */
 };
 
 struct descriptor {
@@ -661,12 +662,12 @@ static inline void exchange(volatile u8 *a, volatile u8 *b, u64 n)
 	}
 }
 
-/* Makes a frame its own answer, if it is UDP over IPv4 without options: the one who sent it is the
- * one it is for. The sums over both stay what they are. */
-static int answer(volatile u8 *frame, u64 bytes)
+/* Makes a frame its own answer, if it is for this guest and UDP over IPv4 without options: the one
+ * who sent it is the one it is for. The sums over both stay what they are. */
+static int answer(volatile u8 *frame, u64 bytes, u64 link)
 {
-	if (bytes < 42 || frame[12] != 0x08 || frame[13] != 0x00 || frame[14] != 0x45 ||
-	    frame[23] != 17)
+	if (bytes < 42 || (*(volatile u64 *)frame << 16) != link << 16 || frame[12] != 0x08 ||
+	    frame[13] != 0x00 || frame[14] != 0x45 || frame[23] != 17)
 		return 0;
 	exchange(frame, frame + 6, 6);	     /* link */
 	exchange(frame + 26, frame + 30, 4); /* address */
@@ -706,7 +707,7 @@ static int serve(struct echo *e)
 		u64 slot = rx->slots[e->rx_seen & mask].slot;
 		u64 bytes = rx->slots[e->rx_seen & mask].bytes, at = e->buffers + slot * 2048;
 
-		if (bytes < 12 || !answer((volatile u8 *)at + 12, bytes - 12)) {
+		if (bytes < 12 || !answer((volatile u8 *)at + 12, bytes - 12, e->link)) {
 			store(e->others, e->others + 1);
 			give(e, e->rx_available, slot);
 			given++;

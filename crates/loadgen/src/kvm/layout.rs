@@ -92,6 +92,7 @@ pub mod echo {
     pub const RX: u64 = 24;
     pub const TX: u64 = 48;
     pub const ECHOED: u64 = 88;
+    pub const LINK: u64 = 104;
 
     /// Slots of a ring.
     pub const LENGTH: u64 = 64;
@@ -223,6 +224,7 @@ mod tests {
             ("echo", "rx_descriptors", echo::RX),
             ("echo", "tx_descriptors", echo::TX),
             ("echo", "echoed", echo::ECHOED),
+            ("echo", "link", echo::LINK),
         ]
     }
 

@@ -6,7 +6,7 @@
 //! does what a card's interrupt would: without other wishes (RPS) packets go through the bridge where they are sent.
 use super::network;
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,9 +14,10 @@ use std::thread::JoinHandle;
 /// The cable's end there.
 const HERE: &str = "eth0";
 const HERE_LINK: [u8; 6] = [0x52, 0x54, 0, 0, 0, 1];
-const VM_LINK: [u8; 6] = [0x52, 0x54, 0, 0, 0, 2];
+/// VMs that there may be.
+pub const VMS: usize = 4;
 const HERE_ADDRESS: [u8; 4] = [10, 0, 0, 1];
-const VM_ADDRESS: [u8; 4] = [10, 0, 0, 2];
+const PORT: u16 = 7;
 /// Between two packets: any time up to twice this.
 const BETWEEN_NS: u64 = 4_000_000;
 const BYTES: usize = 64;
@@ -32,9 +33,17 @@ pub struct Measured {
     pub round_trips_ns: Vec<u64>,
 }
 
+/// What is asked of it.
+pub struct Ask {
+    pub ns: u64,
+    /// These are asked in turn: the first so many.
+    pub vms: usize,
+    pub seed: u64,
+}
+
 /// Its thread.
 pub struct Client {
-    ask: Option<Sender<(u64, u64)>>,
+    ask: Option<Sender<Ask>>,
     measured: Receiver<Result<Measured, String>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,7 +53,7 @@ impl Client {
     pub fn start(cable: &str) -> Result<Client, String> {
         let (namespace, its) = channel();
         let (plugged, is_plugged) = channel::<()>();
-        let (ask, asked) = channel::<(u64, u64)>();
+        let (ask, asked) = channel::<Ask>();
         let (tell, measured) = channel();
         let thread = std::thread::spawn(move || {
             let socket = settle_in(&namespace, &is_plugged);
@@ -52,8 +61,8 @@ impl Client {
                 Err(e) => drop(tell.send(Err(e))),
                 Ok(socket) => {
                     let _ = tell.send(Ok(Measured::default()));
-                    for (ns, seed) in asked {
-                        let _ = tell.send(measure(&socket, ns, seed));
+                    for ask in asked {
+                        let _ = tell.send(measure(&socket, &ask));
                     }
                 }
             }
@@ -71,9 +80,9 @@ impl Client {
     }
 
     /// Asks for so long.
-    pub fn ask(&self, ns: u64, seed: u64) {
-        // Where it has ended, the answer says so.
-        let _ = self.ask.as_ref().map(|to| to.send((ns, seed)));
+    pub fn ask(&self, ask: Ask) {
+        // Where it has ended, there will be no answer.
+        let _ = self.ask.as_ref().map(|to| to.send(ask));
     }
 
     /// What came of it, when it is done.
@@ -87,6 +96,15 @@ impl Drop for Client {
         self.ask = None;
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// The link address of a VM that answers.
+pub fn link(vm: usize) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 1, vm as u8]
+}
+
+fn address(vm: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, 2 + vm as u8)
 }
 
 fn settle_in(
@@ -103,11 +121,11 @@ fn settle_in(
     plugged.recv().map_err(|e| e.to_string())?;
     network::add_address(HERE, HERE_ADDRESS)?;
     network::up(HERE, None)?;
-    network::add_neighbour(HERE, VM_ADDRESS, VM_LINK)?;
-    let socket = UdpSocket::bind((std::net::Ipv4Addr::from(HERE_ADDRESS), 7));
+    for vm in 0..VMS {
+        network::add_neighbour(HERE, address(vm).octets(), link(vm))?;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::from(HERE_ADDRESS), PORT));
     let socket = socket.map_err(|e| format!("a socket: {e}"))?;
-    let to = (std::net::Ipv4Addr::from(VM_ADDRESS), 7);
-    socket.connect(to).map_err(|e| format!("a socket: {e}"))?;
     socket.set_nonblocking(true).map_err(|e| e.to_string())?;
     // SAFETY: all zeroes are an empty set; values of this function's own.
     let done = unsafe {
@@ -160,9 +178,9 @@ fn wait(socket: &UdpSocket, until: u64) {
     unsafe { libc::ppoll(&mut one, 1, &time, std::ptr::null()) };
 }
 
-fn measure(socket: &UdpSocket, ns: u64, seed: u64) -> Result<Measured, String> {
+fn measure(socket: &UdpSocket, ask: &Ask) -> Result<Measured, String> {
     let failed = |e: std::io::Error| format!("the client's socket: {e}");
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = ask.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut between = || {
         // Marsaglia's xorshift.
         random ^= random << 13;
@@ -171,7 +189,7 @@ fn measure(socket: &UdpSocket, ns: u64, seed: u64) -> Result<Measured, String> {
         random % (2 * BETWEEN_NS)
     };
     let began = now_ns();
-    let end = began + ns;
+    let end = began + ask.ns;
     let mut sent_at: Vec<u64> = Vec::new();
     let mut round_trips_ns = Vec::new();
     let mut due = began + between();
@@ -208,8 +226,11 @@ fn measure(socket: &UdpSocket, ns: u64, seed: u64) -> Result<Measured, String> {
         }
         packet[..8].copy_from_slice(&began.to_ne_bytes());
         packet[8..16].copy_from_slice(&(sent_at.len() as u64).to_ne_bytes());
+        let vm = sent_at.len() % ask.vms;
         sent_at.push(now_ns());
-        socket.send(&packet).map_err(failed)?;
+        socket
+            .send_to(&packet, (address(vm), PORT))
+            .map_err(failed)?;
         due += between();
     }
     Ok(Measured {

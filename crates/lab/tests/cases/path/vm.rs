@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The VM that answers: a process of its own, as VMMs have it, which is this program called by another name.
-use super::network;
+use super::{client, network};
 use berth_loadgen::Echo;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+/// What their names begin with.
 pub const NAME: &str = "echo";
-pub const TAP: &str = "tap0";
 const PROGRAM: &str = "berth-microvm";
 /// What it says when it runs.
 const UP: &[u8] = b"up";
 
 pub struct Vm(Child);
 
+/// Its tap.
+pub fn tap(number: usize) -> String {
+    format!("tap{number}")
+}
+
 impl Vm {
-    /// In this cgroup, whose parent holds this process.
-    pub fn start(group: &str) -> Result<Vm, String> {
+    /// With this number, in a cgroup whose parent holds this process.
+    pub fn start(number: usize, group: &str) -> Result<Vm, String> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0(PROGRAM).args(["--name", NAME]);
-        command.env("GROUP", group).stdout(Stdio::piped());
+        command
+            .arg0(PROGRAM)
+            .args(["--name", &format!("{NAME}-{number}")]);
+        command
+            .env("GROUP", group)
+            .env("NUMBER", number.to_string());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("{PROGRAM}: {e}"))?;
         let mut said = Vec::new();
         let out = child.stdout.as_mut().ok_or("no pipe")?;
@@ -59,11 +69,13 @@ fn serve() -> String {
     if let Err(e) = fs::write(format!("{group}/cgroup.threads"), "0") {
         return format!("{group}: {e}");
     }
-    let tap = match network::tap(TAP, Echo::HEADER_BYTES) {
+    let number = std::env::var("NUMBER").ok().and_then(|n| n.parse().ok());
+    let number = number.unwrap_or(0);
+    let tap = match network::tap(&tap(number), Echo::HEADER_BYTES) {
         Ok(tap) => tap,
         Err(e) => return e,
     };
-    let vm = match Echo::new(&tap) {
+    let vm = match Echo::new(&tap, client::link(number)) {
         Ok(vm) => vm,
         Err(e) => return e.to_string(),
     };

@@ -54,7 +54,12 @@ fn build() -> Result<(), Box<dyn Error>> {
     }
     std::fs::write(out.join("guest.bin"), text.data()?)?;
     let mut constants = String::new();
-    for (name, symbol) in [("ISR", "isr"), ("MEASURE", "measure"), ("GUEST", "guest")] {
+    for (name, symbol) in [
+        ("ISR", "isr"),
+        ("MEASURE", "measure"),
+        ("GUEST", "guest"),
+        ("ECHO", "echo"),
+    ] {
         let at = object
             .symbols()
             .find(|s| s.name() == Ok(symbol))

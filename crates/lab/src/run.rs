@@ -69,6 +69,8 @@ pub struct LabOptions {
     pub verify: bool,
     /// The binary that becomes the VM's first process: this one.
     pub program: PathBuf,
+    /// More modules of the kernel, in the order in which they are loaded.
+    pub modules: Vec<Module>,
     /// More programs of this machine: where each lies in the VM, and here.
     pub beside: Vec<(String, PathBuf)>,
     /// Folder for the serial logs.
@@ -89,6 +91,7 @@ impl Default for LabOptions {
             seeds_per_boot: 1,
             verify: false,
             program: std::env::current_exe().unwrap_or_default(),
+            modules: Vec::new(),
             beside: Vec::new(),
             keep_logs: None,
         }
@@ -112,10 +115,7 @@ pub fn run(
         check(arm, options.vcpus, assets)?;
     }
     let base = base_archive(&options.program, assets)?;
-    let modules = match options.vcpus {
-        Vcpus::Threads => Vec::new(),
-        Vcpus::Kvm | Vcpus::Auto => modules::kvm(&assets.kernel, listener, stop)?,
-    };
+    let modules = needed(options, assets, listener, stop)?;
     let work: Vec<(&[u64], &LabArm)> = seeds
         .chunks(options.seeds_per_boot.max(1))
         .flat_map(|some| arms.iter().map(move |a| (some, a)))
@@ -174,6 +174,21 @@ pub fn run(
         .into_values()
         .flatten()
         .collect())
+}
+
+/// The modules that a boot loads.
+fn needed(
+    options: &LabOptions,
+    assets: &Assets,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<Module>, LabError> {
+    let mut all = match options.vcpus {
+        Vcpus::Threads => Vec::new(),
+        Vcpus::Kvm | Vcpus::Auto => modules::kvm(&assets.kernel, listener, stop)?,
+    };
+    all.extend(options.modules.iter().cloned());
+    Ok(all)
 }
 
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -404,10 +419,7 @@ pub fn single(
 ) -> Result<Boot, LabError> {
     vm::check_host(&what.host)?;
     let base = base_archive(&options.program, assets)?;
-    let modules = match options.vcpus {
-        Vcpus::Threads => Vec::new(),
-        Vcpus::Kvm | Vcpus::Auto => modules::kvm(&assets.kernel, &|_| (), stop)?,
-    };
+    let modules = needed(options, assets, &|_| (), stop)?;
     let job = job_archive(what.policy.as_ref(), what.work.clone(), &modules, options)?;
     Vm {
         qemu: &assets.qemu,

@@ -18,6 +18,7 @@ const HANDLERS: [(&str, Handler); 14] = [
     ("braked", cases::braked_inside),
     ("cycles", cases::cycles_inside),
     ("modes", cases::modes_inside),
+    ("path", cases::path_inside),
     ("verbs", cases::verbs_inside),
     ("programs", cases::programs_inside),
     ("steer", cases::steer_inside),
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     if guest::is_guest() {
         guest::main_with(&HANDLERS);
     }
-    if let Some(code) = cases::called_as_program() {
+    if let Some(code) = cases::called_as_program().or_else(cases::called_as_vm) {
         return code;
     }
     if std::env::args().any(|a| a == "--list") {

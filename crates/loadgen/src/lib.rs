@@ -29,7 +29,7 @@ mod worker;
 
 pub use births::{Tell, Teller};
 pub use form::Vcpus;
-pub use kvm::{KvmError, measure_speed};
+pub use kvm::{Echo, KvmError, measure_speed};
 pub use sys::Clock;
 
 use berth_scenario::model::{Nanos, Scenario, Step};

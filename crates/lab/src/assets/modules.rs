@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What of the kernel is in modules: its KVM, for micro-VMs inside the lab's VM; its network cards, for a guest that is
-//! asked over one. They are found or downloaded by a rule like the kernel itself, and kept beside it.
+//! asked over one; bridges, taps and vhost-net, for the path of a VM's packets. They are found or downloaded by a rule
+//! like the kernel itself, and kept beside it.
 use super::apt::Suite;
 use super::cache::Cache;
 use super::kernel::{Kernel, SUITES_OF_LINES};
@@ -42,6 +43,23 @@ const NETWORK: Set = Set {
     without: "network",
 };
 
+/// What a VM's packets pass on their way from a cable to a guest.
+const PATH: Set = Set {
+    modules: &[
+        ("llc", "CONFIG_LLC"),
+        ("stp", "CONFIG_STP"),
+        ("bridge", "CONFIG_BRIDGE"),
+        ("veth", "CONFIG_VETH"),
+        ("tun", "CONFIG_TUN"),
+        ("tap", "CONFIG_TAP"),
+        ("vhost_iotlb", "CONFIG_VHOST_IOTLB"),
+        ("vhost", "CONFIG_VHOST"),
+        ("vhost_net", "CONFIG_VHOST_NET"),
+    ],
+    what: "bridges, taps and vhost-net",
+    without: "network path of VMs",
+};
+
 /// A module file: its name, and its bytes as the distribution packs them.
 #[derive(Clone, Debug)]
 pub struct Module {
@@ -71,6 +89,19 @@ pub fn network(
     stop: &AtomicBool,
 ) -> Result<Vec<Module>, LabError> {
     modules(&NETWORK, kernel, listener, stop)
+}
+
+/// The modules of bridges, cable pairs (veth), taps and vhost-net, in the order in which they are loaded; none where
+/// vhost-net is built in.
+///
+/// # Errors
+/// The kernel has none of it, or its modules cannot be had.
+pub fn path(
+    kernel: &Kernel,
+    listener: &Listener<'_>,
+    stop: &AtomicBool,
+) -> Result<Vec<Module>, LabError> {
+    modules(&PATH, kernel, listener, stop)
 }
 
 fn modules(

@@ -8,6 +8,7 @@ mod cycles;
 mod micro;
 mod modes;
 mod noticed;
+mod path;
 mod programs;
 mod sizes;
 mod traced;
@@ -61,6 +62,10 @@ const CASES: [(&str, Case); 22] = [
         any_kernel::optimised,
     ),
     (
+        "the network path of a micro-VM, bound and not: tap, bridge, vhost-net",
+        path::measured,
+    ),
+    (
         "the tracer beside what micro-VMs saw themselves",
         traced::beside_the_guests,
     ),
@@ -99,6 +104,7 @@ pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
+pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
 pub use traced::inside as traced_inside;
 pub use verbs::inside as verbs_inside;

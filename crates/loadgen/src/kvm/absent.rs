@@ -9,6 +9,7 @@ use crate::sys::Clock;
 use berth_scenario::model::{Nanos, Scenario};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +18,24 @@ use std::sync::Arc;
 pub enum KvmError {
     #[error("micro-VMs have a guest for x86-64 only, this machine is {0}")]
     Machine(&'static str),
+}
+
+/// There is none.
+#[derive(Debug)]
+pub struct Echo(Infallible);
+
+impl Echo {
+    pub const HEADER_BYTES: i32 = 12;
+
+    /// # Errors
+    /// Always.
+    pub fn new(_: &File, _: [u8; 6]) -> Result<Echo, KvmError> {
+        Err(KvmError::Machine(std::env::consts::ARCH))
+    }
+
+    pub fn run(self) -> KvmError {
+        match self.0 {}
+    }
 }
 
 /// There is none.

@@ -83,6 +83,26 @@ pub mod queue {
     pub const LENGTH: u64 = 1 << 13;
 }
 
+/// Words of `struct echo`, and where all of such a guest lies.
+pub mod echo {
+    use super::{FREE, PAGE};
+
+    pub const SLOTS: u64 = 8;
+    pub const BUFFERS: u64 = 16;
+    pub const RX: u64 = 24;
+    pub const TX: u64 = 48;
+    pub const ECHOED: u64 = 88;
+    pub const LINK: u64 = 104;
+
+    /// Slots of a ring.
+    pub const LENGTH: u64 = 64;
+    pub const BUFFER_BYTES: u64 = 2048;
+    pub const HERE: u64 = FREE;
+    /// Descriptors, available and used ring of each direction, a page each.
+    pub const RINGS: u64 = HERE + PAGE;
+    pub const FRAMES: u64 = RINGS + 6 * PAGE;
+}
+
 /// First word of `struct barrier`.
 pub const BARRIER_MEMBERS: u64 = 0;
 
@@ -106,6 +126,9 @@ pub mod port {
     pub const REPLY: u16 = 0x11;
     /// A message: CALL_A to whom, an index of the machine's receivers.
     pub const SEND: u16 = 0x12;
+    /// Something was given to the ring of frames that come, or of those that go.
+    pub const RX: u16 = 0x14;
+    pub const TX: u16 = 0x15;
     /// A chunk: CALL_A an index of the machine's pools, CALL_B whether the task comes now; CALL_C its length, 0: none.
     pub const CHUNK: u16 = 0x13;
 }
@@ -196,6 +219,12 @@ mod tests {
             ("queue", "mask", queue::MASK),
             ("queue", "slots", queue::SLOTS),
             ("barrier", "members", BARRIER_MEMBERS),
+            ("echo", "slots", echo::SLOTS),
+            ("echo", "buffers", echo::BUFFERS),
+            ("echo", "rx_descriptors", echo::RX),
+            ("echo", "tx_descriptors", echo::TX),
+            ("echo", "echoed", echo::ECHOED),
+            ("echo", "link", echo::LINK),
         ]
     }
 

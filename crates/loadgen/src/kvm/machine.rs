@@ -365,7 +365,7 @@ pub(super) fn tables(memory: &Memory) {
 }
 
 /// Each vCPU is interrupted by its eventfd.
-fn route(vm: &VmFd, interrupts: &BTreeMap<u32, EventFd>) -> Result<(), KvmError> {
+pub(super) fn route(vm: &VmFd, interrupts: &BTreeMap<u32, EventFd>) -> Result<(), KvmError> {
     let mut routes = KvmIrqRouting::new(interrupts.len())
         .map_err(|_| KvmError::Unfit("so many vCPUs".into()))?;
     for (entry, number) in routes.as_mut_slice().iter_mut().zip(interrupts.keys()) {
@@ -443,7 +443,7 @@ pub(super) fn start(cpu: &VcpuFd, number: u32, entry: u64, argument: u64) -> Res
 }
 
 /// The vCPU's own interrupt controller: on, with the deadline timer.
-fn local_interrupts(cpu: &VcpuFd) -> Result<(), KvmError> {
+pub(super) fn local_interrupts(cpu: &VcpuFd) -> Result<(), KvmError> {
     let refused = device("it refuses a vCPU's interrupt controller");
     let mut lapic = cpu.get_lapic().map_err(&refused)?;
     let set = |lapic: &mut kvm_lapic_state, at: usize, value: u32| {

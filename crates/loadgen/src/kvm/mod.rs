@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario's VMs as real KVM micro-VMs: the same threads, names and cgroups as without KVM, but each vCPU thread
 //! sits in `KVM_RUN`, and the work is done by a tiny guest (`guest.c`). See `docs/kvm.md`.
+mod echo;
 mod layout;
 mod machine;
 mod memory;
@@ -10,6 +11,7 @@ mod program;
 mod speed;
 mod vcpu;
 
+pub use echo::Echo;
 pub(crate) use machine::Machine;
 pub(crate) use memory::Counter;
 pub(crate) use process::{Process, Say};

@@ -1,0 +1,631 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The whole path of a VM's packets on a real kernel: a client in a network namespace, a cable (veth), a bridge, a tap,
+//! the worker of vhost-net, a vCPU of a micro-VM whose guest sends each frame back, and the same way home; beside it
+//! three computing VMs for each CPU. It is bound by Berth's own agent, as `berth pin` has it done, in all its ways.
+//!
+//! What is not real: the card (a cable instead, whose packets go on where they are sent), and the guest's card (it
+//! knows where its rings are). The CPUs have no caches.
+mod client;
+mod network;
+mod vm;
+
+use super::agent::{place, until};
+use super::{NEVER, check, host, options, read_scenario, with_micro_vms};
+use berth_affinity::{Ask, Policy};
+use berth_agent::agent::Agent;
+use berth_agent::pins::{Method, Pinning};
+use berth_agent::register::VmKey;
+use berth_agent::rules::Rules;
+use berth_host::model::Role;
+use berth_host::root::Root;
+use berth_lab::assets::{Assets, modules};
+use berth_lab::run::LabOptions;
+use berth_loadgen::Vcpus;
+use berth_scenario::model::Scenario;
+use berth_scx::Loaded;
+use client::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+pub use vm::called_as_it as called_as_vm;
+
+/// Three for each of two CPUs.
+const VMS: &str = r#"
+[vm.hog]
+count = 6
+tasks = ["burn"]
+[task.burn]
+model = "busy"
+[compare]
+policies = ["linux"]
+"#;
+const HOGS: usize = 6;
+const CPUS: u32 = 2;
+const GROUPS: &str = "/sys/fs/cgroup/berth";
+const BRIDGE: &str = "br0";
+const CABLE: &str = "cable0";
+/// After a change, before measuring.
+const SETTLE: Duration = Duration::from_millis(500);
+/// An agent looks so often.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// One way to bind.
+#[derive(Debug)]
+struct Arm {
+    name: &'static str,
+    /// None: no agent looks at all.
+    pin: Option<(Policy, Method, Option<u32>)>,
+    /// The computing VMs are bound to this CPU, too.
+    confined: Option<u32>,
+    /// VMs that answer; none goes before more.
+    vms: usize,
+}
+
+const fn arm(name: &'static str, policy: Policy, method: Method, cpu: Option<u32>) -> Arm {
+    Arm {
+        name,
+        pin: Some((policy, method, cpu)),
+        confined: None,
+        vms: 1,
+    }
+}
+
+const LINUX: Arm = Arm {
+    name: "linux",
+    pin: None,
+    confined: None,
+    vms: 1,
+};
+
+const ARMS: [Arm; 13] = [
+    LINUX,
+    arm("none", Policy::None, Method::Auto, None),
+    arm("paper, taskset", Policy::Paper, Method::Taskset, None),
+    arm("paper, cgroup", Policy::Paper, Method::Cgroup, None),
+    arm("full", Policy::Full, Method::Auto, None),
+    arm("full, CPU 0", Policy::Full, Method::Auto, Some(0)),
+    arm("l2", Policy::L2, Method::Auto, None),
+    arm("auto", Policy::Auto, Method::Auto, None),
+    Arm {
+        confined: Some(0),
+        ..arm(CONFINED, Policy::Full, Method::Auto, Some(1))
+    },
+    Arm {
+        name: "linux again",
+        ..LINUX
+    },
+    Arm {
+        vms: client::VMS,
+        ..arm("4 VMs: none", Policy::None, Method::Auto, None)
+    },
+    Arm {
+        vms: client::VMS,
+        ..arm("4 VMs: auto", Policy::Auto, Method::Auto, None)
+    },
+    Arm {
+        vms: client::VMS,
+        confined: Some(0),
+        ..arm("4 VMs: full, confined", Policy::Full, Method::Auto, Some(1))
+    },
+];
+/// As `full`, and the computing VMs are confined to the other CPU.
+const CONFINED: &str = "full, confined";
+
+/// What binding sets, by file.
+type State = BTreeMap<String, String>;
+
+/// What one way came to; times in nanoseconds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Row {
+    name: String,
+    sent: usize,
+    answered: usize,
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    most: f64,
+    /// CPUs that the computing VMs had.
+    hogs: f64,
+    /// Where it was bound.
+    bound: String,
+    /// Samples by part of the kernel, of as many packets again.
+    samples: BTreeMap<String, u64>,
+    packets: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    scenario: Scenario,
+    measure_ns: u64,
+    seed: u64,
+    /// Also where the kernel spends its time, after that.
+    profile: bool,
+}
+
+/// Parts of the kernel that are on the path.
+const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
+
+pub fn measured(assets: &Assets) -> Result<String, String> {
+    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
+    let (seeds, seconds) = if long { (3, 5.0) } else { (1, 1.5) };
+    let mut said = String::new();
+    for seed in 1..=seeds {
+        let rows = boot(assets, seconds, seed, long)?;
+        said += &format!("\n  seed {seed}");
+        for row in &rows {
+            said += &shown(row);
+        }
+        let p99 = |name: &str| rows.iter().find(|r| r.name == name).map_or(0.0, |r| r.p99);
+        for row in &rows {
+            check(
+                row.answered == row.sent,
+                format!("packets were lost: {row:?}"),
+            )?;
+        }
+        check(
+            p99(CONFINED) <= 0.8 * p99(LINUX.name),
+            format!(
+                "with the computing VMs confined the p99 is not a fifth below that of unbound Linux{said}"
+            ),
+        )?;
+    }
+    Ok(said)
+}
+
+fn shown(row: &Row) -> String {
+    let mut said = format!(
+        "\n  {:<22} {} packets: mean {:.0}, p50 {:.0}, p99 {:.0}, max {:.0} us; others had {:.2} CPUs; {}",
+        row.name,
+        row.answered,
+        row.mean / 1e3,
+        row.p50 / 1e3,
+        row.p99 / 1e3,
+        row.most / 1e3,
+        row.hogs,
+        row.bound,
+    );
+    if row.packets > 0 {
+        let per = |part: &&str| {
+            let samples = row.samples.get(*part).copied().unwrap_or(0);
+            format!("{part} {:.0}", samples as f64 * 1e3 / row.packets as f64)
+        };
+        let all: Vec<String> = PARTS.iter().map(|part| per(&part)).collect();
+        said += &format!("; samples of 1,000 packets: {}", all.join(", "));
+    }
+    said
+}
+
+fn boot(assets: &Assets, seconds: f64, seed: u64, profile: bool) -> Result<Vec<Row>, String> {
+    let mut scenario = read_scenario(&format!("cores = {CPUS}"), VMS)?;
+    scenario.run.warmup_ns = 0;
+    // It is ended before.
+    scenario.run.measure_ns = 3_600_000_000_000;
+    let job = Job {
+        scenario,
+        measure_ns: (seconds * 1e9) as u64,
+        seed,
+        profile,
+    };
+    let modules = modules::path(&assets.kernel, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let options = LabOptions {
+        modules,
+        timeout: Duration::from_secs(1800),
+        ..options()
+    };
+    let result = with_micro_vms(assets, "path", host(1, 1, 1, CPUS, 1), json!(job), options)?;
+    serde_json::from_value(result).map_err(|e| e.to_string())
+}
+
+pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
+    let job: Job = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
+    client::network_is_quiet()?;
+    network::add_bridge(BRIDGE)?;
+    network::up(BRIDGE, None)?;
+    let client = Client::start(CABLE)?;
+    network::up(CABLE, Some(BRIDGE))?;
+    enable(Path::new("/sys/fs/cgroup"))?;
+    let over = Arc::new(AtomicBool::new(false));
+    let load = load(job.scenario.clone(), Arc::clone(&over));
+    let rows = beside(&job, &client, &over);
+    over.store(true, Ordering::Relaxed);
+    let ended = load.join().map_err(|_| "the load panicked")?;
+    let rows = rows?;
+    ended?;
+    Ok(json!(rows))
+}
+
+/// CPU sets for the groups below.
+fn enable(group: &Path) -> Result<(), String> {
+    let file = group.join("cgroup.subtree_control");
+    fs::write(&file, "+cpuset").map_err(|e| format!("{}: {e}", file.display()))
+}
+
+/// The computing VMs, until it is over; and on each CPU a thread that has what nobody else wants: an idle emulated CPU
+/// would make the others faster.
+fn load(scenario: Scenario, over: Arc<AtomicBool>) -> JoinHandle<Result<(), String>> {
+    std::thread::spawn(move || {
+        for cpu in 0..CPUS {
+            let over = Arc::clone(&over);
+            std::thread::spawn(move || spin(cpu, &over));
+        }
+        let mut how = berth_loadgen::Options {
+            cgroup_root: Some(GROUPS.into()),
+            measure_ns: scenario.run.measure_ns,
+            vcpus: Vcpus::Kvm,
+            stop: Some(&over),
+            ..berth_loadgen::Options::default()
+        };
+        match berth_loadgen::run(&scenario, 1, &mut how) {
+            Ok(_) | Err(berth_loadgen::LoadError::Interrupted) => Ok(()),
+            Err(e) => Err(e.to_string()),
+        }
+    })
+}
+
+fn spin(cpu: u32, over: &AtomicBool) {
+    // SAFETY: all zeroes are an empty set; values of this function's own.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        let parameters = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+    while !over.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Binds in all ways, one after the other, and measures each.
+fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, String> {
+    let is_over = || check(!over.load(Ordering::Relaxed), "the load has ended");
+    let mut agent = Agent::new(Root::live(), place(), Rules::default(), None);
+    until("the computing VMs run", &mut || {
+        is_over()?;
+        agent.tick().map_err(|e| e.to_string())?;
+        let hogs = agent.vms().vms.iter();
+        let hogs = hogs.filter(|vm| vm.name.starts_with("hog") && has(vm, Role::Vcpu(0)));
+        Ok(hogs.count() == HOGS)
+    })?;
+    enable(Path::new(GROUPS))?;
+    let mut echos = Vec::new();
+    let mut rows = Vec::new();
+    for arm in &ARMS {
+        while echos.len() < arm.vms {
+            echos.push(Echo::start(echos.len())?);
+        }
+        until("the VMs that answer are known", &mut || {
+            agent.tick().map_err(|e| e.to_string())?;
+            let vms = agent.vms().vms.iter();
+            let known = vms.filter(|vm| {
+                vm.name.starts_with(vm::NAME) && has(vm, Role::Vcpu(0)) && has(vm, Role::Vhost)
+            });
+            Ok(known.count() == arm.vms)
+        })?;
+        let before = state()?;
+        let bound = bind(&mut agent, arm)?;
+        check_bound(&agent, arm, &before, &state()?)?;
+        let mut row = measure(job, client, &mut agent, arm, bound)?;
+        if job.profile {
+            profile(job, client, &agent, arm, &mut row)?;
+        }
+        agent.unpin(None).map_err(|e| e.to_string())?;
+        put_back(&before, &state()?)?;
+        println!("{row:?}");
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// A VM that answers, and its cgroup.
+struct Echo {
+    vm: Option<vm::Vm>,
+    group: String,
+}
+
+impl Echo {
+    fn start(number: usize) -> Result<Echo, String> {
+        let group = format!("{GROUPS}/{}-{number}", vm::NAME);
+        let failed = |e: std::io::Error| format!("{group}: {e}");
+        fs::create_dir(&group).map_err(failed)?;
+        fs::write(format!("{group}/cgroup.type"), "threaded").map_err(failed)?;
+        let vm = vm::Vm::start(number, &group)?;
+        network::up(&vm::tap(number), Some(BRIDGE))?;
+        Ok(Echo {
+            vm: Some(vm),
+            group,
+        })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.vm = None;
+        // Its threads are seen as ended a little later; what is left ends with this machine.
+        let _ = until("its cgroup can go", &mut || {
+            Ok(fs::remove_dir(&self.group).is_ok())
+        });
+    }
+}
+
+/// The kernel itself has what the arm is to set: masks of all threads but KVM's helpers, and the queues of the path
+/// where they are the VM's alone.
+fn check_bound(agent: &Agent, arm: &Arm, before: &State, now: &State) -> Result<(), String> {
+    let policy = arm.pin.map_or(Policy::None, |p| p.0);
+    if policy == Policy::None {
+        return check(
+            before
+                .iter()
+                .all(|(file, was)| now.get(file).is_none_or(|is| is == was)),
+            "something was set",
+        );
+    }
+    let vms = agent.vms().vms.iter();
+    let named = |name: &'static str| vms.clone().filter(move |vm| vm.name.starts_with(name));
+    let confined = arm.confined.iter().flat_map(|_| named("hog"));
+    for vm in named(vm::NAME).chain(confined) {
+        for thread in vm
+            .threads
+            .iter()
+            .filter(|t| matches!(t.role, Role::Vcpu(_) | Role::Vhost))
+        {
+            let file = format!("/proc/{}/task/{}", thread.id.pid, thread.id.tid);
+            let cpus = now.get(&file).map(String::as_str).unwrap_or_default();
+            check(
+                cpus.ends_with('1') || cpus.ends_with('2'),
+                format!("{}: {file} has {cpus}", arm.name),
+            )?;
+        }
+    }
+    let steered = now
+        .iter()
+        .filter(|(file, mask)| file.ends_with("rps_cpus") && before.get(*file) != Some(*mask));
+    let steered: Vec<&str> = steered
+        .filter_map(|(file, _)| file.split('/').nth(4))
+        .collect();
+    let path: Vec<String> = match (policy, arm.vms) {
+        (Policy::Paper, _) => Vec::new(),
+        (_, 1) => vec![CABLE.into(), vm::tap(0)],
+        // The cable is everybody's.
+        (_, n) => (0..n).map(vm::tap).collect(),
+    };
+    check(
+        steered == path,
+        format!("{}: RPS was set of {steered:?}, not of {path:?}", arm.name),
+    )
+}
+
+/// Where the kernel spends its time meanwhile.
+fn profile(
+    job: &Job,
+    client: &Client,
+    agent: &Agent,
+    arm: &Arm,
+    row: &mut Row,
+) -> Result<(), String> {
+    let vms = &agent.vms().vms;
+    let echo = vms
+        .iter()
+        .find(|vm| vm.name.starts_with(vm::NAME))
+        .ok_or("no VM")?;
+    client.ask(ask(job, arm));
+    let cpus: Vec<u32> = (0..CPUS).collect();
+    let time = Duration::from_nanos(job.measure_ns);
+    let seen =
+        berth_host::profile::watch(echo, &cpus, time, &|| false).map_err(|e| e.to_string())?;
+    row.samples = seen
+        .samples
+        .into_iter()
+        .map(|(part, count)| (part, count.all))
+        .collect();
+    loop {
+        if let Some(measured) = client.done() {
+            row.packets = measured?.sent;
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn ask(job: &Job, arm: &Arm) -> client::Ask {
+    client::Ask {
+        ns: job.measure_ns,
+        vms: arm.vms,
+        seed: job.seed,
+    }
+}
+
+fn has(vm: &berth_host::model::Vm, role: Role) -> bool {
+    vm.threads.iter().any(|t| t.role == role)
+}
+
+fn keys(agent: &Agent, name: &str) -> Vec<VmKey> {
+    let named = agent
+        .vms()
+        .vms
+        .iter()
+        .filter(|vm| vm.name.starts_with(name));
+    named
+        .map(|vm| VmKey {
+            pid: vm.pid,
+            start: vm.start,
+        })
+        .collect()
+}
+
+/// As `berth pin` has it done; gives what is bound, and where.
+fn bind(agent: &mut Agent, arm: &Arm) -> Result<String, String> {
+    let Some((policy, method, cpu)) = arm.pin else {
+        return Ok("nothing is bound".into());
+    };
+    if let Some(cpu) = arm.confined {
+        for vm in keys(agent, "hog") {
+            pin(agent, arm, vm, (Policy::Full, Method::Auto, Some(cpu)))?;
+        }
+    }
+    let mut said = Vec::new();
+    for vm in keys(agent, vm::NAME) {
+        said.push(pin(agent, arm, vm, (policy, method, cpu))?);
+    }
+    Ok(said.join(", "))
+}
+
+fn pin(
+    agent: &mut Agent,
+    arm: &Arm,
+    vm: VmKey,
+    (policy, method, cpu): (Policy, Method, Option<u32>),
+) -> Result<String, String> {
+    let ask = Ask {
+        policy,
+        cpu,
+        ..Ask::default()
+    };
+    let pinned = agent.pin(vm, Pinning { ask, method });
+    let pinned = pinned.map_err(|e| format!("{}: {e}", arm.name))?;
+    check(
+        pinned.complaints.is_empty(),
+        format!("{}: {pinned:?}", arm.name),
+    )?;
+    let (seat, by) = (&pinned.seat, pinned.method.word());
+    Ok(format!(
+        "{} by {by} on {:?}{:?}",
+        pinned.acts, seat.vcpus, seat.path
+    ))
+}
+
+fn measure(
+    job: &Job,
+    client: &Client,
+    agent: &mut Agent,
+    arm: &Arm,
+    bound: String,
+) -> Result<Row, String> {
+    let look = |agent: &mut Agent| {
+        std::thread::sleep(LOOK);
+        match arm.pin {
+            Some(_) => agent.tick().map(drop).map_err(|e| e.to_string()),
+            None => Ok(()),
+        }
+    };
+    let settled = Instant::now() + SETTLE;
+    while Instant::now() < settled {
+        look(agent)?;
+    }
+    let (used, began) = (used_ns(agent)?, Instant::now());
+    client.ask(ask(job, arm));
+    let measured = loop {
+        look(agent)?;
+        if let Some(measured) = client.done() {
+            break measured?;
+        }
+    };
+    let took_ns = began.elapsed().as_nanos() as f64;
+    let hogs = (used_ns(agent)? - used) as f64 / took_ns;
+    let mut all = measured.round_trips_ns;
+    all.sort_unstable();
+    // Nearest rank.
+    let at = |part: f64| {
+        let rank = (all.len() as f64 * part).ceil() as usize;
+        all.get(rank.max(1) - 1)
+            .map_or(f64::INFINITY, |ns| *ns as f64)
+    };
+    Ok(Row {
+        name: arm.name.into(),
+        sent: measured.sent,
+        answered: all.len(),
+        mean: all.iter().sum::<u64>() as f64 / all.len().max(1) as f64,
+        p50: at(0.5),
+        p99: at(0.99),
+        most: at(1.0),
+        hogs,
+        bound,
+        samples: BTreeMap::new(),
+        packets: 0,
+    })
+}
+
+/// CPU time that the computing VMs have used.
+fn used_ns(agent: &Agent) -> Result<u64, String> {
+    let hogs = agent
+        .vms()
+        .vms
+        .iter()
+        .filter(|vm| vm.name.starts_with("hog"));
+    let mut all = 0;
+    for thread in hogs.flat_map(|vm| &vm.threads) {
+        let file = format!("/proc/{}/task/{}/schedstat", thread.id.pid, thread.id.tid);
+        let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
+        let first = text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
+        all += first.ok_or(file)?;
+    }
+    Ok(all)
+}
+
+/// What binding sets, by file: where each thread may run, the queues of devices, the CPU sets of cgroups.
+fn state() -> Result<State, String> {
+    let mut all = BTreeMap::new();
+    let here = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|e| e.path().display().to_string()).collect()
+    };
+    for process in here("/proc")
+        .iter()
+        .filter(|p| p.ends_with(|c: char| c.is_ascii_digit()))
+    {
+        for thread in here(&format!("{process}/task")) {
+            // One that has ended meanwhile is none.
+            let Ok(status) = fs::read_to_string(format!("{thread}/status")) else {
+                continue;
+            };
+            let line = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
+            all.insert(thread, line.unwrap_or("").to_string());
+        }
+    }
+    for queue in here("/sys/class/net")
+        .iter()
+        .flat_map(|d| here(&format!("{d}/queues")))
+    {
+        for file in ["rps_cpus", "xps_cpus"].map(|f| format!("{queue}/{f}")) {
+            // A queue has one of them, and one of a device with one queue cannot be read.
+            if let Ok(text) = fs::read_to_string(&file) {
+                all.insert(file, text);
+            }
+        }
+    }
+    for group in here(GROUPS) {
+        let file = format!("{group}/cpuset.cpus");
+        if let Ok(text) = fs::read_to_string(&file) {
+            all.insert(file, text);
+        }
+    }
+    check(
+        all.keys().any(|f| f.contains("rps_cpus")) && all.keys().any(|f| f.contains("cpuset")),
+        "queues and CPU sets are seen",
+    )?;
+    Ok(all)
+}
+
+/// All that is still there is byte for byte what it was.
+fn put_back(before: &State, after: &State) -> Result<(), String> {
+    for (file, was) in before {
+        let same = after.get(file).is_none_or(|is| is == was);
+        check(
+            same,
+            format!("{file}: {:?}, and was {was:?}", after.get(file)),
+        )?;
+    }
+    check(
+        before
+            .keys()
+            .filter(|f| !f.starts_with("/proc"))
+            .all(|f| after.contains_key(f)),
+        "a queue or a CPU set is gone",
+    )
+}

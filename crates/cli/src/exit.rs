@@ -179,9 +179,9 @@ const TABLE: [Row; 28] = [
         ..runs("reproduce", None)
     },
     Row {
-        done: "the simulation is the closed form within 0.5 %",
+        done: "the simulation is the formula: amp within 0.5 %, mrsf within 1.5 intervals of 95 %, where it judges",
         interrupted: Some("interrupted"),
-        ..runs("model", Some("the simulation is not the closed form"))
+        ..runs("model", Some("the simulation is not the formula"))
     },
     shows("results", "wrong usage, or no such results"),
     shows(

@@ -474,8 +474,14 @@ fn values_of_mrsf_out_of_range_are_told() {
     for (option, value, words) in [
         ("--servers", "0", "the number of servers is 0"),
         ("--room", "2", "goes from the number of servers, 3"),
-        ("--load", "0", "the load is 0"),
+        ("--load", "0", "the load is 0.0: it goes from 0.001 to 2"),
+        ("--load", "1e-6", "it goes from 0.001 to 2"),
+        ("--load", "-1", "it goes from 0.001 to 2"),
+        ("--room", "-1", "goes from the number of servers, 3"),
+        ("--servers", "-1", "it goes from 1 to 64"),
+        ("--seeds", "-1", "2 to 1000"),
         ("--slice", "0", "a slice of 0"),
+        ("--slice", "-1", "a slice of -1"),
     ] {
         let said = place.fails(2, &["model", "mrsf", option, value]);
         assert!(said.contains(words), "{said}");
@@ -485,12 +491,53 @@ fn values_of_mrsf_out_of_range_are_told() {
         ("policy.slice1=0", "1 to 100000"),
         ("policy.lambda_us=-1", "0 to 100000000"),
         ("policy.estimate=guess", "label, ema, none"),
+        ("policy.aging=1e9", "0 to 1000000"),
     ] {
         let said = place.fails(2, &["sim", "short.toml", "--set", set]);
         assert!(said.contains(words), "{said}");
     }
     let full = place.works(&["model", "mrsf", "--load", "1", "--seeds", "0"]);
     assert!(full.contains("0/0") && !full.contains("NaN"), "{full}");
+    // No run of a queue that fills for ages; large numbers stay numbers, in columns of their own.
+    let long = place.works(&["model", "mrsf", "--load", "1", "--room", "1000"]);
+    assert!(long.contains("not judged"), "{long}");
+    let large = [
+        "model", "mrsf", "--load", "2", "--room", "100000", "--seeds", "0",
+    ];
+    let large = place.works(&large);
+    let row = large
+        .lines()
+        .find(|line| line.contains(" 100000 "))
+        .unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let numbers = words[..10]
+        .iter()
+        .all(|word| word.parse::<f64>().is_ok_and(f64::is_finite));
+    assert!(numbers, "{row}");
+}
+
+/// A CPU for each queue, where there are fewer: said under the table, and only there.
+#[test]
+fn more_queues_than_cpus_are_noted() {
+    let place = Place::new(&SHORT.replace("\"gfifo\", \"vmfair\"", "\"mrsf\""));
+    for (cpus, noted) in [(2, true), (5, false)] {
+        let cores = format!("host.cores={cpus}");
+        let said = place.works(&[
+            "sim",
+            "short.toml",
+            "--seed",
+            "1",
+            "--set",
+            &cores,
+            "--set",
+            "policy.cpus=per_queue",
+        ]);
+        assert_eq!(
+            said.contains("note: mrsf: more queues than CPUs"),
+            noted,
+            "{said}"
+        );
+    }
 }
 
 /// A policy inside a VM that faults: the VM, the policy and the line.

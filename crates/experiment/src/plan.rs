@@ -466,6 +466,7 @@ impl Variant {
         };
         experiment.keep_worst_strips();
         experiment.notes.extend(warmup::notes(&experiment));
+        experiment.notes.extend(shared_homes(&experiment));
         let expects = self
             .scenario
             .expects
@@ -529,4 +530,19 @@ fn bounds(expect: &model::Expect) -> Vec<Bound> {
         .into_iter()
         .filter_map(|(at_most, limit)| Some(bound(at_most, limit?)))
         .collect()
+}
+
+/// Arms whose policy has a CPU for each queue, and fewer CPUs than queues.
+fn shared_homes(e: &Experiment) -> Vec<String> {
+    let arms = e.arms.iter().filter_map(|arm| {
+        let count = e.estimate(&arm.name, "policy.shared_home")?.mean;
+        (count > 0.0).then(|| {
+            format!(
+                "{}: more queues than CPUs: they were dealt around, and {count:.0} times a second a CPU chose among \
+                 several (policy.shared_home)",
+                arm.name
+            )
+        })
+    });
+    arms.collect()
 }

@@ -136,12 +136,14 @@ impl Param {
                         .zip(nanoseconds(&self.unit))
                         .ok_or_else(|| {
                             wrong(&format!(
-                                "its unit is {}",
+                                "a whole number is wanted, its unit is {}, from {} to {}",
                                 if self.unit.is_empty() {
-                                    "a plain number"
+                                    "none"
                                 } else {
                                     &self.unit
-                                }
+                                },
+                                self.min,
+                                self.max
                             ))
                         })?;
                     let ns = number.checked_mul(from).ok_or_else(|| wrong("too large"))?;

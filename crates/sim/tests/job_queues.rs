@@ -97,6 +97,7 @@ fn plain(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static s
 }
 
 const PER_QUEUE: (&str, &str) = ("cpus", "per_queue");
+const NO_SIZES: (&str, &str) = ("estimate", "none");
 
 /// A policy, its parameters, CPUs, when the six are done, and how long they wait on average, all in ms.
 type Row<'p> = (&'p str, Vec<(&'p str, &'p str)>, u32, [f64; 6], f64);
@@ -303,9 +304,9 @@ fn batch(n: u32, cpus: u32, estimate: &str) -> String {
     )
 }
 
-/// Mean waiting time over seeds, in mean service times and by n.
-fn wait_per_task(policy: &str, params: &[(&str, &str)], cpus: u32, estimate: &str) -> f64 {
-    let (n, seeds) = (500, 20);
+/// Mean waiting time over 20 seeds, in mean service times and by n.
+fn wait_per_task(n: u32, policy: &str, params: &[(&str, &str)], cpus: u32, estimate: &str) -> f64 {
+    let seeds = 20;
     let of = |seed| {
         let m = metrics(policy, params, &batch(n, cpus, estimate), seed);
         assert_eq!(m["jobs.response.count"], f64::from(n), "all are done");
@@ -319,54 +320,120 @@ fn wait_per_task(policy: &str, params: &[(&str, &str)], cpus: u32, estimate: &st
     (1..=seeds).map(of).sum::<f64>() / seeds as f64 / 1e7 / f64::from(n)
 }
 
-/// Section 7's table (made by another program): within 3 % of what it has at n = 500, its standard error being 2 %.
-#[test]
-fn batches_wait_as_in_the_independent_check() {
-    let oracle = "estimate = \"oracle\"";
-    let ten = |more: &[(&'static str, &'static str)]| {
-        let mut all = plain(more);
-        all[2] = ("lambda_us", "10000");
-        all
-    };
-    let n = 500.0;
-    for (policy, params, cpus, estimate, told) in [
-        ("fcfs", vec![], 1, oracle, 251.7 / n),
-        ("las", vec![], 1, oracle, 250.3 / n),
-        ("mlfq", vec![], 1, oracle, 249.9 / n),
-        ("sjf", vec![], 1, oracle, 125.3 / n),
-        ("mrsf", ten(&[]), 1, oracle, 164.2 / n),
-        ("mrsf", ten(&[]), 5, oracle, 32.2 / n),
-        ("mrsf", ten(&[PER_QUEUE]), 5, oracle, 42.8 / n),
-        (
-            "mrsf",
-            ten(&[PER_QUEUE]),
-            5,
-            "estimate = \"lognormal(1.25)\"",
-            44.6 / n,
-        ),
-        (
-            "mrsf",
-            ten(&[PER_QUEUE, ("estimate", "none")]),
-            5,
-            "",
-            55.1 / n,
-        ),
-        (
-            "mrsf",
-            ten(&[PER_QUEUE, ("barrier", "1")]),
-            5,
-            oracle,
-            69.6 / n,
-        ),
-        ("mlfq", vec![("cpus", "per_level")], 3, "", 156.8 / n),
-        ("mqms", vec![], 5, "", 49.8 / n),
-    ] {
-        let got = wait_per_task(policy, &params, cpus, estimate);
+const ORACLE: &str = "estimate = \"oracle\"";
+const SIGMA_1: &str = "estimate = \"lognormal(1)\"";
+const SIGMA_1_25: &str = "estimate = \"lognormal(1.25)\"";
+const SIGMA_2: &str = "estimate = \"lognormal(2)\"";
+const SIGMA_4: &str = "estimate = \"lognormal(4)\"";
+
+/// M-RSF with a slice of so many us.
+fn sliced(
+    slice_us: &'static str,
+    more: &[(&'static str, &'static str)],
+) -> Vec<(&'static str, &'static str)> {
+    let mut all = plain(more);
+    all[2] = ("lambda_us", slice_us);
+    all
+}
+
+fn ten(more: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+    sliced("10000", more)
+}
+
+/// A policy, its parameters, CPUs, what is told of sizes, and mean waits as the table has them.
+type Cell<'p> = (&'p str, Vec<(&'p str, &'p str)>, u32, &'p str, f64);
+
+/// Each within two standard errors as the table has them.
+fn wait_as_told(n: u32, standard_error: f64, cells: Vec<Cell>) {
+    for (policy, params, cpus, estimate, told) in cells {
+        let got = wait_per_task(n, policy, &params, cpus, estimate) * f64::from(n);
         assert!(
-            (got / told - 1.0).abs() < 0.04,
-            "{policy} {params:?} on {cpus}: {got} for {told}"
+            (got / told - 1.0).abs() <= 2.0 * standard_error,
+            "{policy} {params:?} on {cpus}, {estimate}: {got} for {told}"
         );
     }
+}
+
+/// Section 7's table (made by another program) at n = 500, where its standard error is 2 %.
+#[test]
+fn batches_wait_as_in_the_independent_check() {
+    let rr = || vec![("turn_us", "10000")];
+    wait_as_told(
+        500,
+        0.02,
+        vec![
+            ("fcfs", vec![], 1, ORACLE, 251.7),
+            ("fcfs", rr(), 1, ORACLE, 249.8),
+            ("mlfq", vec![], 1, ORACLE, 249.9),
+            ("las", vec![], 1, ORACLE, 250.3),
+            ("sjf", vec![], 1, ORACLE, 125.3),
+            ("sjf", vec![], 1, SIGMA_1_25, 169.3),
+            ("mrsf", ten(&[]), 1, ORACLE, 164.2),
+            ("mrsf", ten(&[]), 1, SIGMA_1_25, 202.2),
+            ("fcfs", vec![], 3, ORACLE, 83.2),
+            ("fcfs", rr(), 3, ORACLE, 82.6),
+            ("mlfq", vec![], 3, ORACLE, 82.6),
+            ("las", vec![], 3, ORACLE, 82.8),
+            ("sjf", vec![], 3, ORACLE, 41.4),
+            ("mrsf", ten(&[]), 3, ORACLE, 54.2),
+            ("sjf", vec![], 5, ORACLE, 24.7),
+            ("mrsf", ten(&[]), 5, ORACLE, 32.2),
+            ("las", vec![], 5, ORACLE, 49.2),
+            ("mrsf", ten(&[PER_QUEUE]), 5, ORACLE, 42.8),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_1, 43.7),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_1_25, 44.6),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_2, 46.8),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_4, 50.2),
+            ("mrsf", ten(&[PER_QUEUE, NO_SIZES]), 5, "", 55.1),
+            ("mrsf", ten(&[PER_QUEUE, ("barrier", "1")]), 5, ORACLE, 69.6),
+            ("mlfq", vec![("cpus", "per_level")], 3, "", 156.8),
+            ("mqms", vec![], 5, "", 49.8),
+        ],
+    );
+}
+
+/// The same at n = 1000: between 2 % at 500 and 0.8 % at 2000 the standard error is 1.25 %.
+#[test]
+fn larger_batches_wait_as_in_the_independent_check() {
+    wait_as_told(
+        1000,
+        0.0125,
+        vec![
+            ("fcfs", vec![], 1, ORACLE, 501.1),
+            ("sjf", vec![], 1, ORACLE, 247.5),
+            ("mrsf", ten(&[]), 1, ORACLE, 323.0),
+            ("mrsf", ten(&[]), 3, ORACLE, 107.2),
+            ("mrsf", ten(&[PER_QUEUE]), 5, ORACLE, 84.5),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_1_25, 87.8),
+            ("mqms", vec![], 5, "", 99.2),
+        ],
+    );
+}
+
+/// The same at n = 2000, where it is 0.8 %; and the slices there, whose table has waits by n.
+#[test]
+fn the_largest_batches_wait_as_in_the_independent_check() {
+    wait_as_told(
+        2000,
+        0.008,
+        vec![
+            ("fcfs", vec![("turn_us", "10000")], 1, ORACLE, 995.4),
+            ("sjf", vec![], 1, ORACLE, 498.0),
+            ("mrsf", ten(&[]), 1, ORACLE, 649.7),
+            ("mrsf", ten(&[]), 3, ORACLE, 216.1),
+            ("mrsf", ten(&[PER_QUEUE]), 5, ORACLE, 170.2),
+            ("mrsf", ten(&[PER_QUEUE]), 5, SIGMA_4, 197.8),
+            ("mrsf", ten(&[PER_QUEUE, NO_SIZES]), 5, "", 218.6),
+            ("mrsf", sliced("5000", &[]), 1, ORACLE, 748.0),
+            ("mrsf", sliced("20000", &[]), 1, ORACLE, 536.0),
+            ("mrsf", sliced("5000", &[PER_QUEUE]), 5, ORACLE, 194.0),
+            ("mrsf", sliced("15000", &[PER_QUEUE]), 5, ORACLE, 166.0),
+            ("mrsf", sliced("20000", &[PER_QUEUE]), 5, ORACLE, 164.0),
+            ("mrsf", sliced("5000", &[PER_QUEUE]), 5, SIGMA_1_25, 192.0),
+            ("mrsf", sliced("15000", &[PER_QUEUE]), 5, SIGMA_1_25, 194.0),
+            ("mrsf", sliced("20000", &[PER_QUEUE]), 5, SIGMA_1_25, 206.0),
+        ],
+    );
 }
 
 /// 63.2 % end at level 1, 23.3 % at level 2, 13.5 % at level 3: +- 3 standard errors; at most three pieces per task.
@@ -422,9 +489,13 @@ fn who_serves_for_ever_begins_anew_with_each_request() {
         params.remove(3);
         metrics("mrsf", &params, text, 1)["web.response.max"] / 1e6
     };
-    // Behind a slice of 16 ms of level 3 at most; as one endless task it waits in line at level 3, too.
-    assert!(worst("request") <= 19.0, "{}", worst("request"));
-    assert!(worst("task") >= worst("request"));
+    // The other has slices of 16 ms at level 3. A new request waits for what is left of one, at most, and takes 3 ms:
+    // 19. As one endless task the server has such slices, too: five requests are 15 ms of one, so the sixth runs for
+    // 1 ms, waits for a whole slice of the other and runs for 2: 19 ms, and what it waited for at first, which is more
+    // than 1 ms for some of 230.
+    let [request, task] = ["request", "task"].map(worst);
+    assert!(request <= 19.0, "{request}");
+    assert!(task > 19.0 + 1.0, "{task}");
 }
 
 /// One VM a task, in this order; what each does.
@@ -622,7 +693,7 @@ fn osv_shares_a_cpu_as_its_source_says() {
     // Weights of nice -3 and +3 are 194 and 51: CPU time is in that ratio, within 3 %.
     let unequal = shares([-3, 3], 0);
     let ratio = unequal[0] / unequal[1];
-    assert!(near(ratio, 194.0 / 51.0, 0.05), "{ratio}");
+    assert!(near(ratio, 194.0 / 51.0, 0.03), "{ratio}");
     // Of the largest and the least of weights.
     let most = shares([0, 19], 0);
     assert!(most[1] > 0.0 && most[1] < 0.03, "{most:?}");

@@ -20,6 +20,10 @@ pub enum Network {
     Frames(PathBuf),
 }
 
+/// Why neither QEMU nor the unikernel may say a word.
+const NOT_STARTED: &str = "is the machine one with PVH (microvm, q35, pc; of QEMU's older ones from 4.0 on), with 8 MB \
+                           or more, and if KVM is asked for, does it work here?";
+
 /// A guest before it is started.
 #[derive(Clone, Debug)]
 pub struct Guest {
@@ -295,6 +299,32 @@ impl Running {
         }
     }
 
+    /// Tells each line as it comes, to its end, however long that takes.
+    ///
+    /// # Errors
+    /// It says nothing within `first`.
+    pub fn follow(mut self, first: Duration, mut tell: impl FnMut(&str)) -> Result<Ended> {
+        let end = Instant::now() + first;
+        loop {
+            let line = if self.said.is_empty() {
+                self.lines
+                    .recv_timeout(end.saturating_duration_since(Instant::now()))
+            } else {
+                self.lines.recv().map_err(RecvTimeoutError::from)
+            };
+            match line {
+                Ok(line) => {
+                    tell(&line);
+                    self.said.push(line);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("the unikernel said nothing within {first:?}: {NOT_STARTED}")
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.ended(),
+            }
+        }
+    }
+
     /// Whether it still runs.
     ///
     /// # Errors
@@ -310,16 +340,20 @@ impl Running {
             .take()
             .and_then(|errors| errors.join().ok())
             .unwrap_or_default();
-        // isa-debug-exit: twice the code, and one. QEMU's own failures are 1 with words.
+        // isa-debug-exit: twice the code, and one. QEMU's own failures are 1; the unikernel never ends without a word.
         let code = status
             .code()
-            .filter(|status| status % 2 == 1)
+            .filter(|status| status % 2 == 1 && !self.said.is_empty())
             .map(|status| status as u32 / 2);
-        let code = code.filter(|code| *code > 0 || qemu.trim().is_empty() || !self.said.is_empty());
+        let silent = qemu.trim().is_empty() && self.said.is_empty();
         Ok(Ended {
             lines: std::mem::take(&mut self.said),
             code,
-            qemu,
+            qemu: if silent {
+                format!("it ended ({status}), and nobody said a word: {NOT_STARTED}")
+            } else {
+                qemu
+            },
         })
     }
 }

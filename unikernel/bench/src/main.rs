@@ -13,7 +13,9 @@ mod page;
 
 /// The unikernel in QEMU: run it, measure it.
 #[derive(Parser)]
-#[command(after_help = "Exit status: 0 done, 1 a check does not hold, 2 wrong usage, 3 it failed")]
+#[command(
+    after_help = "Exit status: 0 done, 1 a check does not hold, 2 wrong usage (of boot options, too), 3 it failed"
+)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -23,7 +25,8 @@ struct Arguments {
 enum Verb {
     /// Boot it and show what it says, until it ends or Ctrl-C
     ///
-    /// Example: unikernel-bench run --udp 7777 sched=fcfs, and elsewhere: echo hello | nc -u -w 1 127.0.0.1 7777
+    /// Example: unikernel-bench run --udp 7777 sched=fcfs, and elsewhere, in bash: exec 3<>/dev/udp/127.0.0.1/7777;
+    /// echo hello >&3; head -n 1 <&3
     Run {
         /// QEMU's machine: microvm, q35 or pc
         #[arg(long, default_value = "microvm")]
@@ -43,6 +46,9 @@ enum Verb {
         /// UDP port of 127.0.0.1 that is its port of requests (7777)
         #[arg(long, default_value_t = 7777)]
         udp: u16,
+        /// Seconds within which it must say its first word
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        limit: u64,
         /// Boot options, such as mode=batch sched=rr
         options: Vec<String>,
     },
@@ -70,7 +76,21 @@ enum Verb {
     },
 }
 
-fn run(verb: Verb) -> Result<bool> {
+/// How a verb ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Well,
+    CheckFailed,
+    WrongUsage,
+}
+
+impl From<bool> for Done {
+    fn from(holds: bool) -> Done {
+        if holds { Done::Well } else { Done::CheckFailed }
+    }
+}
+
+fn run(verb: Verb) -> Result<Done> {
     match verb {
         Verb::Run {
             machine,
@@ -79,6 +99,7 @@ fn run(verb: Verb) -> Result<bool> {
             accel,
             deterministic,
             udp,
+            limit,
             options,
         } => {
             let options = options.join(" ");
@@ -94,20 +115,19 @@ fn run(verb: Verb) -> Result<bool> {
             } else {
                 Network::None
             };
-            let mut running = guest.network(network).start()?;
-            while let Ok(line) = running.wait_for("", Duration::MAX / 4) {
-                println!("{line}");
-            }
-            let ended = running.end(Duration::from_secs(10))?;
+            let running = guest.network(network).start()?;
+            let ended = running.follow(Duration::from_secs(limit), |line| println!("{line}"))?;
             match ended.code {
-                Some(0) => Ok(true),
+                Some(0) => Ok(Done::Well),
+                Some(1) => Ok(Done::CheckFailed),
+                Some(2) => Ok(Done::WrongUsage),
                 Some(code) => bail!("the unikernel ended with code {code}"),
                 None => bail!("QEMU failed: {}", ended.qemu.trim()),
             }
         }
         Verb::Show => {
             println!("image: {}", image::image()?.display());
-            page::show()
+            page::show().map(Done::from)
         }
         Verb::Beside {
             linux,
@@ -117,14 +137,14 @@ fn run(verb: Verb) -> Result<bool> {
             let linux = Linux::new(&linux)?;
             println!("Linux {}", linux.release());
             print!("{}", page::beside_linux(&linux, runs, replies)?);
-            Ok(true)
+            Ok(Done::Well)
         }
         Verb::Table { effort, out } => {
             let table = page::table(&effort)?;
             std::fs::write(&out, table)
                 .with_context(|| format!("{} cannot be written", out.display()))?;
             println!("{} is written", out.display());
-            Ok(true)
+            Ok(Done::Well)
         }
     }
 }
@@ -132,8 +152,9 @@ fn run(verb: Verb) -> Result<bool> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(arguments.verb) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(Done::Well) => ExitCode::SUCCESS,
+        Ok(Done::CheckFailed) => ExitCode::from(1),
+        Ok(Done::WrongUsage) => ExitCode::from(2),
         Err(error) => {
             eprintln!("unikernel-bench: {error:#}");
             ExitCode::from(3)

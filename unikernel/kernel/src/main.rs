@@ -18,7 +18,9 @@ mod stress;
 mod switch;
 
 use machine::exit::{Code, exit, refuse};
+use machine::thread::Thread;
 use unikernel_service::options::{Mode, Options};
+use unikernel_service::stack;
 
 /// What the first thread does, once the machine is up.
 fn main_thread(command_line: &'static str, cpus: usize) -> ! {
@@ -26,6 +28,10 @@ fn main_thread(command_line: &'static str, cpus: usize) -> ! {
         Ok(options) => options,
         Err(why) => refuse(Code::Options, format_args!("{why}")),
     };
+    let fits = options.fits(machine::heap::bytes(), Thread::BYTES, stack::MEMORY);
+    if let Err(why) = fits {
+        refuse(Code::Machine, format_args!("{why}"));
+    }
     if let Err(refused) = switch::init(&options, cpus) {
         refuse(Code::Options, format_args!("{refused}"));
     }

@@ -32,6 +32,8 @@ trait Line: Card {
     fn is_done(&self) -> bool {
         false
     }
+    /// The request of this sender is not answered.
+    fn refuse(&mut self, _: Sender) {}
 }
 
 impl Line for Nic {
@@ -56,6 +58,10 @@ impl Line for Clients {
 
     fn is_done(&self) -> bool {
         Clients::is_done(self)
+    }
+
+    fn refuse(&mut self, sender: Sender) {
+        self.give_up(sender.port);
     }
 }
 
@@ -151,6 +157,7 @@ impl<'a, C: Line> Server<'a, C> {
             let work_us = u64::from(request.work_us);
             if work_us > self.options.work_max_us {
                 self.served.refused += 1;
+                self.stack.card().refuse(to);
                 continue;
             }
             let reply = Reply {
@@ -165,6 +172,7 @@ impl<'a, C: Line> Server<'a, C> {
             }
             if self.open + self.waiting.len() >= self.open_max {
                 self.served.dropped += 1;
+                self.stack.card().refuse(reply.to);
                 continue;
             }
             self.open += 1;
@@ -231,11 +239,7 @@ pub fn serve(options: &Options) -> Code {
 pub fn closed(options: &Options) -> Code {
     const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
     let (me, server) = Clients::ends(MAC, options.ip, options.gateway);
-    let wanted = if options.requests == 0 {
-        40_000
-    } else {
-        options.requests
-    };
+    let wanted = options.closed_requests();
     let sizes = Sizes::new(options.seed, options.mean_us, 0.0);
     clock::measure_work();
     let start_us = clock::now_us();
@@ -251,7 +255,7 @@ pub fn closed(options: &Options) -> Code {
     let mut server = Server::new(options, clients, MAC);
     server.run();
     let elapsed_us = clock::now_us() - start_us;
-    let mut responses_us = server.stack.card().responses_us().to_vec();
+    let mut responses_us = server.stack.card().take_responses_us();
     responses_us.sort_unstable();
     let count = responses_us.len();
     let quantile = |part: usize| {
@@ -261,18 +265,18 @@ pub fn closed(options: &Options) -> Code {
             .unwrap_or(0)
     };
     let sum_us: u64 = responses_us.iter().map(|us| u64::from(*us)).sum();
+    let (refused, wrong) = (server.stack.card().refused(), server.stack.card().wrong());
     server.report();
     say!(
-        "closed: replies={count} wrong={} elapsed_us={elapsed_us} replies_per_s={} response_us_mean={} \
-         response_us_p50={} response_us_p99={} response_us_max={}",
-        server.stack.card().wrong(),
+        "closed: replies={count} refused={refused} wrong={wrong} elapsed_us={elapsed_us} replies_per_s={} \
+         response_us_mean={} response_us_p50={} response_us_p99={} response_us_max={}",
         count as u64 * 1_000_000 / elapsed_us.max(1),
         sum_us / count.max(1) as u64,
         quantile(500),
         quantile(990),
         quantile(1000),
     );
-    if count as u64 == wanted && server.stack.card().wrong() == 0 {
+    if count as u64 + refused == wanted && wrong == 0 {
         Code::Done
     } else {
         Code::Failed

@@ -38,6 +38,7 @@ pub struct Clients {
     sent: u64,
     wanted: u64,
     responses_us: Vec<u32>,
+    refused: u64,
     wrong: u64,
 }
 
@@ -65,7 +66,8 @@ impl Clients {
             now_us: 0,
             sent: 0,
             wanted,
-            responses_us: Vec::new(),
+            responses_us: Vec::with_capacity(wanted as usize),
+            refused: 0,
             wrong: 0,
         }
     }
@@ -94,9 +96,24 @@ impl Clients {
         self.sent == self.wanted && self.asked.iter().all(Option::is_none)
     }
 
-    /// Response times of what was answered, us.
-    pub fn responses_us(&self) -> &[u32] {
-        &self.responses_us
+    /// Response times of what was answered, us, which are kept no longer.
+    pub fn take_responses_us(&mut self) -> Vec<u32> {
+        core::mem::take(&mut self.responses_us)
+    }
+
+    /// Requests that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The service does not answer the request that came from this port: the client gives it up, and goes on as after a
+    /// reply.
+    pub fn give_up(&mut self, port: u16) {
+        let client = usize::from(port.wrapping_sub(FIRST));
+        if self.asked.get_mut(client).and_then(Option::take).is_some() {
+            self.refused += 1;
+            self.due.push(Reverse((self.now_us + self.rtt_us, client)));
+        }
     }
 
     /// Replies that were not what was asked.

@@ -2,6 +2,7 @@
 //! Boot options: `key=value` words of the command line. One that is not known is refused with those that are.
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Display;
 use core::str::FromStr;
 use unikernel_sched::{Config, Map, Policy};
@@ -82,6 +83,20 @@ pub struct Options {
 pub const KEYS: &str = "mode, sched, map, estimate, slice_us, q3_slice, aging, queues, work, work_max_us, coalesce_us, \
                         requests, tasks, mean_us, seed, clients, rtt_us, ip, gateway";
 
+const MODES: [(&str, Mode); 5] = [
+    ("serve", Mode::Serve),
+    ("batch", Mode::Batch),
+    ("closed", Mode::Closed),
+    ("stress", Mode::Stress),
+    ("boot", Mode::Boot),
+];
+
+/// Where a virtual machine monitor tells of its devices.
+const DEVICE: &str = "virtio_mmio.device";
+
+/// Memory that is not for tasks: what CPUs and the scheduler have, lines that are written.
+const ELSE: usize = 256 << 10;
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -115,6 +130,7 @@ impl Options {
     /// One line: which word is wrong, and what there is.
     pub fn read(line: &str) -> Result<Options, String> {
         let mut options = Options::default();
+        let mut said: Vec<&str> = Vec::new();
         for word in line.split_ascii_whitespace() {
             let Some((key, value)) = word.split_once('=') else {
                 return Err(format!(
@@ -122,24 +138,99 @@ impl Options {
                 ));
             };
             options.set(key, value)?;
+            // A monitor has as many of these as devices.
+            if said.contains(&key) && key != DEVICE {
+                return Err(format!("{key}: it is there twice"));
+            }
+            said.push(key);
         }
-        Ok(options)
+        match said.iter().find_map(|key| options.useless(key)) {
+            Some(why) => Err(why),
+            None if options.ip == options.gateway => Err(format!(
+                "gateway: it is {}, as ip: one of the two is wrong",
+                core::net::Ipv4Addr::from(options.gateway)
+            )),
+            None => Ok(options),
+        }
+    }
+
+    /// Why `key` would change nothing, if it would not. (The slice is taken under every policy, so that experiments can
+    /// give the same times to all.)
+    fn useless(&self, key: &str) -> Option<String> {
+        let policy = match key {
+            "map" | "estimate" | "q3_slice" | "aging" => Policy::Mrsf,
+            "queues" => Policy::Mqms,
+            _ => self.policy,
+        };
+        if policy != self.policy {
+            let (of, is) = (policy.name(), self.policy.name());
+            return Some(format!(
+                "{key}: it is of sched={of}, and this is sched={is}"
+            ));
+        }
+        let modes: &[Mode] = match key {
+            "tasks" => &[Mode::Batch, Mode::Stress],
+            "mean_us" => &[Mode::Batch, Mode::Closed],
+            "clients" | "rtt_us" => &[Mode::Closed],
+            "requests" | "work" | "work_max_us" => &[Mode::Serve, Mode::Closed],
+            _ => return None,
+        };
+        (!modes.contains(&self.mode)).then(|| {
+            let named = |mode: &Mode| {
+                MODES
+                    .iter()
+                    .find(|(_, it)| it == mode)
+                    .map_or("", |it| it.0)
+            };
+            let of: Vec<&str> = modes.iter().map(named).collect();
+            format!(
+                "{key}: it is of mode={}, and this is mode={}",
+                of.join(" and "),
+                named(&self.mode)
+            )
+        })
+    }
+
+    /// Whether what the mode keeps fits into `heap` bytes, a task taking `task` bytes and the network `network`.
+    ///
+    /// # Errors
+    /// One line: what does not, and how much would.
+    pub fn fits(&self, heap: usize, task: usize, network: usize) -> Result<(), String> {
+        let refuse = |key: &str, value: u64, most: usize| {
+            if value <= most as u64 {
+                return Ok(());
+            }
+            let mb = heap >> 20;
+            Err(format!(
+                "{key}: {value} do not fit into the {mb} MB of memory that are left; {most} do"
+            ))
+        };
+        match self.mode {
+            Mode::Batch | Mode::Stress => {
+                refuse("tasks", self.tasks, heap.saturating_sub(ELSE) / task)
+            }
+            // The other half may be tasks.
+            Mode::Closed => {
+                let room = (heap / 2).saturating_sub(network + ELSE);
+                refuse("requests", self.closed_requests(), room / size_of::<u32>())
+            }
+            Mode::Serve | Mode::Boot => Ok(()),
+        }
+    }
+
+    /// Requests of `mode=closed`.
+    pub fn closed_requests(&self) -> u64 {
+        if self.requests == 0 {
+            40_000
+        } else {
+            self.requests
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "mode" => {
-                self.mode = one_of(
-                    key,
-                    value,
-                    &[
-                        ("serve", Mode::Serve),
-                        ("batch", Mode::Batch),
-                        ("closed", Mode::Closed),
-                        ("stress", Mode::Stress),
-                        ("boot", Mode::Boot),
-                    ],
-                )?;
+                self.mode = one_of(key, value, &MODES)?;
             }
             "sched" => {
                 self.policy = value
@@ -169,8 +260,7 @@ impl Options {
             "rtt_us" => self.rtt_us = number(key, value, 0, 10_000_000)?,
             "ip" => self.ip = address(key, value)?,
             "gateway" => self.gateway = address(key, value)?,
-            // Where a virtual machine monitor tells of its devices.
-            "virtio_mmio.device" => {}
+            DEVICE => {}
             _ => return Err(format!("no boot option `{key}`; there are {KEYS}")),
         }
         Ok(())
@@ -207,7 +297,7 @@ fn one_of<T: Copy>(key: &str, value: &str, known: &[(&str, T)]) -> Result<T, Str
         .find(|(name, _)| *name == value)
         .map(|(_, it)| *it)
         .ok_or_else(|| {
-            let names: alloc::vec::Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
             format!("{key}: no `{value}`; there are {}", names.join(", "))
         })
 }
@@ -272,13 +362,13 @@ mod tests {
 
     #[test]
     fn words_are_read() {
-        let line = "mode=batch sched=rr map=per_queue estimate=lognormal:1.25 slice_us=7 q3_slice=0 aging=3 queues=2 \
+        let line = "mode=closed sched=mrsf map=per_queue estimate=lognormal:1.25 slice_us=7 q3_slice=0 aging=3 \
                     work=inline requests=18446744073709551615 ip=192.168.1.9 gateway=192.168.1.1";
         let options = Options::read(line).unwrap();
         let config = options.config(3);
         assert_eq!(
             (options.mode, options.policy, options.sigma()),
-            (Mode::Batch, Policy::Rr, 1.25)
+            (Mode::Closed, Policy::Mrsf, 1.25)
         );
         assert_eq!(
             (config.slice_ns, config.q3_slice_ns, config.aging_ns),
@@ -292,6 +382,31 @@ mod tests {
             (options.ip, options.requests, options.inline),
             ([192, 168, 1, 9], u64::MAX, true)
         );
+    }
+
+    /// What a mode keeps is counted before it begins.
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let fits = |line: &str, heap| Options::read(line).unwrap().fits(heap, 20_000, 1 << 20);
+        let refused = fits("mode=batch", 8 << 20).unwrap_err();
+        assert_eq!(
+            refused,
+            "tasks: 500 do not fit into the 8 MB of memory that are left; 406 do"
+        );
+        assert_eq!(fits("mode=batch tasks=406", 8 << 20), Ok(()));
+        assert!(fits("mode=stress tasks=1000000", 1 << 30).is_err());
+        assert_eq!(fits("mode=closed", 8 << 20), Ok(()));
+        let refused = fits("mode=closed requests=18446744073709551615", 64 << 20).unwrap_err();
+        assert!(
+            refused.starts_with("requests: 18446744073709551615 do not fit"),
+            "{refused}"
+        );
+        assert!(
+            fits("mode=closed", 1 << 20)
+                .unwrap_err()
+                .ends_with("; 0 do")
+        );
+        assert_eq!(fits("requests=18446744073709551615", 1 << 20), Ok(()));
     }
 
     /// Each is refused in one line that names the word.
@@ -331,6 +446,32 @@ mod tests {
             ("ip=10.0.2.255", "ip: 10.0.2.255 is no address of a host"),
             ("ip=224.0.0.1", "ip: 224.0.0.1 is no"),
             ("queues=0", "queues: `0`"),
+            ("sched=rr sched=fcfs", "sched: it is there twice"),
+            (
+                "map=per_queue sched=fcfs",
+                "map: it is of sched=mrsf, and this is sched=fcfs",
+            ),
+            (
+                "sched=rr aging=0",
+                "aging: it is of sched=mrsf, and this is",
+            ),
+            (
+                "queues=3",
+                "queues: it is of sched=mqms, and this is sched=mrsf",
+            ),
+            (
+                "mode=boot requests=3",
+                "requests: it is of mode=serve and closed, and this is mode=boot",
+            ),
+            (
+                "tasks=7",
+                "tasks: it is of mode=batch and stress, and this is",
+            ),
+            ("rtt_us=7", "rtt_us: it is of mode=closed, and this is"),
+            (
+                "ip=10.0.2.2",
+                "gateway: it is 10.0.2.2, as ip: one of the two is wrong",
+            ),
             ("=", "no boot option ``"),
         ] {
             let refused = Options::read(line).unwrap_err();

@@ -29,6 +29,8 @@ const BYTES: usize = 128 * 1024;
 const REMEMBERED: usize = 1024;
 /// Largest frame, bytes.
 const FRAME: usize = 1514;
+/// Memory that the network takes at most, about: the buffers of two sockets, what is on its way.
+pub const MEMORY: usize = 6 * BYTES;
 
 /// To whom a reply goes: an end of the line, and its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

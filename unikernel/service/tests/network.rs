@@ -260,7 +260,7 @@ fn clients_of_its_own_are_answered() {
         stack.poll(now_us);
     }
     assert_eq!(
-        (stack.card().responses_us().len(), stack.card().wrong()),
+        (stack.card().take_responses_us().len(), stack.card().wrong()),
         (1000, 0)
     );
     // 25 rounds of 40, a round trip apart.

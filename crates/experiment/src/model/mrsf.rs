@@ -18,8 +18,21 @@ const SERVICE_NS: f64 = 1e7;
 /// The most servers, and the most room.
 pub const MOST_SERVERS: u32 = 64;
 pub const MOST_ROOM: u32 = 100_000;
-/// The highest load: the formulas are of any, a simulation of more says little.
+/// The least load and the highest: the formulas are of any, a simulation of less or more says little.
+pub const LEAST_LOAD: f64 = 0.001;
 pub const MOST_LOAD: f64 = 2.0;
+/// A run warms up for so many relaxation times, and is measured for so many.
+const WARM: f64 = 5.0;
+const MEASURED: f64 = 200.0;
+/// It measures at least so many mean service times, and arrivals; and no more arrivals are simulated, warm-up and all.
+const LEAST_SERVICES: f64 = 5000.0;
+const LEAST_ARRIVALS: f64 = 1000.0;
+const MOST_ARRIVALS: f64 = 1e6;
+/// An interval that is wider than this part of the value is no check of it.
+pub const WIDE: f64 = 0.1;
+/// A formula's value differs if it is off by more than so many half widths: a 95 % interval leaves one of twenty points
+/// out, and one of thirty points in a hundred tests is not to be that.
+pub const WIDENED: f64 = 1.5;
 
 /// What the paper prints, formulas (8) to (11), for its three servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,14 +51,30 @@ pub fn printed(rho: f64, room: u32) -> Option<Printed> {
         return None;
     }
     let n = f64::from(room);
-    let (of_n, of_n1) = (rho.powf(n), rho.powf(n + 1.0));
-    let length = 3.0 * rho * rho / (1.0 - rho) - (n + 1.0) * of_n1 / (1.0 - of_n1);
-    let sum =
-        3.0 * rho * rho * (1.0 - (n + 1.0) * of_n + n * of_n1) / ((1.0 - rho) * (1.0 - of_n1));
+    // rho^(N+1) / (1 - rho^(N+1)), of what does not overflow.
+    let log = (n + 1.0) * rho.ln();
+    let part = if log > 0.0 {
+        1.0 / (-log).exp_m1()
+    } else {
+        log.exp() / -log.exp_m1()
+    };
+    let length = 3.0 * rho * rho / (1.0 - rho) - (n + 1.0) * part;
+    // (9) is 3 rho^k over the sum of all rho^j up to N; weights as in `mmcn`.
+    let (mut weight, mut total, mut sum) = (1.0_f64, 1.0, 0.0);
+    for k in 1..=room {
+        weight *= rho;
+        total += weight;
+        sum += f64::from(k) * weight * rho;
+        if total > 1e100 {
+            for value in [&mut weight, &mut total, &mut sum] {
+                *value /= 1e100;
+            }
+        }
+    }
     Some(Printed {
         length,
         delay: length / rho,
-        sum,
+        sum: 3.0 * sum / total,
     })
 }
 
@@ -101,6 +130,35 @@ pub fn mmcn(load: f64, servers: u32, room: u32) -> Queue {
     }
 }
 
+/// How fast M/M/c/N forgets where it began, in mean service times: one over its spectral gap, which is that of the
+/// queue beyond c with reflecting ends, or of a single service if that is less.
+pub fn relaxation(load: f64, servers: u32, room: u32) -> f64 {
+    let c = f64::from(servers);
+    let states = f64::from((room - servers).max(1)) + 1.0;
+    let root = load.sqrt();
+    let gap =
+        c * ((1.0 - root).powi(2) + 2.0 * root * (1.0 - (std::f64::consts::PI / states).cos()));
+    1.0 / gap.min(1.0)
+}
+
+/// How long a run has to be, in mean service times: to warm up, and to be measured.
+fn needed(load: f64, servers: u32, room: u32) -> (f64, f64) {
+    let rate = load * f64::from(servers);
+    let forgets = relaxation(load, servers, room);
+    // Above saturation an empty queue fills first.
+    let fills = if load > 1.0 {
+        f64::from(room) / (rate - f64::from(servers))
+    } else {
+        0.0
+    };
+    // Near saturation it fills by chance, which the relaxation time has in it.
+    let warm = WARM * forgets + fills.min(WARM * forgets * f64::from(room));
+    let measured = (MEASURED * forgets)
+        .max(LEAST_SERVICES)
+        .max(LEAST_ARRIVALS / rate);
+    (warm.max(0.1 * LEAST_SERVICES), measured)
+}
+
 /// Mean waiting time of n exponential tasks that are all there at once, on `cpus` CPUs, by who goes first (section
 /// 6.1; with several CPUs but for what happens at the end).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -143,10 +201,10 @@ pub struct Question {
     /// Loads: above 0, up to [`MOST_LOAD`].
     pub loads: Vec<f64>,
     /// Rooms: from the number of servers.
-    pub rooms: Vec<u32>,
-    pub servers: u32,
+    pub rooms: Vec<i64>,
+    pub servers: i64,
     /// Seeds of each simulation; 0: none is made.
-    pub seeds: u32,
+    pub seeds: i64,
 }
 
 impl Default for Question {
@@ -180,14 +238,43 @@ pub struct Point {
     /// Simulated mean waiting time, and part of the arrivals that were lost.
     pub wait: Option<Mean>,
     pub lost: Option<Mean>,
+    pub verdict: Verdict,
+}
+
+/// What a simulation says of a formula's waiting time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is in the simulation's interval, widened by [`WIDENED`].
+    Agrees,
+    /// It is not.
+    Differs,
+    /// The interval is so large a part of the value that it is no check ([`WIDE`]).
+    TooWide { part: f64 },
+    /// The queue forgets its beginning so slowly that a run would need so many arrivals: it was not simulated.
+    TooLong { arrivals: f64 },
+    /// No simulation was asked for.
+    None,
+}
+
+impl Verdict {
+    fn of(formula: f64, wait: Mean) -> Verdict {
+        if (wait.mean - formula).abs() > WIDENED * wait.half + 1e-9 {
+            Verdict::Differs
+        } else if wait.half > WIDE * formula {
+            Verdict::TooWide {
+                part: wait.half / formula,
+            }
+        } else {
+            Verdict::Agrees
+        }
+    }
 }
 
 impl Point {
-    /// The formula's waiting time is in the simulation's interval, which is widened by half: a 95 % interval leaves one
-    /// of twenty points out, and one of thirty points in a hundred tests is not to be that.
+    /// No simulation says otherwise.
     pub fn agrees(&self) -> bool {
-        let Some(wait) = self.wait else { return true };
-        (wait.mean - self.queue.wait).abs() <= 1.5 * wait.half + 1e-9
+        self.verdict != Verdict::Differs
     }
 }
 
@@ -197,49 +284,54 @@ impl Point {
 /// A value out of its range, an interrupt, a run that failed.
 pub fn answer(question: &Question, running: &Running) -> Result<Vec<Point>, Failure> {
     check(question)?;
-    let simulated = match question.seeds {
-        0 => None,
-        _ => Some(simulate(question, running)?),
-    };
-    let of = |load: &f64, room: &u32| {
-        let at = question.loads.iter().position(|l| l == load).unwrap_or(0) * question.rooms.len()
-            + question.rooms.iter().position(|r| r == room).unwrap_or(0);
-        let (wait, lost) = simulated.as_ref().map(|all| all[at]).unzip();
-        Point {
-            load: *load,
-            room: *room,
-            servers: question.servers,
-            printed: printed(*load, *room),
-            queue: mmcn(*load, question.servers, *room),
-            wait,
-            lost,
+    let servers = question.servers as u32;
+    let mut points = Vec::new();
+    for load in &question.loads {
+        for room in question.rooms.iter().map(|room| *room as u32) {
+            let queue = mmcn(*load, servers, room);
+            let (warm, measured) = needed(*load, servers, room);
+            let arrivals = (warm + measured) * load * f64::from(servers);
+            let (simulated, verdict) = if question.seeds == 0 {
+                (None, Verdict::None)
+            } else if arrivals > MOST_ARRIVALS {
+                (None, Verdict::TooLong { arrivals })
+            } else {
+                let (wait, lost) = simulate(*load, room, (warm, measured), question, running)?;
+                (Some((wait, lost)), Verdict::of(queue.wait, wait))
+            };
+            let (wait, lost) = simulated.unzip();
+            points.push(Point {
+                load: *load,
+                room,
+                servers,
+                printed: printed(*load, room),
+                queue,
+                wait,
+                lost,
+                verdict,
+            });
         }
-    };
-    let rooms = &question.rooms;
-    Ok((question
-        .loads
-        .iter()
-        .flat_map(|load| rooms.iter().map(move |room| of(load, room))))
-    .collect())
+    }
+    Ok(points)
 }
 
 fn check(question: &Question) -> Result<(), Failure> {
     let refuse = |why: String| Err(Failure::Input(why));
     let servers = question.servers;
-    if servers == 0 || servers > MOST_SERVERS {
+    if !(1..=i64::from(MOST_SERVERS)).contains(&servers) {
         return refuse(format!(
             "the number of servers is {servers}: it goes from 1 to {MOST_SERVERS}"
         ));
     }
     for load in &question.loads {
-        if !(*load > 0.0 && *load <= MOST_LOAD) {
+        if !(LEAST_LOAD..=MOST_LOAD).contains(load) {
             return refuse(format!(
-                "the load is {load}: it goes from above 0 to {MOST_LOAD}"
+                "the load is {load:?}: it goes from {LEAST_LOAD} to {MOST_LOAD}"
             ));
         }
     }
     for room in &question.rooms {
-        if *room < servers || *room > MOST_ROOM {
+        if !(servers..=i64::from(MOST_ROOM)).contains(room) {
             return refuse(format!(
                 "N is {room}: it counts those that are served, too, and goes from the number of servers, {servers}, to \
                  {MOST_ROOM}"
@@ -254,29 +346,23 @@ fn check(question: &Question) -> Result<(), Failure> {
     }
 }
 
-fn simulate(question: &Question, running: &Running) -> Result<Vec<(Mean, Mean)>, Failure> {
-    let rate = |load: &f64| load * f64::from(question.servers) * 1e9 / SERVICE_NS;
-    let listed = |values: Vec<String>| values.join(",");
+fn simulate(
+    load: f64,
+    room: u32,
+    (warm, measured): (f64, f64),
+    question: &Question,
+    running: &Running,
+) -> Result<(Mean, Mean), Failure> {
+    let rate = load * question.servers as f64 * 1e9 / SERVICE_NS;
+    let ms = |services: f64| (services * SERVICE_NS / 1e6).ceil();
     let request = Request {
         set: vec![
             format!("host.cores={}", question.servers),
             format!("run.seeds={}", question.seeds),
-        ],
-        vary: vec![
-            format!(
-                "client.customers.sends={}",
-                listed(
-                    question
-                        .loads
-                        .iter()
-                        .map(|l| format!("poisson({:.9}/s)", rate(l)))
-                        .collect()
-                )
-            ),
-            format!(
-                "client.customers.at_most={}",
-                listed(question.rooms.iter().map(u32::to_string).collect())
-            ),
+            format!("run.warmup={}ms", ms(warm)),
+            format!("run.measure={}ms", ms(measured)),
+            format!("client.customers.sends=poisson({rate:.9}/s)"),
+            format!("client.customers.at_most={room}"),
         ],
         ..Request::default()
     };
@@ -288,10 +374,13 @@ fn simulate(question: &Question, running: &Running) -> Result<Vec<(Mean, Mean)>,
     };
     let mut plan: Plan = planned(&input, &request, &policies::shipped(), None)?;
     let results = whole(&mut plan, running, String::new())?;
-    results.experiments.iter().map(measured).collect()
+    let [experiment] = results.experiments.as_slice() else {
+        return Err(Failure::Run("there is no result".into()));
+    };
+    measurements(experiment)
 }
 
-fn measured(experiment: &Experiment) -> Result<(Mean, Mean), Failure> {
+fn measurements(experiment: &Experiment) -> Result<(Mean, Mean), Failure> {
     let of = |metric: &str, per: f64| -> Result<Mean, Failure> {
         let found = experiment.estimate("fcfs", metric);
         let found = found.ok_or_else(|| Failure::Run(format!("there is no {metric}")))?;
@@ -384,6 +473,90 @@ mod tests {
         assert_eq!(printed(1.0, 10), None);
     }
 
+    /// Where rho^(N+1) is beyond all numbers, and where it is all but 1.
+    #[test]
+    fn what_is_printed_is_a_number_everywhere() {
+        let p = printed(2.0, MOST_ROOM).unwrap();
+        let n = f64::from(MOST_ROOM);
+        // -12 + N + 1; and 3 rho times the mean of k, which is N - 1 / (rho - 1).
+        assert!((p.length - (n - 11.0)).abs() < 1e-6, "{p:?}");
+        assert!((p.sum - 6.0 * (n - 1.0)).abs() < 1e-3, "{p:?}");
+        for rho in [LEAST_LOAD, 1.0 - 1e-9, 1.0 + 1e-9, 1.0001, 1.5] {
+            for room in [1, 10, MOST_ROOM] {
+                let p = printed(rho, room).unwrap();
+                assert!(
+                    p.length.is_finite() && p.delay.is_finite(),
+                    "{rho}, {room}: {p:?}"
+                );
+                assert!(
+                    p.sum > 0.0 && p.sum <= 3.0 * f64::from(room) * rho,
+                    "{rho}, {room}: {p:?}"
+                );
+            }
+        }
+    }
+
+    /// The gap against the decay of the difference from the steady state, by the master equation.
+    #[test]
+    fn relaxation_is_how_fast_a_beginning_is_forgotten() {
+        for (load, servers, room) in [
+            (0.5, 1, 10),
+            (0.9, 3, 30),
+            (1.0, 3, 20),
+            (1.2, 2, 20),
+            (0.3, 3, 10),
+        ] {
+            let (c, rate) = (f64::from(servers), load * f64::from(servers));
+            let states = room as usize + 1;
+            let mut p = vec![0.0; states];
+            p[0] = 1.0;
+            let steady = mmcn(load, servers, room).present;
+            let step = 0.02 / (c + rate);
+            let off = |p: &[f64]| {
+                p.iter()
+                    .zip(0..)
+                    .map(|(w, k)| w * f64::from(k))
+                    .sum::<f64>()
+                    - steady
+            };
+            let up = |k: usize| if k + 1 < states { rate } else { 0.0 };
+            let down = |k: usize| (k as f64).min(c);
+            let advance = |p: &mut Vec<f64>, time: f64| {
+                for _ in 0..(time / step) as usize {
+                    let old = p.clone();
+                    for (k, weight) in p.iter_mut().enumerate() {
+                        let mut flow = -(up(k) + down(k)) * old[k];
+                        if k > 0 {
+                            flow += up(k - 1) * old[k - 1];
+                        }
+                        if k + 1 < states {
+                            flow += down(k + 1) * old[k + 1];
+                        }
+                        *weight += step * flow;
+                    }
+                }
+            };
+            let told = relaxation(load, servers, room);
+            advance(&mut p, 8.0 * told);
+            let before = off(&p);
+            advance(&mut p, told);
+            let found = told / (before / off(&p)).ln();
+            assert!(
+                (0.6..1.7).contains(&(found / told)),
+                "{load}, {servers}, {room}: {found} and {told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wide_interval_is_no_check_but_a_difference_is_one() {
+        let of = |mean, half| Verdict::of(1.0, Mean { mean, half });
+        assert_eq!(of(1.1, 0.09), Verdict::Agrees);
+        assert_eq!(of(1.2, 0.2), Verdict::TooWide { part: 0.2 });
+        assert_eq!(of(1.14, 0.09), Verdict::Differs);
+        assert_eq!(of(1.5, 0.2), Verdict::Differs);
+    }
+
     /// The closed forms of section 5 beside the recursion: u < 1, u = 1, N = c (nobody waits), N without end.
     #[test]
     fn the_recursion_is_the_closed_form() {
@@ -438,7 +611,19 @@ mod tests {
         assert!(wrong(|q| q.servers = 0).starts_with("the number of servers is 0"));
         assert!(wrong(|q| q.rooms = vec![2]).starts_with("N is 2:"));
         assert!(wrong(|q| q.loads = vec![f64::NAN]).starts_with("the load is NaN"));
-        assert!(wrong(|q| q.loads = vec![0.0]).starts_with("the load is 0"));
+        for load in [0.0, 1e-6, 1e-320, -1.0, 2.1] {
+            let question = Question {
+                loads: vec![load],
+                ..Question::default()
+            };
+            let Err(Failure::Input(text)) = check(&question) else {
+                panic!("{load}")
+            };
+            assert!(text.ends_with("it goes from 0.001 to 2"), "{text}");
+        }
+        assert!(wrong(|q| q.servers = -1).starts_with("the number of servers is -1"));
+        assert!(wrong(|q| q.rooms = vec![-5]).starts_with("N is -5:"));
+        assert!(wrong(|q| q.seeds = -2).starts_with("-2 seeds"));
         assert!(wrong(|q| q.seeds = 1).starts_with("1 seeds"));
     }
 }

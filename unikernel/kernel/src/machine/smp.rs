@@ -13,7 +13,7 @@ const PAGE: usize = 0x8000;
 /// 16-byte words of a CPU's first stack: 64 KiB.
 const STACK: usize = 4096;
 /// A CPU that is not up by then is told and left out.
-const LIMIT_US: u64 = 2_000_000;
+const LIMIT_US: u64 = 20_000_000;
 
 // For the trampoline: where the CPU that is being started has its stack, and its number.
 #[unsafe(no_mangle)]

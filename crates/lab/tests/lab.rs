@@ -11,7 +11,7 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 14] = [
+const HANDLERS: [(&str, Handler); 15] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),

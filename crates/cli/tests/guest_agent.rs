@@ -244,7 +244,7 @@ fn status(output: &Output, status: i32) -> String {
 
 struct Running {
     child: Child,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     state: PathBuf,
 }
 
@@ -258,15 +258,16 @@ impl Running {
             .unwrap();
         Running {
             child,
-            _folder: folder,
+            folder,
             state,
         }
     }
 
-    fn ends(self, signal: i32) -> Output {
+    /// And the folder of its state, which is there until then: a guardian looks into it after the end.
+    fn ends(self, signal: i32) -> (Output, tempfile::TempDir) {
         // SAFETY: two numbers.
         unsafe { libc::kill(self.child.id().cast_signed(), signal) };
-        self.child.wait_with_output().unwrap()
+        (self.child.wait_with_output().unwrap(), self.folder)
     }
 }
 
@@ -358,7 +359,8 @@ fn ended_everything_is_back() {
         assert!(second.contains("acts on this host"), "{second}");
         let state = running.state.join("changes/changes.json");
         assert!(state.exists());
-        let said = status(&running.ends(signal), ends);
+        let (output, _folder) = running.ends(signal);
+        let said = status(&output, ends);
         assert!(
             said.contains("have again the CPUs they had before"),
             "{said}"
@@ -385,7 +387,8 @@ fn changed_meanwhile_it_is_left() {
     wait_until("it is let go", || {
         theirs.cpus() == [whole.clone(), compute.clone()]
     });
-    let said = status(&running.ends(libc::SIGTERM), 0);
+    let (output, _folder) = running.ends(libc::SIGTERM);
+    let said = status(&output, 0);
     assert!(said.contains("changed by somebody else"), "{said}");
     assert!(kept.all_on(&whole));
     assert_eq!(theirs.cpus(), [whole, compute]);
@@ -397,7 +400,7 @@ fn killed_the_guardian_undoes_it() {
     let running = Running::start(USER);
     wait_until("it is moved", || own.all_on(&reserved));
     let state = running.state.join("changes/changes.json");
-    let output = running.ends(libc::SIGKILL);
+    let (output, _folder) = running.ends(libc::SIGKILL);
     assert_eq!(output.status.code(), None);
     wait_until("it is put back", || own.all_on(&whole) && !state.exists());
 }

@@ -78,8 +78,10 @@ fn kid(parent: &str) -> ! {
     if made_by.to_string() != maker {
         std::process::exit(0);
     }
-    while told == "nothing" {
-        std::thread::sleep(Duration::from_secs(1000));
+    if told == "nothing" {
+        loop {
+            std::thread::sleep(Duration::from_secs(1000));
+        }
     }
     println!("up");
     let mut byte = [0];

@@ -195,7 +195,7 @@ fn shown(row: &Row) -> String {
             let samples = row.samples.get(*part).copied().unwrap_or(0);
             format!("{part} {:.0}", samples as f64 * 1e3 / row.packets as f64)
         };
-        let all: Vec<String> = PARTS.iter().map(|part| per(&part)).collect();
+        let all: Vec<String> = PARTS.iter().map(per).collect();
         said += &format!("; samples of 1,000 packets: {}", all.join(", "));
     }
     said

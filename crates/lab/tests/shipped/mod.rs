@@ -16,6 +16,8 @@ use std::time::Duration;
 /// Three VMs, a slot each, and the host's.
 const SLOTS: u32 = 4;
 const VM_NAMES: [&str; 3] = ["web", "mix", "build"];
+/// By the wall's clock: whoever has no turn in so long has none.
+const LONGEST_NS: u64 = 16_000_000_000;
 const VMS: &str = r#"
 [vm.web]
 vcpus = 2
@@ -76,6 +78,7 @@ fn on(
             input: json!({
                 "scenario": scenario,
                 "only": std::env::var("BERTH_LAB_POLICY").ok(),
+                "by_the_wall": possible_cpus.is_some(),
             }),
         },
     };
@@ -159,6 +162,11 @@ fn cpu_of(of: &Value, vm: &str) -> f64 {
     of["metrics"][format!("{vm}.cpu")].as_f64().unwrap_or(0.0)
 }
 
+/// It went on to the end, but a VM had no time at all.
+fn starves(of: &Value) -> bool {
+    of["lasted"] == true && VM_NAMES.iter().any(|vm| cpu_of(of, vm) == 0.0)
+}
+
 /// In the VM: one policy after the other.
 pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
     let scenario: Scenario =
@@ -174,7 +182,15 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
             // Until a thread has slept for its bonus it waits for slices of 100 ms.
             scenario.run.measure_ns = 2_000_000_000;
         }
-        let of = one(builtin.object, &scenario).unwrap_or_else(|e| json!({ "refused": e }));
+        let run =
+            |s: &Scenario| one(builtin.object, s).unwrap_or_else(|e| json!({ "refused": e }));
+        let mut of = run(&scenario);
+        // By the wall's clock, on a busy machine, a short while may be over before anybody has had a turn.
+        let by_the_wall = input["by_the_wall"] == true;
+        while by_the_wall && starves(&of) && scenario.run.measure_ns < LONGEST_NS {
+            scenario.run.measure_ns *= 4;
+            of = run(&scenario);
+        }
         seen.insert(builtin.name.to_string(), of);
     }
     Ok(Value::Object(seen))

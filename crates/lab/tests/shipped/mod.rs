@@ -182,8 +182,7 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
             // Until a thread has slept for its bonus it waits for slices of 100 ms.
             scenario.run.measure_ns = 2_000_000_000;
         }
-        let run =
-            |s: &Scenario| one(builtin.object, s).unwrap_or_else(|e| json!({ "refused": e }));
+        let run = |s: &Scenario| one(builtin.object, s).unwrap_or_else(|e| json!({ "refused": e }));
         let mut of = run(&scenario);
         // By the wall's clock, on a busy machine, a short while may be over before anybody has had a turn.
         let by_the_wall = input["by_the_wall"] == true;

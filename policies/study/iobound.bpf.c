@@ -225,30 +225,7 @@ static __always_inline u64 slice_ns(struct vcpu *v, s32 cpu)
 	return is_short(cpu) ? fast_us * 1000 : tslice_ms * MS;
 }
 
-#define rate_limit_ns rate_limit_ns
-static __always_inline u64 rate_limit_ns(struct vcpu *v, s32 cpu)
-{
-	return is_short(cpu) ? 0 : ratelimit_us * 1000;
-}
-
-#define boosts boosts
-static __always_inline bool boosts(struct vcpu *v, s32 cpu)
-{
-	return !is_short(cpu);
-}
-
-#define beats beats
-static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu *c, s32 cpu)
-{
-	return !is_short(cpu) && v->pri < curr->pri;
-}
-
-#define goes_before goes_before
-static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 key, struct pcpu *c,
-					s32 cpu)
-{
-	return !is_short(cpu) && v->pri < first->pri;
-}
+#include "credit/in_turn.bpf.h"
 
 /* v runs where it may not, since the kinds of cores have changed or its label is new. */
 static __always_inline void send_away(struct vcpu *v, s32 cpu)

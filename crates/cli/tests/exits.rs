@@ -540,6 +540,21 @@ fn more_queues_than_cpus_are_noted() {
     }
 }
 
+/// So are those of a policy inside a VM; what it counts is there by the group's name.
+#[test]
+fn more_queues_than_cpus_inside_are_noted() {
+    for (vcpus, noted) in [(2, true), (5, false)] {
+        let guest =
+            format!("vcpus = {vcpus}\nguest = {{ policy = \"mrsf\", cpus = \"per_queue\" }}");
+        let crowd = "threads = 8\nloop = [\"compute 1ms\", \"sleep 100us\"]";
+        let scenario = SHORT.replace("vcpus = 2", &guest);
+        let place = Place::new(&scenario.replace("model = \"busy\"", crowd));
+        let said = place.works(&["sim", "short.toml", "--arm", "vmfair", "--seed", "1"]);
+        let note = "note: vmfair inside web: more queues than CPUs";
+        assert_eq!(said.contains(note), noted, "{said}");
+    }
+}
+
 /// A policy inside a VM that faults: the VM, the policy and the line.
 #[test]
 fn guest_policies_that_misbehave() {

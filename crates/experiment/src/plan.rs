@@ -532,17 +532,29 @@ fn bounds(expect: &model::Expect) -> Vec<Bound> {
         .collect()
 }
 
-/// Arms whose policy has a CPU for each queue, and fewer CPUs than queues.
+/// Arms whose policy, on the host or in a VM, has a CPU for each queue, and fewer CPUs than queues.
 fn shared_homes(e: &Experiment) -> Vec<String> {
-    let arms = e.arms.iter().filter_map(|arm| {
-        let count = e.estimate(&arm.name, "policy.shared_home")?.mean;
+    let inside = |group: &Group| {
+        (
+            format!(" inside {}", group.name),
+            format!("{}.guest.", group.name),
+        )
+    };
+    let host = (String::new(), String::new());
+    let places: Vec<_> = std::iter::once(host)
+        .chain(e.setup.groups.iter().map(inside))
+        .collect();
+    let note = |arm: &str, (place, prefix): &(String, String)| {
+        let metric = format!("{prefix}policy.shared_home");
+        let count = e.estimate(arm, &metric)?.mean;
         (count > 0.0).then(|| {
             format!(
-                "{}: more queues than CPUs: they were dealt around, and {count:.0} times a second a CPU chose among \
-                 several (policy.shared_home)",
-                arm.name
+                "{arm}{place}: more queues than CPUs: they were dealt around, and {count:.0} times a second a CPU chose \
+                 among several ({metric})"
             )
         })
-    });
-    arms.collect()
+    };
+    let arms = e.arms.iter().map(|arm| arm.name.as_str());
+    arms.flat_map(|arm| places.iter().filter_map(move |place| note(arm, place)))
+        .collect()
 }

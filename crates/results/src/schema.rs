@@ -24,6 +24,7 @@
 //! | `web.spread` | 1 | in the lab and on a host: most work of one of its vCPUs by the least of another |
 //! | `web.{run,steal,halt}` | 1 | with a guest: shares of its vCPUs' time with a CPU, waiting for one, halted |
 //! | `web.guest.{switches,migrations}` | 1/s | inside the guest |
+//! | `web.guest.policy.NAME` | 1/s | simulator: a counter of the policy inside, in sum over the group's VMs |
 //! | `web.guest.moved` | 1/s | simulator: tasks that the agent inside has moved (`vm.guest_agent`) |
 //! | `web.on_kind.NAME` | 1 | simulator, lab: share of its run time on cores of this kind (`host.kind.NAME`) |
 //! | `web.missed_fast` | 1 | simulator, lab: share of its run time on slower cores while one of the fastest was idle |

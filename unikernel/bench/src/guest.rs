@@ -289,10 +289,11 @@ impl Running {
             {
                 Ok(line) => self.said.push(line),
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!(
-                        "the unikernel did not end within {limit:?}; it said: {}",
-                        self.said.join(" | ")
-                    );
+                    let said = match &self.said[..] {
+                        [] => "it said nothing".to_string(),
+                        lines => format!("it said: {}", lines.join(" | ")),
+                    };
+                    bail!("the unikernel did not end within {limit:?}; {said}");
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
             }

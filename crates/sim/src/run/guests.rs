@@ -10,6 +10,7 @@ use crate::scx::spec::MachineSpec;
 use crate::sim::Simulation;
 use crate::words::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
+use berth_policy::instance::Instance;
 use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
@@ -136,11 +137,20 @@ pub struct Before {
     switches: Vec<u64>,
     /// By VM, tasks moved by its agent; none: it has none.
     moved: Vec<Option<u64>>,
+    /// By VM, what its guest's policy has counted.
+    counters: Vec<Vec<(String, u64)>>,
 }
 
 fn switches(w: WorldRef, vm: VmId) -> u64 {
     let k = w.guest(machine_of(vm));
     k.map_or(0, |k| k.cpus.iter().map(|c| c.switches).sum())
+}
+
+/// What the policy of a VM's guest has counted since it was loaded; nothing: it has none, or it is the kernel's own.
+fn counters(w: WorldRef, vm: VmId) -> Vec<(String, u64)> {
+    let k = w.guest(machine_of(vm));
+    k.and_then(|k| k.policy.instance().map(Instance::counters))
+        .unwrap_or_default()
 }
 
 impl Before {
@@ -158,6 +168,9 @@ impl Before {
                 .map(|vm| switches(w, vm))
                 .collect(),
             moved: m.workload.moved(),
+            counters: (0..w.guests.len() as u32)
+                .map(|vm| counters(w, vm))
+                .collect(),
         }
     }
 
@@ -193,7 +206,23 @@ impl Before {
             }
             let list: Vec<VmId> = members.iter().map(|i| i.ordinal).collect();
             one(&group.name, &list);
+            for (counter, n) in self.counted(w, &list) {
+                let name = format!("{}.guest.policy.{counter}", group.name);
+                out.insert(name, n as f64 / (span / 1e9));
+            }
         }
+    }
+
+    /// What the policies of these VMs' guests have counted since then, in sum.
+    fn counted(&self, w: WorldRef, vms: &[VmId]) -> BTreeMap<String, u64> {
+        let mut sum = BTreeMap::new();
+        for vm in vms {
+            let then = &self.counters[*vm as usize];
+            for ((name, now), (_, then)) in counters(w, *vm).into_iter().zip(then) {
+                *sum.entry(name).or_default() += now.wrapping_sub(*then);
+            }
+        }
+        sum
     }
 
     fn of_vms(

@@ -86,6 +86,8 @@ BERTH_PARAM(bool, idle_only, "bool", 0, 0, 1,
 	    "D12: only an idle CPU looks for work elsewhere, not one left with exhausted vCPUs");
 BERTH_PARAM(bool, tick_moves, "bool", 1, 0, 1,
 	    "D12: a tick sends a running vCPU to a better CPU of its group, as in Credit");
+BERTH_CHOICE(balancing, "paper|steps|credit", 0,
+	     "Ablation: the eight steps; without equation 9; or as Credit, whoever is found first");
 BERTH_CHOICE(step2, "stealable|literal", 0,
 	     "D13: a victim in the same core has work to take, or (literal) is there");
 BERTH_CHOICE(steps35, "stealable|literal", 0,
@@ -111,6 +113,16 @@ BERTH_PRESET(literal, "literal",
 	     "start=zero,eq7_on=change,eq9_load=literal,idle_only=1,step2=literal,steps35=literal,"
 	     "sp_take=boost",
 	     "The paper to the letter where its own words contradict what it reports");
+BERTH_PRESET(groups, "groups",
+	     "short_us=30000,io_boost_mode=off,balancing=credit,same_package=0,other_package=0",
+	     "Ablation: two groups of CPUs, sized by equations 1 to 4, and else Credit");
+BERTH_PRESET(slices, "groups+slices",
+	     "io_boost_mode=off,balancing=credit,same_package=0,other_package=0",
+	     "Ablation: and short slices in the group for I/O");
+BERTH_PRESET(order, "groups+slices+order", "balancing=credit,same_package=0,other_package=0",
+	     "Ablation: and the order by IO_Boost there");
+BERTH_PRESET(steps, "groups+slices+order+steps", "balancing=steps",
+	     "Ablation: and balancing by steps and thresholds; equation 9 is what paper has besides");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {
@@ -122,6 +134,7 @@ struct berth_stats {
 	u64 same_core;	   /* taken by balancing from the same core, */
 	u64 same_package;  /* the same last-level cache, */
 	u64 other_package; /* another one */
+	u64 as_credit;	   /* the same where balancing is Credit's */
 	u64 repartition;   /* moved because the groups changed */
 	u64 partitions;	   /* times the groups changed */
 };

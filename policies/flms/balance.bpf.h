@@ -13,6 +13,10 @@
 enum step { STEALABLE, LITERAL };
 enum sp_take { BY_KEY, BY_BOOST };
 enum eq9_load { AVERAGE, LIFETIME };
+/* Ablation. `steps`: step 7 takes the first of the queue. `credit`: so it does, and victims are looked
+ * at in the order of their numbers, near or far, whatever their load (Credit's search on one node).
+ */
+enum balancing { PAPER, STEPS, AS_CREDIT };
 
 /* The best vCPU to take from a queue, while it is searched. */
 struct find {
@@ -89,6 +93,8 @@ __noinline bool take_from(s32 victim, s32 thief, u32 pri)
 			continue;
 		if (!sp && refuse_overshoot && pri != IDLE && moving_load(v) >= difference)
 			continue;
+		if (balancing != PAPER && best.pid)
+			break;
 		score = sp ? rank_on_sp(v) : imbalance(v, difference);
 		if (best.pid &&
 		    (score > best.score || (score == best.score && v->queued_at >= best.since)))
@@ -140,7 +146,7 @@ __noinline bool candidates_for(struct choice *s, s32 thief, u32 pri, u32 away)
 	else
 		drop_both(&s->candidates, &short_cpus);
 	put(&s->candidates, thief, false);
-	return keep_at(&s->candidates, thief, away);
+	return balancing == AS_CREDIT || keep_at(&s->candidates, thief, away);
 }
 
 /* The candidate with the most load, the lowest of equals, if that is worth the way; in the thief's
@@ -148,6 +154,7 @@ __noinline bool candidates_for(struct choice *s, s32 thief, u32 pri, u32 away)
 __noinline s32 busiest(struct choice *s, s32 thief, u32 pri, u32 away)
 {
 	bool literal = away == SAME_CORE ? step2 == LITERAL : steps35 == LITERAL;
+	bool first = away == SAME_CORE || balancing == AS_CREDIT;
 	s32 found = NO_CPU, cpu = berth_nr_cpus - 1, i;
 	struct pcpu *c, *mine = pcpu_at(thief);
 	s64 most = 0;
@@ -162,7 +169,7 @@ __noinline s32 busiest(struct choice *s, s32 thief, u32 pri, u32 away)
 			break;
 		put(&s->candidates, cpu, false);
 		c = pcpu_at(cpu);
-		if (!c || (away != SAME_CORE && (s64)c->history_busy <= most))
+		if (!c || (!first && (s64)c->history_busy <= most))
 			continue;
 		if (!literal && !has_stealable(cpu, thief, pri)) {
 			found_nothing(cpu, pri);
@@ -170,7 +177,7 @@ __noinline s32 busiest(struct choice *s, s32 thief, u32 pri, u32 away)
 		}
 		found = cpu;
 		most = c->history_busy;
-		if (away == SAME_CORE)
+		if (first)
 			break;
 	}
 	return found;
@@ -192,7 +199,9 @@ static __always_inline bool balance_to(struct pcpu *c, s32 thief, u32 pri)
 		if (victim < 0)
 			continue;
 		taken = take_from(victim, thief, pri);
-		if (taken && away == SAME_CORE)
+		if (taken && balancing == AS_CREDIT)
+			berth_count(as_credit);
+		else if (taken && away == SAME_CORE)
 			berth_count(same_core);
 		else if (taken && away == SAME_PACKAGE)
 			berth_count(same_package);

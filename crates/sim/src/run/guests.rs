@@ -190,7 +190,7 @@ impl Before {
             let of = |vm: &VmId| Some(moved[*vm as usize]? - self.moved[*vm as usize].unwrap_or(0));
             vms.iter().map(of).sum()
         };
-        let mut one = |name: &str, vms: &[VmId]| {
+        let one = |name: &str, vms: &[VmId], out: &mut BTreeMap<String, f64>| {
             self.of_vms(w, name, vms, span, out);
             if let Some(moved) = moved(vms).filter(|_| !vms.is_empty()) {
                 out.insert(format!("{name}.guest.moved"), moved as f64 / (span / 1e9));
@@ -201,11 +201,11 @@ impl Before {
             let members: Vec<&VmInstance> = all.iter().filter(|i| i.group == g).collect();
             if members.len() > 1 {
                 for i in &members {
-                    one(&i.name, &[i.ordinal]);
+                    one(&i.name, &[i.ordinal], out);
                 }
             }
             let list: Vec<VmId> = members.iter().map(|i| i.ordinal).collect();
-            one(&group.name, &list);
+            one(&group.name, &list, out);
             for (counter, n) in self.counted(w, &list) {
                 let name = format!("{}.guest.policy.{counter}", group.name);
                 out.insert(name, n as f64 / (span / 1e9));
@@ -217,7 +217,8 @@ impl Before {
     fn counted(&self, w: WorldRef, vms: &[VmId]) -> BTreeMap<String, u64> {
         let mut sum = BTreeMap::new();
         for vm in vms {
-            let then = &self.counters[*vm as usize];
+            // Where no VM has a guest nothing is kept of them.
+            let then = self.counters.get(*vm as usize).into_iter().flatten();
             for ((name, now), (_, then)) in counters(w, *vm).into_iter().zip(then) {
                 *sum.entry(name).or_default() += now.wrapping_sub(*then);
             }

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every policy for hosts against Linux, in all that a user would name: where does it win, where does it lose?
+//!
+//! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--page FILE] [SCENARIO ...]`
+//! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
+//!
+//! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
+//! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
+//! gets done up to the share that its weight is worth, and what all get done together. A difference counts where its
+//! 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the
+//! tables take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
+mod hosts;
+
+use berth_experiment::error::Failure;
+use berth_experiment::plan::{Plan, planned};
+use berth_experiment::policies;
+use berth_experiment::request::Request;
+use berth_experiment::simulator::{Running, whole};
+use berth_results::experiment::Experiment;
+use berth_results::stats::{BySeed, paired_ratio};
+use berth_scenario::model::Scenario;
+use berth_scenario::{Input, shipped};
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+const BASE: &str = "linux";
+const POLICIES: [&str; 9] = [
+    "vmfair", "credit", "credit2", "flms", "amp", "lottery", "vtime", "gfifo", "cfs",
+];
+/// Beyond this ratio a difference is named, and where it is of time from this many nanoseconds on.
+const NAMED: f64 = 1.05;
+const LEAST_NS: f64 = 50_000.0;
+
+struct Arguments {
+    hosts: u64,
+    seeds: u32,
+    page: Option<PathBuf>,
+    write: Option<PathBuf>,
+    scenarios: Vec<String>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        hosts: 200,
+        seeds: 5,
+        page: None,
+        write: None,
+        scenarios: Vec::new(),
+    };
+    let mut rest = std::env::args().skip(1);
+    while let Some(word) = rest.next() {
+        let mut number = |most: u64| {
+            let n = rest.next().unwrap_or_default().parse().ok();
+            n.filter(|n| *n <= most)
+                .ok_or(format!("{word} needs a number up to {most}"))
+        };
+        match word.as_str() {
+            "--hosts" => parsed.hosts = number(100_000)?,
+            "--seeds" => parsed.seeds = number(1000)?.max(2) as u32,
+            "--page" => parsed.page = Some(rest.next().ok_or("--page needs a file")?.into()),
+            "--write" => parsed.write = Some(rest.next().ok_or("--write needs a folder")?.into()),
+            option if option.starts_with('-') => {
+                return Err(format!(
+                    "unknown option {option}: [--hosts N] [--seeds N] [--page FILE | --write FOLDER] [SCENARIO ...]"
+                ));
+            }
+            name => parsed.scenarios.push(name.into()),
+        }
+    }
+    Ok(parsed)
+}
+
+/// What a user would name of a group of VMs, or of all.
+#[derive(Clone, Copy, PartialEq)]
+enum Quantity {
+    /// Less is better, ns.
+    Time,
+    /// More is better.
+    Amount,
+}
+
+struct Named {
+    what: String,
+    quantity: Quantity,
+    /// The group has no more than its weight's share.
+    within: bool,
+    values: BySeed,
+}
+
+fn mean(values: &BySeed) -> f64 {
+    values.values().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// All that a user would name of a policy's runs.
+fn named(e: &Experiment, arm: &str, scenario: &Scenario) -> Vec<Named> {
+    let mut all = Vec::new();
+    let weights = |vm: &berth_scenario::model::Vm| f64::from(vm.weight * vm.count);
+    let sum: f64 = scenario.vms.iter().map(weights).sum();
+    let mut together = BySeed::new();
+    for vm in &scenario.vms {
+        let group = &vm.name;
+        let of = |what: &str| e.values(arm, &format!("{group}.{what}"));
+        let due = f64::from(scenario.host.nr_cpus()) * weights(vm) / sum;
+        let (work, answered) = (of("work"), of("requests"));
+        for (seed, work) in &work {
+            *together.entry(*seed).or_default() += work;
+        }
+        let within = mean(&of("cpu")) <= due;
+        let mut put = |what: &str, quantity, values: BySeed| {
+            if !values.is_empty() {
+                let what = format!("{group}.{what}");
+                all.push(Named {
+                    what,
+                    quantity,
+                    within,
+                    values,
+                });
+            }
+        };
+        for what in ["response.mean", "response.p99", "completion"] {
+            put(what, Quantity::Time, of(what));
+        }
+        if answered.is_empty() {
+            let most = due * scenario.run.measure_ns as f64;
+            let upto = work.into_iter().map(|(seed, work)| (seed, work.min(most)));
+            all.push(Named {
+                what: format!("{group}.work"),
+                quantity: Quantity::Amount,
+                within: true,
+                values: upto.collect(),
+            });
+        } else {
+            put("requests", Quantity::Amount, answered);
+        }
+    }
+    all.push(Named {
+        what: "all.work".into(),
+        quantity: Quantity::Amount,
+        within: true,
+        values: together,
+    });
+    all
+}
+
+/// How much worse: above 1 worse than Linux by so many times, below 1 better; none: not to be named.
+fn worse(mine: &Named, base: &Named) -> Option<f64> {
+    if !base.within {
+        return None;
+    }
+    let ratio = paired_ratio(&mine.values, &base.values)?;
+    let (low, high) = ratio.interval?;
+    let apart = (mean(&mine.values) - mean(&base.values)).abs();
+    if (low <= NAMED && high >= 1.0 / NAMED)
+        || (mine.quantity == Quantity::Time && apart < LEAST_NS)
+    {
+        return None;
+    }
+    Some(match mine.quantity {
+        Quantity::Time => ratio.ratio,
+        Quantity::Amount => 1.0 / ratio.ratio,
+    })
+}
+
+/// What came of one policy on one host.
+#[derive(Default)]
+struct Outcome {
+    /// What is worse or better than under Linux, and how many times as bad.
+    named: Vec<(String, f64)>,
+    /// p99 of responses by that of Linux, of latency VMs.
+    p99: Vec<f64>,
+    refused: Option<String>,
+}
+
+struct Host {
+    name: String,
+    /// By policy.
+    outcomes: Vec<Outcome>,
+}
+
+/// A scenario's runs under one policy.
+fn runs(input: &Input, policy: &str, seeds: u32) -> Result<(Experiment, Scenario), Failure> {
+    let request = Request {
+        scenario: input.name.clone(),
+        arms: vec![policy.into()],
+        seeds: Some(seeds),
+        ..Request::default()
+    };
+    let mut plan: Plan = planned(input, &request, &policies::shipped(), None)?;
+    let scenario = plan.variants[0].scenario.clone();
+    let mut results = whole(&mut plan, &Running::new(0, &NEVER), String::new())?;
+    Ok((results.experiments.swap_remove(0), scenario))
+}
+
+fn why(failure: &Failure) -> String {
+    match failure {
+        Failure::Input(text) | Failure::Run(text) => text.lines().next().unwrap_or_default().into(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn host(input: &Input, seeds: u32) -> Result<Host, String> {
+    let (e, scenario) =
+        runs(input, BASE, seeds).map_err(|f| format!("{}: {}", input.name, why(&f)))?;
+    let base = named(&e, BASE, &scenario);
+    let outcomes = POLICIES.iter().map(|policy| {
+        let mut outcome = Outcome::default();
+        match runs(input, policy, seeds) {
+            Err(failure) => outcome.refused = Some(why(&failure)),
+            Ok((e, scenario)) => {
+                for mine in named(&e, policy, &scenario) {
+                    let Some(base) = base.iter().find(|b| b.what == mine.what) else {
+                        continue;
+                    };
+                    if let Some(times) = worse(&mine, base) {
+                        outcome.named.push((mine.what.clone(), times));
+                    }
+                    if mine.what.ends_with("response.p99") {
+                        outcome
+                            .p99
+                            .extend(paired_ratio(&mine.values, &base.values).map(|r| r.ratio));
+                    }
+                }
+            }
+        }
+        outcome
+    });
+    Ok(Host {
+        name: input.name.clone(),
+        outcomes: outcomes.collect(),
+    })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A row for each policy over some hosts.
+fn summary(hosts: &[&Host], out: &mut String) {
+    let of = hosts.len();
+    let _ = write!(
+        out,
+        "| policy | better in something | worse in something | worse in nothing, better in something | p99 of \
+         responses, of Linux's: median, worst | worst of all | did not run |\n|---|---|---|---|---|---|---|\n"
+    );
+    for (i, policy) in POLICIES.iter().enumerate() {
+        let outcomes: Vec<&Outcome> = hosts.iter().map(|h| &h.outcomes[i]).collect();
+        let count = |f: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|o| f(o)).count();
+        let better = |o: &Outcome| o.named.iter().any(|n| n.1 < 1.0);
+        let worse = |o: &Outcome| o.named.iter().any(|n| n.1 > 1.0);
+        let p99: Vec<f64> = outcomes
+            .iter()
+            .flat_map(|o| o.p99.iter().copied())
+            .collect();
+        let most = p99.iter().copied().fold(f64::NAN, f64::max);
+        let all = hosts
+            .iter()
+            .flat_map(|h| h.outcomes[i].named.iter().map(|n| (&h.name, n)));
+        let worst = all
+            .max_by(|a, b| a.1.1.total_cmp(&b.1.1))
+            .filter(|w| w.1.1 > 1.0);
+        let worst = worst.map_or("—".into(), |(host, (what, times))| {
+            format!("{host}: {what}, {times:.2} times")
+        });
+        let _ = writeln!(
+            out,
+            "| {policy} | {} | {} | {} | {:.2}, {most:.2} | {worst} | {} |",
+            count(&better),
+            count(&worse),
+            count(&|o| better(o) && !worse(o)),
+            median(p99).unwrap_or(f64::NAN),
+            count(&|o| o.refused.is_some()),
+        );
+    }
+    let _ = writeln!(out, "\nOf {of} hosts.\n");
+}
+
+/// All in which the default is worse.
+fn losses(hosts: &[Host], out: &mut String) {
+    let _ = write!(
+        out,
+        "| host | worse under vmfair than under Linux, times as bad | better |\n|---|---|---|\n"
+    );
+    for h in hosts {
+        let words = |worse: bool| {
+            let mut list: Vec<&(String, f64)> = h.outcomes[0]
+                .named
+                .iter()
+                .filter(|n| (n.1 > 1.0) == worse)
+                .collect();
+            list.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let words: Vec<String> = list
+                .iter()
+                .map(|(what, times)| format!("{what} {times:.2}"))
+                .collect();
+            words.join(", ")
+        };
+        let bad = words(true);
+        if !bad.is_empty() {
+            let _ = writeln!(out, "| {} | {bad} | {} |", h.name, words(false));
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let asked = arguments()?;
+    let (count, seeds, scenarios) = (asked.hosts, asked.seeds, asked.scenarios);
+    if let Some(folder) = asked.write {
+        let said = |e: std::io::Error| format!("{}: {e}", folder.display());
+        std::fs::create_dir_all(&folder).map_err(said)?;
+        for seed in 0..count {
+            let file = folder.join(format!("host-{seed}.toml"));
+            std::fs::write(file, hosts::random(seed)).map_err(said)?;
+        }
+        return Ok(());
+    }
+    let mut inputs = Vec::new();
+    if scenarios.is_empty() {
+        for (name, _) in shipped::SHIPPED {
+            inputs.push(shipped::find(name).map_err(|e| e.to_string())?);
+        }
+    }
+    for name in &scenarios {
+        inputs.push(shipped::find(name).map_err(|e| e.to_string())?);
+    }
+    let ready = inputs.len();
+    let random = if scenarios.is_empty() { count } else { 0 };
+    inputs.extend((0..random).map(|seed| Input {
+        name: format!("random {seed}"),
+        shown: format!("random host {seed}"),
+        text: hosts::random(seed),
+        folder: None,
+    }));
+    let talk = std::io::stderr().is_terminal();
+    let mut hosts = Vec::new();
+    for (i, input) in inputs.iter().enumerate() {
+        if talk {
+            eprint!("\r{i} of {} hosts ", inputs.len());
+        }
+        hosts.push(host(input, seeds)?);
+    }
+    if talk {
+        eprint!("\r{:30}\r", "");
+    }
+    let mut text = String::new();
+    let all: Vec<&Host> = hosts.iter().collect();
+    for (title, part) in [
+        ("Ready scenarios", &all[..ready]),
+        ("Random hosts", &all[ready..]),
+    ] {
+        if !part.is_empty() {
+            let _ = writeln!(text, "{title}:\n");
+            summary(part, &mut text);
+        }
+    }
+    losses(&hosts, &mut text);
+    for h in &hosts {
+        for (policy, o) in POLICIES.iter().zip(&h.outcomes) {
+            if let Some(why) = &o.refused {
+                eprintln!("{}: {policy}: {why}", h.name);
+            }
+        }
+    }
+    let Some(page) = asked.page else {
+        print!("{text}");
+        return Ok(());
+    };
+    let said = |e: std::io::Error| format!("{}: {e}", page.display());
+    let old = std::fs::read_to_string(&page).map_err(said)?;
+    let (begin, end) = ("<!-- begin against -->\n", "<!-- end against -->");
+    let parts = old
+        .split_once(begin)
+        .and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
+    let (head, tail) = parts.ok_or(format!("{}: no place for the tables", page.display()))?;
+    std::fs::write(&page, format!("{head}{begin}\n{text}\n{end}{tail}")).map_err(said)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("against: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -78,13 +78,12 @@ impl Draw {
                     27.5 / (27.5 + f64::from(sleep)),
                 )
             }
+            // Spells of one length would be kept in step by whoever shares evenly.
             Kind::Duty => {
                 let (ms, part) = (self.of(&[10, 100]), self.of(&[20, 50, 80]));
                 let run = ms * part / 100;
-                (
-                    format!("\"compute {run}ms\", \"sleep {}ms\"", ms - run),
-                    f64::from(part) / 100.0,
-                )
+                let text = format!("\"compute exp({run}ms)\", \"sleep exp({}ms)\"", ms - run);
+                (text, f64::from(part) / 100.0)
             }
             Kind::Naps => {
                 let (run, sleep) = (self.of(&[50, 200, 1000]), self.of(&[300, 1000, 5000]));

@@ -5,10 +5,12 @@
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
 //! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
-//! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
-//! gets done up to the share that its weight is worth, and what all get done together. A difference counts where its
-//! 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the
-//! tables take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
+//! long requests take (mean and p99) and how many are answered, how long work takes to its end, how many CPUs each group
+//! of VMs has that nobody asks, up to what its weight is worth (on hosts with several kinds of cores: what it gets
+//! done), and what all get done together. A group that clients ask and that uses more under Linux than its weight is
+//! worth is no witness: what it loses may be owed to others. A difference counts where its 95 % interval over the seeds
+//! lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables take the place of what is
+//! between `<!-- begin against -->` and `<!-- end against -->` in the file.
 mod hosts;
 
 use berth_experiment::error::Failure;
@@ -18,7 +20,7 @@ use berth_experiment::request::Request;
 use berth_experiment::simulator::{Running, whole};
 use berth_results::experiment::Experiment;
 use berth_results::stats::{BySeed, paired_ratio};
-use berth_scenario::model::Scenario;
+use berth_scenario::model::{Scenario, Vm};
 use berth_scenario::{Input, shipped};
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -95,24 +97,34 @@ fn mean(values: &BySeed) -> f64 {
     values.values().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// All that a user would name of a policy's runs.
-fn named(e: &Experiment, arm: &str, scenario: &Scenario) -> Vec<Named> {
+fn weight(vm: &Vm) -> f64 {
+    f64::from(vm.weight * vm.count)
+}
+
+/// CPUs that each group's weight is worth while everybody wants more.
+fn due(scenario: &Scenario) -> Vec<f64> {
+    let sum: f64 = scenario.vms.iter().map(weight).sum();
+    let cpus = f64::from(scenario.host.nr_cpus());
+    let of = |vm| cpus * weight(vm) / sum;
+    scenario.vms.iter().map(of).collect()
+}
+
+/// All that a user would name of a policy's runs, `due` CPUs for each group.
+fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Named> {
     let mut all = Vec::new();
-    let weights = |vm: &berth_scenario::model::Vm| f64::from(vm.weight * vm.count);
-    let sum: f64 = scenario.vms.iter().map(weights).sum();
     let mut together = BySeed::new();
-    for vm in &scenario.vms {
-        let group = &vm.name;
-        let of = |what: &str| e.values(arm, &format!("{group}.{what}"));
-        let due = f64::from(scenario.host.nr_cpus()) * weights(vm) / sum;
-        let (work, answered) = (of("work"), of("requests"));
+    let kinds = scenario.host.cost.kinds.len() > 1;
+    for (vm, due) in scenario.vms.iter().zip(due) {
+        let of = |what: &str| e.values(arm, &format!("{}.{what}", vm.name));
+        let (work, cpus, answered) = (of("work"), of("cpu"), of("requests"));
         for (seed, work) in &work {
             *together.entry(*seed).or_default() += work;
         }
-        let within = mean(&of("cpu")) <= due;
+        let asked = !answered.is_empty();
+        let within = !asked || mean(&cpus) <= *due;
         let mut put = |what: &str, quantity, values: BySeed| {
             if !values.is_empty() {
-                let what = format!("{group}.{what}");
+                let what = format!("{}.{what}", vm.name);
                 all.push(Named {
                     what,
                     quantity,
@@ -124,17 +136,14 @@ fn named(e: &Experiment, arm: &str, scenario: &Scenario) -> Vec<Named> {
         for what in ["response.mean", "response.p99", "completion"] {
             put(what, Quantity::Time, of(what));
         }
-        if answered.is_empty() {
-            let most = due * scenario.run.measure_ns as f64;
-            let upto = work.into_iter().map(|(seed, work)| (seed, work.min(most)));
-            all.push(Named {
-                what: format!("{group}.work"),
-                quantity: Quantity::Amount,
-                within: true,
-                values: upto.collect(),
-            });
-        } else {
-            put("requests", Quantity::Amount, answered);
+        match (asked, kinds) {
+            (true, _) => put("requests", Quantity::Amount, answered),
+            // CPU time is worth more on one core than on another.
+            (false, true) => put("work", Quantity::Amount, work),
+            (false, false) => {
+                let upto = cpus.into_iter().map(|(seed, cpus)| (seed, cpus.min(*due)));
+                put("cpu", Quantity::Amount, upto.collect());
+            }
         }
     }
     all.push(Named {
@@ -205,13 +214,14 @@ fn why(failure: &Failure) -> String {
 fn host(input: &Input, seeds: u32) -> Result<Host, String> {
     let (e, scenario) =
         runs(input, BASE, seeds).map_err(|f| format!("{}: {}", input.name, why(&f)))?;
-    let base = named(&e, BASE, &scenario);
+    let due = due(&scenario);
+    let base = named(&e, BASE, &scenario, &due);
     let outcomes = POLICIES.iter().map(|policy| {
         let mut outcome = Outcome::default();
         match runs(input, policy, seeds) {
             Err(failure) => outcome.refused = Some(why(&failure)),
-            Ok((e, scenario)) => {
-                for mine in named(&e, policy, &scenario) {
+            Ok((mine, of_mine)) => {
+                for mine in named(&mine, policy, &of_mine, &due) {
                     let Some(base) = base.iter().find(|b| b.what == mine.what) else {
                         continue;
                     };

@@ -6,8 +6,8 @@
 //!
 //! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
 //! long requests take (mean and p99) and how many are answered, how long work takes to its end, how many CPUs each group
-//! of VMs has that nobody asks, up to what its weight is worth (on hosts with several kinds of cores: what it gets
-//! done), and what all get done together. A group that clients ask and that uses more under Linux than its weight is
+//! of VMs has that nobody asks, up to what its weight is worth (on hosts with SMT, or cores of several kinds: what it
+//! gets done), and what all get done together. A group that clients ask and that uses more under Linux than its weight is
 //! worth is no witness: what it loses may be owed to others. A difference counts where its 95 % interval over the seeds
 //! lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables take the place of what is
 //! between `<!-- begin against -->` and `<!-- end against -->` in the file.
@@ -113,7 +113,8 @@ fn due(scenario: &Scenario) -> Vec<f64> {
 fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Named> {
     let mut all = Vec::new();
     let mut together = BySeed::new();
-    let kinds = scenario.host.cost.kinds.len() > 1;
+    // There CPU time is worth more on one CPU, or at one time, than at another.
+    let unequal = scenario.host.cost.kinds.len() > 1 || scenario.host.threads > 1;
     for (vm, due) in scenario.vms.iter().zip(due) {
         let of = |what: &str| e.values(arm, &format!("{}.{what}", vm.name));
         let (work, cpus, answered) = (of("work"), of("cpu"), of("requests"));
@@ -136,9 +137,8 @@ fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Nam
         for what in ["response.mean", "response.p99", "completion"] {
             put(what, Quantity::Time, of(what));
         }
-        match (asked, kinds) {
+        match (asked, unequal) {
             (true, _) => put("requests", Quantity::Amount, answered),
-            // CPU time is worth more on one core than on another.
             (false, true) => put("work", Quantity::Amount, work),
             (false, false) => {
                 let upto = cpus.into_iter().map(|(seed, cpus)| (seed, cpus.min(*due)));
@@ -228,7 +228,7 @@ fn host(input: &Input, seeds: u32) -> Result<Host, String> {
                     if let Some(times) = worse(&mine, base) {
                         outcome.named.push((mine.what.clone(), times));
                     }
-                    if mine.what.ends_with("response.p99") {
+                    if mine.what.ends_with("response.p99") && base.within {
                         outcome
                             .p99
                             .extend(paired_ratio(&mine.values, &base.values).map(|r| r.ratio));

@@ -5,12 +5,12 @@
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
 //! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
-//! long requests take (mean and p99) and how many are answered, how long work takes to its end, how many CPUs each group
-//! of VMs has that nobody asks, up to what its weight is worth (on hosts with SMT, or cores of several kinds: what it
-//! gets done), and what all get done together. A group that clients ask and that uses more under Linux than its weight is
-//! worth is no witness: what it loses may be owed to others. A difference counts where its 95 % interval over the seeds
-//! lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables take the place of what is
-//! between `<!-- begin against -->` and `<!-- end against -->` in the file.
+//! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
+//! that nobody asks gets done in the CPU time that its weight is worth, and what all get done together. A group that
+//! clients ask and that uses more under Linux than its weight is worth is no witness: what it loses may be owed to
+//! others. A difference counts where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is
+//! 50 us or more. With `--page` the tables take the place of what is between `<!-- begin against -->` and `<!-- end
+//! against -->` in the file.
 mod hosts;
 
 use berth_experiment::error::Failure;
@@ -113,8 +113,6 @@ fn due(scenario: &Scenario) -> Vec<f64> {
 fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Named> {
     let mut all = Vec::new();
     let mut together = BySeed::new();
-    // There CPU time is worth more on one CPU, or at one time, than at another.
-    let unequal = scenario.host.cost.kinds.len() > 1 || scenario.host.threads > 1;
     for (vm, due) in scenario.vms.iter().zip(due) {
         let of = |what: &str| e.values(arm, &format!("{}.{what}", vm.name));
         let (work, cpus, answered) = (of("work"), of("cpu"), of("requests"));
@@ -137,13 +135,13 @@ fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Nam
         for what in ["response.mean", "response.p99", "completion"] {
             put(what, Quantity::Time, of(what));
         }
-        match (asked, unequal) {
-            (true, _) => put("requests", Quantity::Amount, answered),
-            (false, true) => put("work", Quantity::Amount, work),
-            (false, false) => {
-                let upto = cpus.into_iter().map(|(seed, cpus)| (seed, cpus.min(*due)));
-                put("cpu", Quantity::Amount, upto.collect());
-            }
+        if asked {
+            put("requests", Quantity::Amount, answered);
+        } else {
+            // What it gets done in the CPU time that its weight is worth.
+            let part = |seed| cpus.get(seed).map_or(1.0, |cpus| (due / cpus).min(1.0));
+            let within = work.iter().map(|(seed, work)| (*seed, work * part(seed)));
+            put("work", Quantity::Amount, within.collect());
         }
     }
     all.push(Named {

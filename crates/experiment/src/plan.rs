@@ -549,8 +549,8 @@ fn shared_homes(e: &Experiment) -> Vec<String> {
         let count = e.estimate(arm, &metric)?.mean;
         (count > 0.0).then(|| {
             format!(
-                "{arm}{place}: more queues than CPUs: they were dealt around, and {count:.0} times a second a CPU chose \
-                 among several ({metric})"
+                "{arm}{place}: more queues than CPUs: they were dealt around, and {count:.0} times a second a CPU \
+                 chose among several ({metric})"
             )
         })
     };

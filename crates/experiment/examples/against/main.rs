@@ -8,8 +8,8 @@
 //! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
 //! that nobody asks gets done in the CPU time that its weight is worth, and what all get done together. A group that
 //! clients ask and that uses more under Linux than its weight is worth is no witness: what it loses may be owed to
-//! others. A difference counts where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is
-//! 50 us or more. With `--page` the tables take the place of what is between `<!-- begin against -->` and
+//! others. A difference counts where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it
+//! is 50 us or more. With `--page` the tables take the place of what is between `<!-- begin against -->` and
 //! `<!-- end against -->` in the file.
 mod hosts;
 

@@ -583,9 +583,25 @@ mod tests {
         assert_eq!(
             step("timer every 5ms"),
             Ok(Step::Timer {
-                period_ns: 5_000_000
+                period_ns: 5_000_000,
+                grid: Grid::Random,
             })
         );
+        assert_eq!(
+            step("timer every 5ms from start"),
+            Ok(Step::Timer {
+                period_ns: 5_000_000,
+                grid: Grid::Start,
+            })
+        );
+        assert_eq!(
+            step("timer every 5ms from start catching up"),
+            Ok(Step::Timer {
+                period_ns: 5_000_000,
+                grid: Grid::StartCatchUp,
+            })
+        );
+        assert!(step("timer every 5ms from now").unwrap_err().contains("`from start`"));
         assert_eq!(
             step("send backend 1KiB"),
             Ok(Step::Send {

@@ -425,6 +425,10 @@ pub fn forked(
     let child = find(scenario, &format!("`fork` in {}", parent.name), task)?;
     let own = parent.vm.as_ref();
     let other = own.and_then(|own| home_of_child(scenario, own, task));
+    let role = match &other {
+        Some(_) => Role::Vcpu(0),
+        None => parent.role,
+    };
     let home = other.or_else(|| parent.vm.clone());
     // Inside a guest, the VM's own nice and affinity are not the task's.
     let folded = home.as_ref().filter(|_| parent.role.vcpu().is_some());
@@ -449,6 +453,7 @@ pub fn forked(
         affinity,
         nice: (vm.map_or(0, |v| v.nice) + child.nice).clamp(-20, 19),
         vm: home,
+        role,
         ..parent.clone()
     })
 }

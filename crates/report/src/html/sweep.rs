@@ -131,17 +131,17 @@ fn map(
     by: &Varied,
     metric: &str,
 ) -> String {
-    let mut data = csv_row(&[&along.address, &by.address, "lowest", "mean", "unit"]);
+    let mut data = csv_row(&[along.address.as_str(), by.address.as_str(), "lowest", "mean", "unit"]);
     let unit = unit_of(metric);
     let mut rows = String::new();
     for other in &by.values {
         let mut cells = String::new();
         for value in &along.values {
-            let e = at(results, along, value, Some((&by.address, other)));
+            let e = at(results, along, value, Some((by.address.as_str(), other.as_str())));
             let best = e.and_then(|e| Some((e, e.lowest(metric)?)));
             let Some((e, arm)) = best else {
                 cells.push_str("<td class=\"none\">-</td>");
-                data.push_str(&csv_row(&[&**value, other, "", "", unit]));
+                data.push_str(&csv_row(&[value.as_str(), other.as_str(), "", "", unit]));
                 continue;
             };
             let colour = e.arms.iter().position(|a| a.name == arm);
@@ -153,7 +153,7 @@ fn map(
                 escape(&mean.map_or(String::new(), |x| value_of(x, unit)))
             ));
             let mean = mean.map_or(String::new(), |x| x.to_string());
-            data.push_str(&csv_row(&[&**value, other, arm, &mean, unit]));
+            data.push_str(&csv_row(&[value.as_str(), other.as_str(), arm, mean.as_str(), unit]));
         }
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th>{cells}</tr>",

@@ -3,7 +3,7 @@
 use super::escape::{csv_row, escape};
 use super::figure::data;
 use crate::table::leading_metric;
-use crate::text::{number, value, with_half};
+use crate::text::{count, number, value, with_half};
 use crate::{answers, effort};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
@@ -62,16 +62,16 @@ pub fn metrics(e: &Experiment) -> String {
             ""
         };
         out.push_str(&format!(
-            "<details{open}><summary>{} ({} metrics)</summary>{}</details>",
+            "<details{open}><summary>{} ({})</summary>{}</details>",
             escape(name),
-            own.len(),
+            count(own.len() as u32, "metric"),
             table(e, &arms, &own)
         ));
     }
     if !rest.is_empty() {
         out.push_str(&format!(
-            "<details><summary>Each VM by itself ({} metrics)</summary>{}</details>",
-            rest.len(),
+            "<details><summary>Each VM by itself ({})</summary>{}</details>",
+            count(rest.len() as u32, "metric"),
             table(e, &arms, &rest)
         ));
     }

@@ -139,6 +139,10 @@ impl Handle {
         let Some(map) = self.policy.instance().and_then(|i| i.map(record::THREADS)) else {
             return;
         };
+        // Of a VM that is not told its threads are not either.
+        if spec.vm.is_some_and(|vm| self.cgroups.shares(vm)) {
+            return;
+        }
         let record = ThreadRecord {
             role: spec.role,
             io: spec.io,

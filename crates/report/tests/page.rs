@@ -454,7 +454,10 @@ fn the_page_is_whole_at_every_width() {
             );
             assert!(wrong.is_empty(), "{}: {wrong:#?}", png.display());
         }
-        assert!(colours[0] == colours[2] && colours[1] == colours[3], "{colours:?}");
+        assert!(
+            colours[0] == colours[2] && colours[1] == colours[3],
+            "{colours:?}"
+        );
         assert_ne!(colours[0], colours[1]);
     }
     println!("pictures of the pages: {}", folder.display());
@@ -466,26 +469,37 @@ fn arms_and_groups_do_not_share_colours() {
     let page = html::page(&[&results(Place::Sim, 1.0)]);
     let style = &page[page.find("<style>").unwrap()..page.find("</style>").unwrap()];
     let colours = |name: char| -> Vec<String> {
-        let all = style.match_indices(&format!("--{name}")).filter_map(|(at, _)| {
-            let (key, value) = style[at + 3..].split_once(':')?;
-            let value = value.split(';').next()?.trim();
-            let numbered = key.len() == 1 && key.starts_with(|c: char| c.is_ascii_digit());
-            (numbered && value.starts_with('#')).then(|| value.to_string())
-        });
+        let all = style
+            .match_indices(&format!("--{name}"))
+            .filter_map(|(at, _)| {
+                let (key, value) = style[at + 3..].split_once(':')?;
+                let value = value.split(';').next()?.trim();
+                let numbered = key.len() == 1 && key.starts_with(|c: char| c.is_ascii_digit());
+                (numbered && value.starts_with('#')).then(|| value.to_string())
+            });
         all.collect()
     };
     let (arms, groups) = (colours('k'), colours('g'));
     // In light, in dark and on paper.
     assert_eq!((arms.len(), groups.len()), (24, 24), "{arms:?} {groups:?}");
-    assert!(arms.iter().all(|c| !groups.contains(c)), "{arms:?} {groups:?}");
+    assert!(
+        arms.iter().all(|c| !groups.contains(c)),
+        "{arms:?} {groups:?}"
+    );
     let part = |from: &str, to: &str| {
         let from = page.find(from).unwrap();
         &page[from..from + page[from..].find(to).unwrap()]
     };
     let strips = part("The worst wait", "Share over time");
-    assert!(strips.contains("class=\"ran g1\"") && !strips.contains("swatch k"), "{strips}");
+    assert!(
+        strips.contains("class=\"ran g1\"") && !strips.contains("swatch k"),
+        "{strips}"
+    );
     let moves = part("Moves by distance", "All metrics");
-    assert!(!moves.contains("class=\"k") && moves.contains("swatch d0"), "{moves}");
+    assert!(
+        !moves.contains("class=\"k") && moves.contains("swatch d0"),
+        "{moves}"
+    );
     // What outlines mean is said.
     assert!(strips.contains("outlined"), "{strips}");
     assert!(part("Who waited for whom", "The worst wait").contains("dashed"));
@@ -537,10 +551,17 @@ fn what_was_varied_is_drawn() {
     );
     assert!(text.contains("task.a=1ms,4,flms,"), "{text}");
     // And a map of who leads where.
-    assert!(both.contains("class=\"map\"") && text.contains("Who has the lowest web.response.p99"), "{text}");
+    assert!(
+        both.contains("class=\"map\"") && text.contains("Who has the lowest web.response.p99"),
+        "{text}"
+    );
     let map = &both[both.find("class=\"map\"").unwrap()..];
     let map = &map[..map.find("</table>").unwrap()];
-    assert_eq!((map.matches("<td").count(), map.matches(">flms<").count()), (6, 4), "{map}");
+    assert_eq!(
+        (map.matches("<td").count(), map.matches(">flms<").count()),
+        (6, 4),
+        "{map}"
+    );
     // Words are no numbers, and nothing varied is nothing drawn.
     let mut words = swept(false);
     for (i, e) in words.experiments.iter_mut().enumerate() {
@@ -548,7 +569,10 @@ fn what_was_varied_is_drawn() {
     }
     assert!(!html::page(&[&words]).contains("class=\"sweep\""));
     // Values that differ by more than a factor of 30 stand on a logarithmic axis.
-    assert!(page.contains("web.response.p99%20(ms)%2C%20logarithmic"), "{page}");
+    assert!(
+        page.contains("web.response.p99%20(ms)%2C%20logarithmic"),
+        "{page}"
+    );
     // Three addresses are not drawn, and it is said.
     let mut three = swept(true);
     for (i, e) in three.experiments.iter_mut().enumerate() {

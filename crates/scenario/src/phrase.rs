@@ -429,6 +429,7 @@ mod tests {
     use super::*;
     use crate::diag::Source;
     use crate::model::Step;
+    use crate::step::Grid;
     use std::sync::Arc;
 
     fn with<T>(text: &str, f: impl Fn(&Phrase<'_>) -> Result<T>) -> std::result::Result<T, String> {
@@ -601,7 +602,11 @@ mod tests {
                 grid: Grid::StartCatchUp,
             })
         );
-        assert!(step("timer every 5ms from now").unwrap_err().contains("`from start`"));
+        assert!(
+            step("timer every 5ms from now")
+                .unwrap_err()
+                .contains("`from start`")
+        );
         assert_eq!(
             step("send backend 1KiB"),
             Ok(Step::Send {

@@ -183,7 +183,11 @@ fn names_of_tasks_and_of_the_cgroup_do_not_meet() {
     let s = import(
         r#"{ "tasks" : { "rt-app" : { "run" : 5 }, "idle" : { "instance" : 0, "run" : 5 } } }"#,
     );
-    let vms: Vec<_> = s.vms.iter().map(|v| (&*v.name, v.cgroup.as_deref())).collect();
+    let vms: Vec<_> = s
+        .vms
+        .iter()
+        .map(|v| (&*v.name, v.cgroup.as_deref()))
+        .collect();
     // What nobody starts is left out.
     assert_eq!(vms, [("rt-app", Some("rt-app_"))]);
     assert_eq!(s.tasks.len(), 1);

@@ -20,7 +20,9 @@ fn scenario(tasks: &str) -> Scenario {
     };
     let json = format!("{{ \"tasks\" : {{ {tasks} }}, \"global\" : {{ \"duration\" : 20 }} }}");
     let toml = rtapp::import(&input(&json)).unwrap();
-    let mut scenario = read(&input(&toml), &[]).unwrap_or_else(|e| panic!("{e}")).scenario;
+    let mut scenario = read(&input(&toml), &[])
+        .unwrap_or_else(|e| panic!("{e}"))
+        .scenario;
     scenario.host.cores = 1;
     scenario.host.cost = Default::default();
     scenario
@@ -92,7 +94,10 @@ fn who_is_late_goes_on_at_once() {
         );
         let run = run(&phases, "gfifo", 1);
         let used = cpu(&run, "t");
-        assert!((used - wanted).abs() < 0.005, "{mode}: {used} instead of {wanted}");
+        assert!(
+            (used - wanted).abs() < 0.005,
+            "{mode}: {used} instead of {wanted}"
+        );
     }
 }
 
@@ -109,7 +114,10 @@ fn tasks_that_meet_have_results_of_their_own() {
     assert!((cpu(&run, "d") - 0.02).abs() < 0.002, "{}", cpu(&run, "d"));
     let (a, b) = (cpu(&run, "a"), cpu(&run, "b"));
     assert!((b / a - 3.0).abs() < 0.1 && a + b > 0.9, "{a} and {b}");
-    assert!(run.metrics["d.run_delay.count"] > 300.0, "each is a thread of its own");
+    assert!(
+        run.metrics["d.run_delay.count"] > 300.0,
+        "each is a thread of its own"
+    );
     assert!(cpu(&run, "c") < 0.001);
 }
 

@@ -154,7 +154,9 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
 fn meets_others(scenario: &Scenario) -> Option<(&str, &str)> {
     let meets = |name: &&String| {
         let task = scenario.tasks.get(*name);
-        let mut steps = task.into_iter().flat_map(|t| t.first.iter().chain(&t.steps));
+        let mut steps = task
+            .into_iter()
+            .flat_map(|t| t.first.iter().chain(&t.steps));
         steps.any(|step| {
             !matches!(
                 step.named(),
@@ -164,7 +166,10 @@ fn meets_others(scenario: &Scenario) -> Option<(&str, &str)> {
     };
     let sharing = scenario.vms.iter().filter(|vm| {
         let cgroup = placement::shared(vm);
-        let with = scenario.vms.iter().filter(|v| placement::shared(v) == cgroup);
+        let with = scenario
+            .vms
+            .iter()
+            .filter(|v| placement::shared(v) == cgroup);
         cgroup.is_some() && with.map(|v| v.count).sum::<u32>() > 1
     });
     let mut found = sharing.filter_map(|vm| Some((&*vm.name, &**vm.tasks.iter().find(meets)?)));

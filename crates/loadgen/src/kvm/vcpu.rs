@@ -142,8 +142,7 @@ impl Vcpu {
         let comes = self.word(vcpu::CALL_B) != 0;
         let pool = self.machine.pools.get(self.word(vcpu::CALL_A) as usize);
         let home = self.shared.home(&self.slot.thread);
-        let share =
-            pool.map(|p| home.chunk(&p.name, self.slot.ordinal, comes, p.chunks, &p.each));
+        let share = pool.map(|p| home.chunk(&p.name, self.slot.ordinal, comes, p.chunks, &p.each));
         let ns: Nanos = match share {
             Some(Share::Chunk { ns, .. }) => ns.max(1),
             _ => 0,

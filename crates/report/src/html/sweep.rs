@@ -66,9 +66,7 @@ pub fn section(results: &Results) -> Option<String> {
     let what: Vec<&str> = varied.iter().map(|v| v.address.as_str()).collect();
     let heading = format!("Over {}", escape(&what.join(" and ")));
     let whole = |body: &str| {
-        format!(
-            "<article><section class=\"group\"><h2>{heading}</h2>{body}</section></article>"
-        )
+        format!("<article><section class=\"group\"><h2>{heading}</h2>{body}</section></article>")
     };
     if varied.len() > 2 {
         let n = varied.len();
@@ -124,20 +122,25 @@ pub fn section(results: &Results) -> Option<String> {
 }
 
 /// Two addresses as a map: who leads at each pair of values, in its colour.
-fn map(
-    results: &Results,
-    first: &Experiment,
-    along: &Varied,
-    by: &Varied,
-    metric: &str,
-) -> String {
-    let mut data = csv_row(&[along.address.as_str(), by.address.as_str(), "lowest", "mean", "unit"]);
+fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, metric: &str) -> String {
+    let mut data = csv_row(&[
+        along.address.as_str(),
+        by.address.as_str(),
+        "lowest",
+        "mean",
+        "unit",
+    ]);
     let unit = unit_of(metric);
     let mut rows = String::new();
     for other in &by.values {
         let mut cells = String::new();
         for value in &along.values {
-            let e = at(results, along, value, Some((by.address.as_str(), other.as_str())));
+            let e = at(
+                results,
+                along,
+                value,
+                Some((by.address.as_str(), other.as_str())),
+            );
             let best = e.and_then(|e| Some((e, e.lowest(metric)?)));
             let Some((e, arm)) = best else {
                 cells.push_str("<td class=\"none\">-</td>");
@@ -153,7 +156,13 @@ fn map(
                 escape(&mean.map_or(String::new(), |x| value_of(x, unit)))
             ));
             let mean = mean.map_or(String::new(), |x| x.to_string());
-            data.push_str(&csv_row(&[value.as_str(), other.as_str(), arm, mean.as_str(), unit]));
+            data.push_str(&csv_row(&[
+                value.as_str(),
+                other.as_str(),
+                arm,
+                mean.as_str(),
+                unit,
+            ]));
         }
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th>{cells}</tr>",

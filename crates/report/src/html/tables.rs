@@ -383,7 +383,11 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         }
         if bounds {
             let stated = stated(metric, sim, lab);
-            let of = if stated.is_empty() { "" } else { "stated beforehand" };
+            let of = if stated.is_empty() {
+                ""
+            } else {
+                "stated beforehand"
+            };
             cells.push_str(&format!("<td data-of=\"{of}\">{stated}</td>"));
         }
         rows.push_str(&format!(

@@ -89,7 +89,12 @@ impl<'a> Frame<'a> {
                 &significant(mark, 4),
             );
         }
-        let longest = self.plot.categories.iter().map(|c| crate::text::width(c)).max();
+        let longest = self
+            .plot
+            .categories
+            .iter()
+            .map(|c| crate::text::width(c))
+            .max();
         let (_, room) = self.place(0);
         let wanted = LETTER * (longest.unwrap_or(0) + 1) as f64;
         let every = match look.thin {

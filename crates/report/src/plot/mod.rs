@@ -59,7 +59,12 @@ pub struct Point {
 impl Plot {
     /// Its values lie so far apart that only a logarithmic axis shows the small ones.
     pub fn is_wide(&self) -> bool {
-        let means = || self.series.iter().flat_map(|s| s.points.iter().flatten()).map(|p| p.mean);
+        let means = || {
+            self.series
+                .iter()
+                .flat_map(|s| s.points.iter().flatten())
+                .map(|p| p.mean)
+        };
         let least = means().fold(f64::INFINITY, f64::min);
         least > 0.0 && means().fold(0.0, f64::max) > 30.0 * least
     }
@@ -146,9 +151,15 @@ mod tests {
         });
         assert!(plot.is_wide());
         let log = lines_as(&plot, &look);
-        assert!(log.contains("viewBox=\"0 0 380 ") && log.contains(">ms, logarithmic<"), "{log}");
+        assert!(
+            log.contains("viewBox=\"0 0 380 ") && log.contains(">ms, logarithmic<"),
+            "{log}"
+        );
         // Marks at powers of ten; the interval that goes below zero ends at the axis.
-        assert!(log.contains(">10<") && log.contains(">100<") && !log.contains("NaN"), "{log}");
+        assert!(
+            log.contains(">10<") && log.contains(">100<") && !log.contains("NaN"),
+            "{log}"
+        );
         assert!(!linear.contains("logarithmic") && linear.contains("viewBox=\"0 0 720 "));
         let none = lines_as(&Plot::default(), &look);
         assert!(!none.contains("NaN") && !none.contains("inf"), "{none}");

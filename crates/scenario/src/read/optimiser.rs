@@ -50,7 +50,10 @@ pub fn optimiser(file: &Section<'_>, vms: &[Vm]) -> Result<Option<Optimiser>> {
         .check()
         .map_err(|e| Error::at(&at(""), format!("[optimiser]: {e}")))?;
     if let Some(vm) = vms.iter().find(|vm| on && vm.cgroup.is_some()) {
-        let why = format!("the optimiser sets VMs' own cgroups, and vm.{} shares one", vm.name);
+        let why = format!(
+            "the optimiser sets VMs' own cgroups, and vm.{} shares one",
+            vm.name
+        );
         return Err(Error::at(&at(""), why).label("leave `cgroup` out, or say `on = false`"));
     }
     let mut promises = BTreeMap::new();

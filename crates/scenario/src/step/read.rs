@@ -18,7 +18,10 @@ impl Phrase<'_> {
             ["start"] => Ok(Grid::Start),
             ["start", "catching", "up"] => Ok(Grid::StartCatchUp),
             _ => Err(self
-                .error(from, "a timer's points count `from start`, or with a random phase")
+                .error(
+                    from,
+                    "a timer's points count `from start`, or with a random phase",
+                )
                 .label("timer every 5ms from start, or ... from start catching up")),
         }
     }

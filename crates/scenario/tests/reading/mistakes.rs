@@ -347,10 +347,7 @@ fn mistakes() {
              cgroup=\"x\"\ntasks=[\"t\"]\n[task.t]\nthreads=1\nloop=[\"barrier b\", \"sleep 1ms\"]",
             &["vm.a stops, and shares"],
         ),
-        (
-            "[vm.a]\ncgroup = \"x\"\n[optimiser]",
-            &["vm.a shares one"],
-        ),
+        ("[vm.a]\ncgroup = \"x\"\n[optimiser]", &["vm.a shares one"]),
         ("[task.t]\nmodel = \"echo\"", &["answers nobody"]),
         (
             "[vm.w]\ntasks=[\"t\"]\n[task.t]\nloop=[\"send q 1B\", \"sleep 1s\"]",

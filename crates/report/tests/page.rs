@@ -397,7 +397,7 @@ const LOOK: &str = r#"addEventListener("load", () => {
   for (const strip of d.querySelectorAll("svg, img")) inside(strip, strip.closest("section"), "a picture");
   // Names on one axis do not lie over one another.
   for (const svg of d.querySelectorAll("svg")) {
-    const all = [...svg.querySelectorAll(".tick")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+    const all = [...svg.querySelectorAll(".tick, .turned")].map((t) => [t.textContent, t.getBoundingClientRect()]);
     for (let i = 0; i < all.length; i++) {
       for (let j = i + 1; j < all.length; j++) {
         const [a, x] = all[i], [b, y] = all[j];

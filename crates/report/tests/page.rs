@@ -469,8 +469,9 @@ fn arms_and_groups_do_not_share_colours() {
     let page = html::page(&[&results(Place::Sim, 1.0)]);
     let style = &page[page.find("<style>").unwrap()..page.find("</style>").unwrap()];
     let colours = |name: char| -> Vec<String> {
+        let mark = format!("--{name}");
         let all = style
-            .match_indices(&format!("--{name}"))
+            .match_indices(&mark)
             .filter_map(|(at, _)| {
                 let (key, value) = style[at + 3..].split_once(':')?;
                 let value = value.split(';').next()?.trim();

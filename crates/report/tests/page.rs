@@ -427,6 +427,7 @@ fn the_page_is_whole_at_every_width() {
         ("sweep", html::page(&[&swept(true)])),
     ];
     for (page, report) in &pages {
+        std::fs::write(folder.join(format!("{page}.html")), report).unwrap();
         let mut colours = Vec::new();
         for (width, dark) in [(400, false), (400, true), (1200, false), (1200, true)] {
             let path = dir.path().join("frame.html");

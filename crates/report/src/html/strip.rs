@@ -85,7 +85,7 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     let bottom = TOP + row * s.cpus.len() as f64;
     let height = bottom + 24.0;
     let mut svg = String::new();
-    for t in x.ticks(5) {
+    for t in x.ticks(4) {
         let px = x.px(t);
         svg.push_str(&format!(
             "<line class=\"grid\" x1=\"{px:.2}%\" y1=\"{TOP}\" x2=\"{px:.2}%\" y2=\"{bottom:.1}\"/>\

@@ -164,10 +164,8 @@ fn of_exit(name: &str) -> bool {
 /// The headers that a source was written for, where the package around it says so.
 fn headers_of(policy: &str) -> Option<(String, String)> {
     let source = std::fs::canonicalize(policy).ok()?;
-    let manifests = source.ancestors().skip(1).take(4);
-    let text = manifests
-        .filter_map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).ok())
-        .next()?;
+    let mut around = source.ancestors().skip(1).take(4);
+    let text = around.find_map(|f| std::fs::read_to_string(f.join("Cargo.toml")).ok())?;
     let manifest: toml_edit::DocumentMut = text.parse().ok()?;
     let version = |package: &str| {
         let tables = ["build-dependencies", "dependencies"];

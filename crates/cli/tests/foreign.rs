@@ -134,6 +134,60 @@ fn what_a_loader_sets_decides_the_shares() {
     assert_eq!(elsewhere, set, "the same object, the same run");
 }
 
+/// Numbers of one version are not another one's: only what the machine decides is set there.
+#[test]
+fn another_version_of_a_known_scheduler_keeps_its_numbers() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    let called = |name: &str, more: &str| {
+        let text = text.replace("\"loaded\"", &format!("\"{name}\""));
+        text.replace("#define SHARED 0", &format!("{more}\n#define SHARED 0"))
+    };
+    let older = "const volatile u64 slice_max = 20000000;\nconst volatile bool numa_disabled;";
+    place.write("older.bpf.c", &called("bpfland", older));
+    let (out, _) = place.works(&["policy", "check", "older.bpf.c", "--rodata", "slice_ns=5ms"]);
+    assert!(
+        out.contains("of another version than scx_bpfland 1.1.4"),
+        "{out}"
+    );
+    assert!(
+        out.contains("slice_max = 20000000") && !out.contains("numa_disabled"),
+        "{out}"
+    );
+    assert!(
+        !out.contains("uei_"),
+        "how a scheduler ended is nobody's to set: {out}"
+    );
+    // All of its variables are those of the table: its slice is what its loader sets.
+    let same = "const volatile u64 tick_freq;\nconst volatile u64 preferred_cpus[1024];";
+    let text = called("tickless", same).replace("strict", "smt_enabled");
+    place.write("same.bpf.c", &text);
+    let run = ["sim", "hogs.toml", "-q", "--json", "--policy", "same.bpf.c"];
+    let (json, said) = place.works(&run);
+    assert!(said.contains("as scx_tickless 1.1.4 sets them"), "{said}");
+    let wanted = NICE.1 / (NICE.0 + NICE.1);
+    assert!((share(&json).0 - wanted).abs() < 0.01, "{}", share(&json).0);
+}
+
+/// The package around a source says which headers it was written for.
+#[test]
+fn the_headers_that_a_source_needs_are_named() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    let text = text.replace("move_to_local(SHARED, 0)", "move_to_local(SHARED)");
+    place.write("scx_old/src/bpf/main.bpf.c", &text);
+    let check = ["policy", "check", "scx_old/src/bpf/main.bpf.c"];
+    assert!(!place.fails(&check).contains("--headers"));
+    let manifest =
+        "[package]\nname = \"scx_old\"\n[dependencies]\nscx_utils = { version = \"1.0.17\" }\n";
+    place.write("scx_old/Cargo.toml", manifest);
+    let said = place.fails(&check);
+    assert!(
+        said.contains("scx_utils 1.0.17: try --headers 1.0.17"),
+        "{said}"
+    );
+}
+
 #[test]
 fn arrays_are_as_long_as_the_machine() {
     let place = Place::new();

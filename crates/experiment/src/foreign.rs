@@ -136,11 +136,48 @@ struct Known {
     /// On machines with several NUMA nodes.
     #[serde(default)]
     ops_flags_numa: Vec<String>,
+    /// All variables of this version.
     rodata: BTreeMap<String, Value>,
+    /// Variables of older versions.
+    #[serde(default)]
+    older: BTreeMap<String, Value>,
     /// What it does besides, and Berth does not.
     besides: Option<String>,
     /// The same on machines with SMT.
     besides_smt: Option<String>,
+}
+
+impl Known {
+    /// Whether an object with these variables is of this version: it has those of the table and no others.
+    fn is_of(&self, there: &[(String, String)]) -> bool {
+        let has = |name: &String| there.iter().any(|(n, _)| n == name);
+        let known = |name: &str| of_exit(name) || self.rodata.contains_key(name);
+        self.rodata.keys().all(has) && there.iter().all(|(name, _)| known(name))
+    }
+}
+
+/// What the macros of the scx project's headers keep of how a scheduler ended: nobody's to set.
+fn of_exit(name: &str) -> bool {
+    name.starts_with("uei_") || name.starts_with("__COMPAT_")
+}
+
+/// The headers that a source was written for, where the package around it says so.
+fn headers_of(policy: &str) -> Option<(String, String)> {
+    let source = std::fs::canonicalize(policy).ok()?;
+    let mut around = source.ancestors().skip(1).take(4);
+    let text = around.find_map(|f| std::fs::read_to_string(f.join("Cargo.toml")).ok())?;
+    let manifest: toml_edit::DocumentMut = text.parse().ok()?;
+    let version = |package: &str| {
+        let tables = ["build-dependencies", "dependencies"];
+        tables.into_iter().find_map(|table| {
+            let entry = manifest.get(table)?.get(package)?;
+            let version = entry.as_str().or_else(|| entry.get("version")?.as_str())?;
+            let version = version.trim_start_matches(['=', '^', '~', ' ']).to_string();
+            let whole = version.split('.').count() == 3;
+            whole.then(|| (package.to_string(), version))
+        })
+    };
+    ["scx_cargo", "scx_utils"].into_iter().find_map(version)
 }
 
 /// Loaders by their scheduler's name (`ops.name`).
@@ -167,7 +204,13 @@ pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Failure> {
         return std::fs::read(path)
             .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")));
     }
-    compile::compile(path, &options(loader).map_err(wrong)?).map_err(wrong)
+    let compiled = compile::compile(path, &options(loader).map_err(wrong)?);
+    compiled.map_err(|e| match (wrong(e), &loader.headers, headers_of(policy)) {
+        (Failure::Input(said), None, Some((package, version))) => Failure::Input(format!(
+            "{said}\n  The package around it has {package} {version}: try --headers {version}"
+        )),
+        (said, ..) => said,
+    })
 }
 
 /// How a source is compiled.
@@ -213,10 +256,14 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
     });
     let there = there.map_err(|e| policies::wrong(policy, &e))?;
     if let Some(known) = known {
-        for (name, value) in &known.rodata {
-            if let (true, Some(value)) =
-                (there.iter().any(|(n, _)| n == name), machine.value(value))
-            {
+        let this = known.is_of(&there);
+        let all = known.rodata.iter().chain(&known.older);
+        let mine = |(name, value): &(&String, &Value)| {
+            let asked_of_machine = matches!(value, Value::Word(_));
+            (this || asked_of_machine) && there.iter().any(|(n, _)| n == *name)
+        };
+        for (name, value) in all.filter(mine) {
+            if let Some(value) = machine.value(value) {
                 setup.values.insert(name.clone(), value);
             }
         }
@@ -243,30 +290,31 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
             .chain(smt)
             .map(|b| format!("; not done: {b}"))
             .collect();
-        notes.push(format!(
-            "policy {policy}: variables and flags are as {} sets them by default{changed}{besides}",
-            known.loader
-        ));
+        notes.push(match this {
+            true => format!(
+                "policy {policy}: variables and flags are as {} sets them by default{changed}{besides}",
+                known.loader
+            ),
+            false => format!(
+                "policy {policy}: of another version than {}: flags, and what its loader asks of the machine, are as \
+                 there{changed}{besides}",
+                known.loader
+            ),
+        });
     }
     setup.values.extend(asked.rodata.clone());
     let ready = loader::ready(&object, &setup).map_err(|e| policies::wrong(policy, &e))?;
-    if !ready.unset.is_empty() {
-        let words: Vec<_> = ready
-            .unset
-            .iter()
-            .map(|(n, v)| format!("{n} = {v}"))
-            .collect();
+    let unset: Vec<_> = ready.unset.iter().filter(|(n, _)| !of_exit(n)).collect();
+    if !unset.is_empty() {
+        let words: Vec<_> = unset.iter().map(|(n, v)| format!("{n} = {v}")).collect();
         notes.push(format!(
             "policy {policy}: as compiled, though its own loader may set them (--rodata NAME=VALUE): {}",
             words.join(", ")
         ));
     }
-    if !ready.resized.is_empty() {
-        let words: Vec<_> = ready
-            .resized
-            .iter()
-            .map(|(n, c)| format!("{n} to {c}"))
-            .collect();
+    let resized: Vec<_> = ready.resized.iter().filter(|(n, _)| !of_exit(n)).collect();
+    if !resized.is_empty() {
+        let words: Vec<_> = resized.iter().map(|(n, c)| format!("{n} to {c}")).collect();
         notes.push(format!(
             "policy {policy}: arrays resized, as its loader would: {}",
             words.join(", ")
@@ -309,7 +357,7 @@ mod tests {
         let machine = Machine::host(&host);
         for (name, known) in table {
             assert!(known.loader.starts_with(&format!("scx_{name} ")), "{name}");
-            for (variable, value) in &known.rodata {
+            for (variable, value) in known.rodata.iter().chain(&known.older) {
                 assert!(machine.value(value).is_some(), "{name}.{variable}");
             }
             let flags = known.ops_flags.iter().chain(&known.ops_flags_numa);

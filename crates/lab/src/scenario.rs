@@ -72,9 +72,7 @@ pub fn perform(
         && vcpus == Vcpus::Threads
         && scenario.vms.iter().any(|v| v.cgroup.is_some())
     {
-        let note = "threads that stand in for VMs and share a cgroup are not told to the policy: they count as the \
-         host's";
-        run.notes.push(note.to_string());
+        run.notes.push(placement::SHARED_NOTE.to_string());
     }
     let births = placement::per_request(scenario, &|_| false);
     if policy.as_deref().is_some_and(Loaded::wants_identity)

@@ -271,7 +271,7 @@ fn live(alive: &Alive, number: u32, ordinal: u32, message: Message) -> Result<()
     }
     sys::wait(&[(shared.stop(), 0)], Some(sys::now_ns() + NAP_NS))
         .map_err(failed("cannot sleep"))?;
-    let home = &shared.homes[&birth.home];
+    let home = shared.home(&birth.thread);
     home.join(&shared.scenario, &birth.thread, ordinal);
     let worker = Worker::new(Arc::clone(shared), slot, birth.thread.clone());
     let done = worker.answer(rng, number, message);

@@ -82,7 +82,9 @@ pub struct Shared {
     /// By VM ordinal; `None` is the host's.
     pub mailboxes: BTreeMap<Option<u32>, Mailbox>,
     /// What threads share; by VM ordinal, `None` is the host's.
-    pub homes: BTreeMap<Option<u32>, Home>,
+    homes: BTreeMap<Option<u32>, Home>,
+    /// By VM ordinal: the one whose home it is.
+    meets: Vec<u32>,
     page: Arc<Page>,
     /// Set in the process of a micro-VM: the way to the first one.
     pipe: OnceLock<Mutex<PipeWriter>>,
@@ -129,6 +131,7 @@ impl Shared {
             groups,
             mailboxes,
             homes: sync::homes(scenario, vms as u32, seed),
+            meets: placement::meeting_places(scenario),
             page,
             pipe: OnceLock::new(),
             window_ns,
@@ -143,6 +146,14 @@ impl Shared {
             teller,
             told: Mutex::default(),
         }
+    }
+
+    /// What a thread shares with others.
+    pub fn home(&self, thread: &HostThread) -> &Home {
+        let vm = thread.vm.as_ref().map(|vm| vm.ordinal);
+        let meets = vm.map(|vm| self.meets.get(vm as usize).copied().unwrap_or(vm));
+        // There is one for every VM and for the host.
+        &self.homes[&meets]
     }
 
     /// Whether the policy wants to know of jobs.
@@ -341,10 +352,8 @@ impl Shared {
         }
         slots.push(Arc::clone(&slot));
         drop(slots);
-        let vm = slot.thread.vm.as_ref().map(|vm| vm.ordinal);
-        if let Some(home) = self.homes.get(&vm) {
-            home.join(&self.scenario, &slot.thread, slot.ordinal);
-        }
+        self.home(&slot.thread)
+            .join(&self.scenario, &slot.thread, slot.ordinal);
         slot
     }
 }

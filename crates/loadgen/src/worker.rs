@@ -11,7 +11,7 @@ use crate::{LoadError, metrics::Latencies};
 use berth_identity::JobRecord;
 use berth_scenario::chunks::Share;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::{Nanos, Step, Task};
+use berth_scenario::model::{Grid, Nanos, Step, Task};
 use berth_scenario::placement::{self, HostThread, Work};
 use std::io;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub struct Worker {
     phase_rng: Rng,
     /// Phase of each timer step met so far: (period, phase).
     phases: Vec<(Nanos, Nanos)>,
+    /// Where timers that count from the thread's start do so, and the last point of each.
+    begun_ns: Nanos,
+    from_start: Vec<(Nanos, Grid, Nanos)>,
     burner: Burner,
     /// Times the loop began: the `nth` of value lists.
     round: u64,
@@ -83,6 +86,8 @@ impl Worker {
             slot,
             me,
             phases: Vec::new(),
+            begun_ns: 0,
+            from_start: Vec::new(),
             round: 0,
             in_hand: None,
             of_request: false,
@@ -107,6 +112,7 @@ impl Worker {
         message: Message,
     ) -> Result<Latencies, LoadError> {
         self.set_end();
+        self.begun_ns = sys::now_ns();
         (self.rng, self.of_request) = (rng, true);
         self.round = u64::from(number);
         let now = sys::now_ns();
@@ -175,12 +181,21 @@ impl Worker {
 
     fn work(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
+        self.begun_ns = sys::now_ns();
         match self.me.work.clone() {
             Work::Task(name) => {
                 let task = &shared.scenario.tasks[&name];
                 self.tell(task, 0);
-                for step in &task.first {
-                    if let Next::End = self.step(step)? {
+                for (i, step) in task.first.iter().enumerate() {
+                    let next = match step {
+                        Step::Sleep(d) if i == 0 => {
+                            let ns = d.sample(&mut self.rng, self.round);
+                            self.begun_ns = self.begun_ns.saturating_add(ns);
+                            self.sleep_until(self.begun_ns, true)?
+                        }
+                        step => self.step(step)?,
+                    };
+                    if let Next::End = next {
                         return Ok(());
                     }
                 }
@@ -256,9 +271,14 @@ impl Worker {
                 let ns = d.sample(&mut self.rng, self.round);
                 return self.sleep_until(sys::now_ns().saturating_add(ns), true);
             }
-            Step::Timer { period_ns } => {
-                let due = self.grid_point(*period_ns);
-                return self.sleep_until(due, true);
+            Step::Timer { period_ns, grid } => {
+                let due = match grid {
+                    Grid::Random => Some(self.grid_point(*period_ns)),
+                    Grid::Start | Grid::StartCatchUp => self.point_from_start(*period_ns, *grid),
+                };
+                if let Some(due) = due {
+                    return self.sleep_until(due, true);
+                }
             }
             // Only the first step of a pool can be `receive` (placement refuses others), and that one
             // was done by the caller.
@@ -306,9 +326,7 @@ impl Worker {
     }
 
     fn home(&self) -> &Home {
-        let vm = self.me.vm.as_ref().map(|vm| vm.ordinal);
-        // There is one for every VM and for the host.
-        &self.shared.homes[&vm]
+        self.shared.home(&self.me)
     }
 
     /// A step that involves other threads of the home.
@@ -398,6 +416,26 @@ impl Worker {
             None => first,
             Some(since) => first + (since / period + 1) * period,
         }
+    }
+
+    /// The next point of a timer that counts from the thread's start; none: the thread is late, and goes on.
+    fn point_from_start(&mut self, period_ns: Nanos, grid: Grid) -> Option<Nanos> {
+        let period = period_ns.max(1);
+        let is = |t: &(Nanos, Grid, Nanos)| (t.0, t.1) == (period, grid);
+        let at = self.from_start.iter().position(is).unwrap_or_else(|| {
+            self.from_start.push((period, grid, self.begun_ns));
+            self.from_start.len() - 1
+        });
+        let last = &mut self.from_start[at].2;
+        *last = last.saturating_add(period);
+        let now = sys::now_ns();
+        if now < *last {
+            return Some(*last);
+        }
+        if grid == Grid::Start {
+            *last = now;
+        }
+        None
     }
 
     fn sleep_until(&mut self, due_ns: Nanos, counts: bool) -> io::Result<Next> {

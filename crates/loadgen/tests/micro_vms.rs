@@ -123,7 +123,10 @@ fn timers_locks_barriers_and_events_hold_inside_a_guest() {
         Step::Barrier { name: name("b") },
     ]);
     let beat = vec![
-        Step::Timer { period_ns: 5 * MS },
+        Step::Timer {
+            period_ns: 5 * MS,
+            grid: Grid::Random,
+        },
         Step::Compute(Dist::Uniform {
             lo_ns: 1_000,
             hi_ns: 50_000,

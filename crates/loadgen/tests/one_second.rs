@@ -59,7 +59,10 @@ fn scenario() -> Scenario {
         ]
     };
     let beat = vec![
-        Step::Timer { period_ns: 5 * MS },
+        Step::Timer {
+            period_ns: 5 * MS,
+            grid: Grid::Random,
+        },
         Step::Compute(Dist::Const(50_000)),
         Step::Yield,
     ];

@@ -360,29 +360,6 @@ fn a_real_browser_shows_it() {
         .collect();
     assert!(asked.is_empty(), "{asked:?}");
 
-    for (name, width, more) in [
-        ("light", "1200,1800", ""),
-        ("narrow", "500,1800", ""),
-        (
-            "dark",
-            "1200,1800",
-            "--blink-settings=preferredColorScheme=0",
-        ),
-    ] {
-        let png = dir.path().join(format!("{name}.png"));
-        let shot = format!("--screenshot={}", png.display());
-        let size = format!("--window-size={width}");
-        let mut arguments = vec![shot.as_str(), size.as_str()];
-        arguments.extend(Some(more).filter(|m| !m.is_empty()));
-        run(browser, &path, &arguments);
-        let bytes = std::fs::read(&png).unwrap_or_else(|e| panic!("{name}: {e}"));
-        // An empty page of this size is some 10 KB.
-        assert!(
-            bytes.starts_with(b"\x89PNG") && bytes.len() > 40_000,
-            "{name}: {} bytes",
-            bytes.len()
-        );
-    }
     let pdf = dir.path().join("paper.pdf");
     run(
         browser,
@@ -390,6 +367,144 @@ fn a_real_browser_shows_it() {
         &[&format!("--print-to-pdf={}", pdf.display())],
     );
     assert!(std::fs::metadata(&pdf).unwrap().len() > 30_000);
+}
+
+/// A page that shows the report at a width of its own, and says of it: its height, the colour of its background, what
+/// of it is cut off or lies over something else.
+fn frame(report: &str, width: u32, height: u32, dark: bool) -> String {
+    let inside = report.replace('&', "&amp;").replace('"', "&quot;");
+    let scheme = if dark { "dark" } else { "light" };
+    format!(
+        "<!doctype html><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"{scheme}\">\
+         <body style=\"margin:0\"><iframe id=\"f\" style=\"border:0;display:block;width:{width}px;\
+         height:{height}px\" srcdoc=\"{inside}\"></iframe><pre id=\"out\" hidden></pre><script>{LOOK}</script>"
+    )
+}
+
+const LOOK: &str = r#"addEventListener("load", () => {
+  const d = document.getElementById("f").contentDocument, said = [];
+  const root = d.documentElement;
+  for (const details of d.querySelectorAll("details:not(.data)")) details.open = true;
+  if (root.scrollWidth > root.clientWidth) said.push("wider than the window: " + root.scrollWidth);
+  const inside = (what, box, name) => {
+    const r = what.getBoundingClientRect(), b = box.getBoundingClientRect();
+    if (r.width > 0 && (r.left < b.left - 1 || r.right > b.right + 1)) said.push("cut off: " + name);
+  };
+  for (const text of d.querySelectorAll("svg text")) {
+    inside(text, text.closest("section"), "text '" + text.textContent + "'");
+  }
+  for (const table of d.querySelectorAll("table")) inside(table, table.closest("section"), "a table " + table.className);
+  for (const strip of d.querySelectorAll("svg, img")) inside(strip, strip.closest("section"), "a picture");
+  // Names on one axis do not lie over one another.
+  for (const svg of d.querySelectorAll("svg")) {
+    const all = [...svg.querySelectorAll(".tick, .turned")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+    for (let i = 0; i < all.length; i++) {
+      for (let j = i + 1; j < all.length; j++) {
+        const [a, x] = all[i], [b, y] = all[j];
+        const over = Math.min(x.right, y.right) - Math.max(x.left, y.left);
+        const beside = Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top);
+        if (over > 1 && beside > 5) said.push("'" + a + "' lies over '" + b + "'");
+      }
+    }
+  }
+  const colour = getComputedStyle(root).backgroundColor;
+  document.getElementById("out").textContent = ["LOOKED", root.scrollHeight, colour, ...said].join("\n") + "\nEND";
+});"#;
+
+/// At both widths and in both colours nothing is cut off. The pictures are kept for people to look at.
+#[test]
+fn the_page_is_whole_at_every_width() {
+    let Some(browser) = browser() else {
+        eprintln!("skipped: no Chromium (apt-get install chromium-headless-shell)");
+        return;
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let both = [results(Place::Sim, 1.0), results(Place::Lab, 1.2)];
+    let pages = [
+        ("report", html::page(&[&both[0], &both[1]])),
+        ("sweep", html::page(&[&swept(true)])),
+    ];
+    for (page, report) in &pages {
+        std::fs::write(folder.join(format!("{page}.html")), report).unwrap();
+        let mut colours = Vec::new();
+        for (width, dark) in [(400, false), (400, true), (1200, false), (1200, true)] {
+            let path = dir.path().join("frame.html");
+            let scheme = format!("--blink-settings=preferredColorScheme={}", u8::from(!dark));
+            std::fs::write(&path, frame(report, width, 800, dark)).unwrap();
+            let (dom, _) = run(browser, &path, &["--dump-dom", &scheme]);
+            let said = &dom[dom.rfind("LOOKED\n").unwrap_or_else(|| panic!("{dom}")) + 7..];
+            let mut said = said[..said.find("\nEND").unwrap()].lines();
+            let height: u32 = said.next().unwrap().parse().unwrap();
+            colours.push(said.next().unwrap().to_string());
+            let wrong: Vec<&str> = said.collect();
+            let name = format!("{page}-{width}-{}", if dark { "dark" } else { "light" });
+            let png = folder.join(format!("{name}.png"));
+            let height = height.min(12_000);
+            std::fs::write(&path, frame(report, width, height, dark)).unwrap();
+            let shot = format!("--screenshot={}", png.display());
+            let size = format!("--window-size={},{height}", width.max(500));
+            run(browser, &path, &[&shot, &size, &scheme]);
+            let bytes = std::fs::read(&png).unwrap_or_else(|e| panic!("{name}: {e}"));
+            // An empty page of this size is some 10 KB.
+            assert!(
+                bytes.starts_with(b"\x89PNG") && bytes.len() > 40_000,
+                "{name}: {} bytes",
+                bytes.len()
+            );
+            assert!(wrong.is_empty(), "{}: {wrong:#?}", png.display());
+        }
+        assert!(
+            colours[0] == colours[2] && colours[1] == colours[3],
+            "{colours:?}"
+        );
+        assert_ne!(colours[0], colours[1]);
+    }
+    println!("pictures of the pages: {}", folder.display());
+}
+
+/// Arms have one set of colours, VM groups and distances another.
+#[test]
+fn arms_and_groups_do_not_share_colours() {
+    let page = html::page(&[&results(Place::Sim, 1.0)]);
+    let style = &page[page.find("<style>").unwrap()..page.find("</style>").unwrap()];
+    let colours = |name: char| -> Vec<String> {
+        let mark = format!("--{name}");
+        let all = style
+            .match_indices(&mark)
+            .filter_map(|(at, _)| {
+                let (key, value) = style[at + 3..].split_once(':')?;
+                let value = value.split(';').next()?.trim();
+                let numbered = key.len() == 1 && key.starts_with(|c: char| c.is_ascii_digit());
+                (numbered && value.starts_with('#')).then(|| value.to_string())
+            });
+        all.collect()
+    };
+    let (arms, groups) = (colours('k'), colours('g'));
+    // In light, in dark and on paper.
+    assert_eq!((arms.len(), groups.len()), (24, 24), "{arms:?} {groups:?}");
+    assert!(
+        arms.iter().all(|c| !groups.contains(c)),
+        "{arms:?} {groups:?}"
+    );
+    let part = |from: &str, to: &str| {
+        let from = page.find(from).unwrap();
+        &page[from..from + page[from..].find(to).unwrap()]
+    };
+    let strips = part("The worst wait", "Share over time");
+    assert!(
+        strips.contains("class=\"ran g1\"") && !strips.contains("swatch k"),
+        "{strips}"
+    );
+    let moves = part("Moves by distance", "All metrics");
+    assert!(
+        !moves.contains("class=\"k") && moves.contains("swatch d0"),
+        "{moves}"
+    );
+    // What outlines mean is said.
+    assert!(strips.contains("outlined"), "{strips}");
+    assert!(part("Who waited for whom", "The worst wait").contains("dashed"));
 }
 
 /// Three values of one address, or two of each of two; the leader changes with the first.
@@ -437,12 +552,36 @@ fn what_was_varied_is_drawn() {
         "{text}"
     );
     assert!(text.contains("task.a=1ms,4,flms,"), "{text}");
+    // And a map of who leads where.
+    assert!(
+        both.contains("class=\"map\"") && text.contains("Who has the lowest web.response.p99"),
+        "{text}"
+    );
+    let map = &both[both.find("class=\"map\"").unwrap()..];
+    let map = &map[..map.find("</table>").unwrap()];
+    assert_eq!(
+        (map.matches("<td").count(), map.matches(">flms<").count()),
+        (6, 4),
+        "{map}"
+    );
     // Words are no numbers, and nothing varied is nothing drawn.
     let mut words = swept(false);
     for (i, e) in words.experiments.iter_mut().enumerate() {
         e.variant = vec![format!("host.kernel=k{i}")];
     }
     assert!(!html::page(&[&words]).contains("class=\"sweep\""));
+    // Values that differ by more than a factor of 30 stand on a logarithmic axis.
+    assert!(
+        page.contains("web.response.p99%20(ms)%2C%20logarithmic"),
+        "{page}"
+    );
+    // Three addresses are not drawn, and it is said.
+    let mut three = swept(true);
+    for (i, e) in three.experiments.iter_mut().enumerate() {
+        e.variant.push(format!("host.cores={}", 1 + i % 2));
+    }
+    let text = visible(&html::page(&[&three]));
+    assert!(text.contains("Not drawn: 3 addresses vary"), "{text}");
     assert!(!html::page(&[&results(Place::Sim, 1.0)]).contains("class=\"sweep\""));
 }
 

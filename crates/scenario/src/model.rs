@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario after reading: every default filled in, every quantity an integer in its base unit.
 //! Times are nanoseconds, sizes bytes, caps milli-CPUs, probabilities parts per million.
-pub use crate::step::Step;
+pub use crate::step::{Grid, Step};
 pub use berth_identity::Class;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -429,6 +429,7 @@ mod tests {
     use super::*;
     use crate::diag::Source;
     use crate::model::Step;
+    use crate::step::Grid;
     use std::sync::Arc;
 
     fn with<T>(text: &str, f: impl Fn(&Phrase<'_>) -> Result<T>) -> std::result::Result<T, String> {
@@ -583,8 +584,28 @@ mod tests {
         assert_eq!(
             step("timer every 5ms"),
             Ok(Step::Timer {
-                period_ns: 5_000_000
+                period_ns: 5_000_000,
+                grid: Grid::Random,
             })
+        );
+        assert_eq!(
+            step("timer every 5ms from start"),
+            Ok(Step::Timer {
+                period_ns: 5_000_000,
+                grid: Grid::Start,
+            })
+        );
+        assert_eq!(
+            step("timer every 5ms from start catching up"),
+            Ok(Step::Timer {
+                period_ns: 5_000_000,
+                grid: Grid::StartCatchUp,
+            })
+        );
+        assert!(
+            step("timer every 5ms from now")
+                .unwrap_err()
+                .contains("`from start`")
         );
         assert_eq!(
             step("send backend 1KiB"),

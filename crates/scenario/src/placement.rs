@@ -19,6 +19,7 @@
 use crate::model::{Class, Scenario, Step, Task, Vm};
 use crate::step::{Folds, Named};
 use berth_identity::Role;
+use std::collections::BTreeMap;
 
 /// One VM of a group (`web-2` of `[vm.web]`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,6 +194,26 @@ pub fn users_of_disk(scenario: &Scenario, disk: &str) -> Vec<u32> {
         .map(|vm| vm.ordinal);
     vms.chain(host).collect()
 }
+
+/// By VM instance: the one (by ordinal) whose locks, barriers, events and pools of work its threads share. VMs without
+/// a guest that share a cgroup are threads of one process: the first of them has all of that; else each has its own.
+pub fn meeting_places(scenario: &Scenario) -> Vec<u32> {
+    let mut first: BTreeMap<&str, u32> = BTreeMap::new();
+    let of = |instance: VmInstance| match shared(&scenario.vms[instance.group]) {
+        Some(cgroup) => *first.entry(cgroup).or_insert(instance.ordinal),
+        None => instance.ordinal,
+    };
+    instances(scenario).into_iter().map(of).collect()
+}
+
+/// The cgroup that a VM without a guest shares with others.
+pub fn shared(vm: &Vm) -> Option<&str> {
+    vm.cgroup.as_deref().filter(|_| vm.guest.is_none())
+}
+
+/// What is said of results where a policy is told of VMs, and of some it is not.
+pub const SHARED_NOTE: &str = "threads that stand in for VMs and share a cgroup are not told to the policy: they \
+                               count as the host's";
 
 /// cgroup of a VM below the run's root.
 pub fn cgroup_of(vm: &Vm, instance: &VmInstance) -> String {
@@ -382,18 +403,37 @@ pub fn threads_where(
     Ok(all)
 }
 
+/// The VM that a forked task's thread belongs to, where it is not the parent's: both have no guest and share a cgroup,
+/// and only the other one has the task in its list.
+fn home_of_child(scenario: &Scenario, parent: &VmInstance, task: &str) -> Option<VmInstance> {
+    let has = |vm: &Vm| vm.tasks.iter().any(|name| name == task);
+    let own = &scenario.vms[parent.group];
+    let cgroup = shared(own).filter(|_| !has(own))?;
+    let with_it = |vm: &Vm| shared(vm) == Some(cgroup) && has(vm);
+    let mut all = instances(scenario).into_iter();
+    all.find(|instance| with_it(&scenario.vms[instance.group]))
+}
+
 /// The thread that `Fork(task)` starts: one more thread of the parent's VM, with the parent's role and
-/// vCPU index (identity is inherited), the child task's nice and affinity.
+/// vCPU index (identity is inherited), the child task's nice and affinity. Among VMs without a guest that share a
+/// cgroup it is one of the VM that has the task in its list.
 pub fn forked(
     scenario: &Scenario,
     parent: &HostThread,
     task: &str,
 ) -> Result<HostThread, PlacementError> {
     let child = find(scenario, &format!("`fork` in {}", parent.name), task)?;
+    let own = parent.vm.as_ref();
+    let other = own.and_then(|own| home_of_child(scenario, own, task));
+    let role = match &other {
+        Some(_) => Role::Vcpu(0),
+        None => parent.role,
+    };
+    let home = other.or_else(|| parent.vm.clone());
     // Inside a guest, the VM's own nice and affinity are not the task's.
-    let folded = parent.vm.as_ref().filter(|_| parent.role.vcpu().is_some());
+    let folded = home.as_ref().filter(|_| parent.role.vcpu().is_some());
     let vm = folded.map(|v| &scenario.vms[v.group]);
-    let affinity = match (&parent.vm, vm) {
+    let affinity = match (&home, vm) {
         (Some(inside), None) => affinity_inside(&scenario.vms[inside.group], child),
         _ => {
             let vcpu = parent.role.vcpu().unwrap_or(0);
@@ -412,6 +452,8 @@ pub fn forked(
         work,
         affinity,
         nice: (vm.map_or(0, |v| v.nice) + child.nice).clamp(-20, 19),
+        vm: home,
+        role,
         ..parent.clone()
     })
 }
@@ -630,7 +672,6 @@ fn fold(scenario: &Scenario, vm: &Vm) -> Result<Vec<(u32, Work)>, PlacementError
 mod tests {
     use super::*;
     use crate::model::*;
-    use std::collections::BTreeMap;
 
     fn task(name: &str, threads: Option<u32>, steps: Vec<Step>) -> Task {
         Task {
@@ -676,7 +717,10 @@ mod tests {
                 "beat",
                 Some(1),
                 vec![
-                    Step::Timer { period_ns: 1000 },
+                    Step::Timer {
+                        period_ns: 1000,
+                        grid: Grid::Random,
+                    },
                     Step::Compute(Dist::Const(10)),
                 ],
             ),

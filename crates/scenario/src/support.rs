@@ -225,7 +225,7 @@ pub static TABLE: [Row; 32] = {
         row(CustomSlices, "slices of a VM's own", "vm.slice", No, Yes),
         row(
             SharedCgroups,
-            "cgroups that VMs share",
+            "cgroups that VMs with guests share",
             "vm.cgroup",
             No,
             Yes,
@@ -420,7 +420,7 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         if vm.slice_ns.is_some() {
             add(Feature::CustomSlices, at("slice"));
         }
-        if vm.cgroup.is_some() {
+        if vm.cgroup.is_some() && !vm.guest.is_none() {
             add(Feature::SharedCgroups, at("cgroup"));
         }
         if vm.turbo_vcpus > 0 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What can be said about locks, barriers and conditions before anything runs. A task's steps have no branches,
 //! so this finds every lock that is not given back; deadlocks between tasks are found when they happen.
-use crate::model::{Scenario, Step, Task};
+use crate::model::{Scenario, Step, Task, Vm};
+use crate::placement::shared;
 use crate::step::Named;
 use std::collections::BTreeMap;
 
@@ -34,9 +35,42 @@ pub fn check(scenario: &Scenario) -> Result<(), Wrong> {
         }
     }
     for vm in &scenario.vms {
-        signalled(scenario, &vm.tasks, &format!("vm.{}", vm.name))?;
+        match shared(vm) {
+            None => signalled(scenario, &vm.tasks, &format!("vm.{}", vm.name))?,
+            Some(cgroup) => {
+                let all = scenario.vms.iter().filter(|v| shared(v) == Some(cgroup));
+                let tasks: Vec<String> = all.flat_map(|v| &v.tasks).cloned().collect();
+                signalled(scenario, &tasks, &format!("cgroup {cgroup}"))?;
+                stays(scenario, vm, &tasks)?;
+            }
+        }
     }
     signalled(scenario, &scenario.host.tasks, "the host")
+}
+
+/// A VM that shares locks and the like with others does not stop while they go on.
+fn stays(scenario: &Scenario, vm: &Vm, tasks: &[String]) -> Result<(), Wrong> {
+    let tasks = tasks.iter().filter_map(|name| scenario.tasks.get(name));
+    let meets = |step: &&Step| {
+        matches!(
+            step.named(),
+            Named::Locks { .. } | Named::MeetsAt(_) | Named::WaitsFor(_) | Named::Shares(_)
+        )
+    };
+    for task in tasks {
+        let mut steps = task.first.iter().chain(&task.steps);
+        if let (Some(_), Some(step)) = (vm.stop_ns, steps.find(meets)) {
+            let what = format!(
+                "vm.{} stops, and shares what task.{} has a step `{}` for with the other VMs of its cgroup, which may \
+                 not go on without it: leave `stop` out",
+                vm.name,
+                task.name,
+                step.word()
+            );
+            return Err((task.name.clone(), what));
+        }
+    }
+    Ok(())
 }
 
 /// Every lock is taken when free (as far as this task goes) and given back.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! rt-app files: what they become, and what is said about those that cannot.
 use berth_scenario::model::*;
-use berth_scenario::{Input, read, rtapp};
+use berth_scenario::{Input, placement, read, rtapp};
 use proptest::prelude::*;
 
 fn input(text: &str) -> Input {
@@ -70,7 +70,8 @@ fn a_whole_file() {
         [
             Step::Compute(Dist::Const(1_000_000)),
             Step::Timer {
-                period_ns: 16_000_000
+                period_ns: 16_000_000,
+                grid: Grid::Start,
             }
         ]
     );
@@ -96,12 +97,15 @@ fn a_whole_file() {
         .iter()
         .map(|v| (v.name.as_str(), v.vcpus, v.weight))
         .collect();
-    assert_eq!(vms, [("render", 2, 200), ("logger-1", 1, 100)]);
+    assert_eq!(vms, [("render", 2, 100), ("logger-1", 1, 100)]);
     assert!(s.vms.iter().all(|vm| vm.guest.is_none()));
+    // The threads of one process, of no class.
+    let together = |vm: &Vm| vm.cgroup.as_deref() == Some("rt-app") && vm.class == Class::None;
+    assert!(s.vms.iter().all(together));
 }
 
 #[test]
-fn tasks_that_meet_share_a_vm() {
+fn every_task_has_results_of_its_own() {
     let s = import(
         r#"{ "tasks" : {
             "a" : { "run" : 5, "lock" : "m", "wait" : { "ref" : "c", "mutex" : "m" }, "unlock" : "m" },
@@ -122,12 +126,23 @@ fn tasks_that_meet_share_a_vm() {
     assert_eq!(
         vms,
         [
-            ("a", name("a b")),
+            ("a", name("a")),
             ("alone", name("alone")),
-            ("c", name("c e")),
-            ("f", name("f g"))
+            ("b", name("b")),
+            ("c", name("c")),
+            ("d", name("d")),
+            ("e", name("e")),
+            ("f", name("f")),
+            ("g", name("g"))
         ]
     );
+    // They meet all the same, and what `c` starts is one of `d`.
+    assert_eq!(placement::meeting_places(&s), [0; 8]);
+    let threads = placement::threads(&s).unwrap();
+    let of = |t: &placement::HostThread| t.vm.as_ref().unwrap().name.clone();
+    assert!(threads.iter().all(|t| of(t) != "d"), "none at its start");
+    let parent = threads.iter().find(|t| of(t) == "c").unwrap();
+    assert_eq!(of(&placement::forked(&s, parent, "d").unwrap()), "d");
     let shared = |n: &str| n.to_string();
     assert_eq!(
         s.tasks["b"].steps[..6],
@@ -161,6 +176,29 @@ fn tasks_that_meet_share_a_vm() {
             bytes: 4096
         }
     );
+}
+
+#[test]
+fn names_of_tasks_and_of_the_cgroup_do_not_meet() {
+    let s = import(
+        r#"{ "tasks" : { "rt-app" : { "run" : 5 }, "idle" : { "instance" : 0, "run" : 5 } } }"#,
+    );
+    let vms: Vec<_> = s
+        .vms
+        .iter()
+        .map(|v| (&*v.name, v.cgroup.as_deref()))
+        .collect();
+    // What nobody starts is left out.
+    assert_eq!(vms, [("rt-app", Some("rt-app_"))]);
+    assert_eq!(s.tasks.len(), 1);
+    let s = import(&thread(
+        r#""run" : 5, "timer" : { "ref" : "x", "period" : 9, "mode" : "absolute" }"#,
+    ));
+    let timer = Step::Timer {
+        period_ns: 9_000,
+        grid: Grid::StartCatchUp,
+    };
+    assert_eq!(s.tasks["t"].steps[1], timer);
 }
 
 #[test]
@@ -269,8 +307,8 @@ fn mistakes() {
             &["needs `ref` and `period`"],
         ),
         (
-            t(r#""timer" : { "ref" : "x", "period" : 5, "mode" : "absolute" }, "run" : 5"#),
-            &["`tasks.t.timer.mode` is absolute", "only \"relative\""],
+            t(r#""timer" : { "ref" : "x", "period" : 5, "mode" : "absolut" }, "run" : 5"#),
+            &["`tasks.t.timer.mode` is absolut", "relative or absolute"],
         ),
         (
             t(r#""timer" : { "ref" : "x", "perod" : 5 }, "run" : 5"#),
@@ -288,6 +326,12 @@ fn mistakes() {
                 r#""timer0" : { "ref" : "x", "period" : 5 }, "timer1" : { "ref" : "x", "period" : 6 }"#,
             ),
             &["timer `x` has two periods"],
+        ),
+        (
+            t(
+                r#""timer0" : { "ref" : "x", "period" : 5 }, "timer1" : { "ref" : "x", "period" : 5, "mode" : "absolute" }"#,
+            ),
+            &["timer `x` has two modes"],
         ),
         (
             t(

@@ -7,6 +7,7 @@
 use berth_identity::Role;
 use berth_scenario::model::{Scenario, Step};
 use berth_scenario::placement::{self, HostThread, PlacementError, Work};
+use berth_scenario::step::Named;
 
 /// One host thread; of a vCPU, with the tasks that its guest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +85,11 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
             return Some(format!("the sizes told of task.{name}"));
         }
     }
+    if let Some((vm, task)) = meets_others(scenario) {
+        return Some(format!(
+            "vm.{vm}: what task.{task} shares with threads of other VMs of its cgroup"
+        ));
+    }
     for placed in plan {
         let Some(vm) = &placed.thread.vm else {
             continue;
@@ -114,6 +120,9 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
                             "the step `chunks` of task.{name}, which shares a vCPU with other tasks"
                         ));
                     }
+                    Step::Timer { grid, .. } if !grid.is_random() => {
+                        return Some(format!("the timers from the start of task.{name}"));
+                    }
                     Step::Compute(_)
                     | Step::Busy
                     | Step::Sleep(_)
@@ -139,6 +148,32 @@ pub fn unfit(scenario: &Scenario, plan: &[Placed]) -> Option<String> {
         }
     }
     None
+}
+
+/// A VM and a task of it that shares locks and the like with threads of another one.
+fn meets_others(scenario: &Scenario) -> Option<(&str, &str)> {
+    let meets = |name: &&String| {
+        let task = scenario.tasks.get(*name);
+        let mut steps = task
+            .into_iter()
+            .flat_map(|t| t.first.iter().chain(&t.steps));
+        steps.any(|step| {
+            !matches!(
+                step.named(),
+                Named::Nothing | Named::Takes(_) | Named::SendsTo(_) | Named::Disk(_)
+            )
+        })
+    };
+    let sharing = scenario.vms.iter().filter(|vm| {
+        let cgroup = placement::shared(vm);
+        let with = scenario
+            .vms
+            .iter()
+            .filter(|v| placement::shared(v) == cgroup);
+        cgroup.is_some() && with.map(|v| v.count).sum::<u32>() > 1
+    });
+    let mut found = sharing.filter_map(|vm| Some((&*vm.name, &**vm.tasks.iter().find(meets)?)));
+    found.next()
 }
 
 /// The names of the tasks that a thread does.

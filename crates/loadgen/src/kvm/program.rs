@@ -236,7 +236,8 @@ impl<'a> Programs<'a> {
                 let (table, n) = self.values(dist, rng, true)?;
                 self.op(at, Code::Sleep, table, n, 0);
             }
-            Step::Timer { period_ns } => {
+            // Others are refused (`plan::unfit`).
+            Step::Timer { period_ns, .. } => {
                 let period = self.ticks.of_ns(*period_ns).max(1);
                 self.op(at, Code::Timer, 0, 0, period);
             }

@@ -141,10 +141,8 @@ impl Vcpu {
     fn chunk(&mut self) {
         let comes = self.word(vcpu::CALL_B) != 0;
         let pool = self.machine.pools.get(self.word(vcpu::CALL_A) as usize);
-        let vm = self.slot.thread.vm.as_ref().map(|vm| vm.ordinal);
-        let share = pool.map(|p| {
-            self.shared.homes[&vm].chunk(&p.name, self.slot.ordinal, comes, p.chunks, &p.each)
-        });
+        let home = self.shared.home(&self.slot.thread);
+        let share = pool.map(|p| home.chunk(&p.name, self.slot.ordinal, comes, p.chunks, &p.each));
         let ns: Nanos = match share {
             Some(Share::Chunk { ns, .. }) => ns.max(1),
             _ => 0,

@@ -3,6 +3,7 @@
 use super::axis::{Axis, time};
 use super::escape::{csv_row, escape};
 use super::figure::{Figure, key, legend};
+use crate::text::count;
 use berth_results::detail::Distribution;
 use berth_results::experiment::{Experiment, Group};
 
@@ -155,9 +156,11 @@ fn figure(e: &Experiment, group: &Group, words: &str, arms: &[(usize, Distributi
     Figure {
         title: format!("{}: {words}", group.name),
         caption: format!(
-            "Share of {words} of {} ({} VMs, {}) that is longer than t; all seeds together. Lower and further left is \
+            "Share of {words} of {} ({}, {}) that is longer than t; all seeds together. Lower and further left is \
              better. Steps of 4.5 %.",
-            group.name, group.vms, group.class
+            group.name,
+            count(group.vms, "VM"),
+            group.class
         ),
         body: format!(
             "{}<svg class=\"curves\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"survival curve\" \

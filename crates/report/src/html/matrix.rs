@@ -113,7 +113,7 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
             "{unit} down wanted a CPU while what stands across had it: milliseconds of waiting per second, all threads \
              and seeds; rows add up to the run delay. {IDLE}: the CPU was free, the wake-up on its way. {COSTS}: it \
              was changing threads. {FROZEN}: the VM was frozen, which is no run delay. Darker is more, the \
-             same scale for all arms."
+             same scale for all arms; dashed: who waited for others of its own."
         ),
         body: format!("<div class=\"matrices\">{body}</div>"),
         csv,

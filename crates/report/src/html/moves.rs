@@ -2,7 +2,7 @@
 //! How far threads moved between CPUs: per arm, changes of CPU a second by distance. Far moves leave warm caches
 //! behind.
 use super::escape::{csv_row, escape};
-use super::figure::{COLOURS, Figure, legend};
+use super::figure::{Figure, legend};
 use crate::text::value;
 use berth_results::experiment::Experiment;
 
@@ -70,9 +70,8 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
                 continue;
             }
             svg.push_str(&format!(
-                "<g class=\"k{}\"><rect class=\"ran\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
+                "<g class=\"d{i}\"><rect class=\"ran\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
                  height=\"{BAR}\"><title>{}: to {name} {}</title></rect></g>",
-                i % COLOURS,
                 escape(arm),
                 escape(&shown)
             ));
@@ -87,7 +86,7 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
     let there = |i: &usize| arms.iter().any(|(_, m)| m[*i] > 0.0);
     let entries: Vec<(String, String)> = (0..DISTANCES.len())
         .filter(there)
-        .map(|i| (format!("k{}", i % COLOURS), DISTANCES[i].0.to_string()))
+        .map(|i| (format!("d{i}"), DISTANCES[i].0.to_string()))
         .collect();
     let height = arms.len() as f64 * ROW;
     Some(Figure {

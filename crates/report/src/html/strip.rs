@@ -10,9 +10,6 @@ use berth_results::detail::{HOST, WorstWait};
 use berth_results::experiment::Experiment;
 use berth_results::schema::RunRecord;
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 16.0;
 const ROW: f64 = 22.0;
 const TOP: f64 = 26.0;
 
@@ -49,6 +46,15 @@ pub fn thread_name(name: &str) -> String {
     }
 }
 
+/// A name that has room above a strip.
+fn short(name: &str) -> String {
+    const MOST: usize = 24;
+    match name.chars().count() {
+        n if n > MOST => name.chars().take(MOST - 1).chain(['…']).collect(),
+        _ => name.to_string(),
+    }
+}
+
 /// One figure per arm that kept one.
 pub fn figures(e: &Experiment) -> Vec<Figure> {
     let Some(group) = group(e) else {
@@ -64,7 +70,7 @@ pub fn figures(e: &Experiment) -> Vec<Figure> {
 
 fn class_of(e: &Experiment, group: &str) -> String {
     match e.setup.groups.iter().position(|g| g.name == group) {
-        Some(i) => format!("k{}", i % COLOURS),
+        Some(i) => format!("g{}", i % COLOURS),
         None => "base".into(),
     }
 }
@@ -72,18 +78,20 @@ fn class_of(e: &Experiment, group: &str) -> String {
 fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<Figure> {
     let s = w.strip.as_ref().filter(|s| s.to_ns > s.from_ns)?;
     let span = (s.to_ns - s.from_ns) as f64;
-    let x = Axis::fixed(0.0, span, LEFT, WIDTH - RIGHT);
+    // Across in per cent of the width, down in pixels: it fits every window, and its text stays as large as it is.
+    let x = Axis::fixed(0.0, span, 0.0, 100.0);
     // Many CPUs: thin rows.
     let row = if s.cpus.len() > 24 { 9.0 } else { ROW };
     let bottom = TOP + row * s.cpus.len() as f64;
-    let height = bottom + 34.0;
+    let height = bottom + 24.0;
     let mut svg = String::new();
-    for t in x.ticks(10) {
+    for t in x.ticks(4) {
         let px = x.px(t);
         svg.push_str(&format!(
-            "<path class=\"grid\" d=\"M{px:.1} {TOP}V{bottom:.1}\"/><text class=\"tick\" x=\"{px:.1}\" y=\"{:.1}\" \
-             text-anchor=\"middle\">{}</text>",
+            "<line class=\"grid\" x1=\"{px:.2}%\" y1=\"{TOP}\" x2=\"{px:.2}%\" y2=\"{bottom:.1}\"/>\
+             <text class=\"tick\" x=\"{px:.2}%\" y=\"{:.1}\" text-anchor=\"{}\">{}</text>",
             bottom + 17.0,
+            if px > 97.0 { "end" } else { "middle" },
             if t == 0.0 { "0".into() } else { time(t) }
         ));
     }
@@ -94,9 +102,8 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     for (i, cpu) in s.cpus.iter().enumerate() {
         if row > 12.0 || i % 4 == 0 || *cpu == w.cpu {
             svg.push_str(&format!(
-                "<text class=\"tick{}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">CPU {cpu}</text>",
+                "<text class=\"tick{}\" x=\"-8\" y=\"{:.1}\" text-anchor=\"end\">CPU {cpu}</text>",
                 if *cpu == w.cpu { " here" } else { "" },
-                LEFT - 8.0,
                 TOP + row * (i as f64 + 0.5) + 4.0
             ));
         }
@@ -114,11 +121,11 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
         let (a, b) = (x.px(*at as f64), x.px((at + ns) as f64));
         let mine = if *name == w.thread { " mine" } else { "" };
         svg.push_str(&format!(
-            "<rect class=\"ran {}{mine}\" x=\"{a:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\"><title>{} on CPU \
+            "<rect class=\"ran {}{mine}\" x=\"{a:.3}%\" y=\"{:.1}\" width=\"{:.3}%\" height=\"{:.1}\"><title>{} on CPU \
              {cpu}: {} from {}</title></rect>",
             class_of(e, group),
             y + 2.0,
-            (b - a).max(0.4),
+            (b - a).max(0.05),
             row - 4.0,
             escape(&thread_name(name)),
             time(*ns as f64),
@@ -135,15 +142,13 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     let from = x.px(w.from_ns.saturating_sub(s.from_ns) as f64);
     let to = x.px((w.to_ns - s.from_ns) as f64);
     if let Some(y) = y_of(w.cpu.into()) {
+        let (under, below) = (y + row - 1.0, y + row);
         svg.push_str(&format!(
-            "<path class=\"wait\" d=\"M{from:.1} {:.1}H{to:.1}M{from:.1} {y:.1}V{:.1}M{to:.1} {y:.1}V{:.1}\"/>\
-             <rect class=\"waited\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-            y + row - 1.0,
-            y + row,
-            y + row,
-            y,
-            (to - from).max(1.0),
-            row
+            "<line class=\"wait\" x1=\"{from:.3}%\" y1=\"{under:.1}\" x2=\"{to:.3}%\" y2=\"{under:.1}\"/>\
+             <line class=\"wait\" x1=\"{from:.3}%\" y1=\"{y:.1}\" x2=\"{from:.3}%\" y2=\"{below:.1}\"/>\
+             <line class=\"wait\" x1=\"{to:.3}%\" y1=\"{y:.1}\" x2=\"{to:.3}%\" y2=\"{below:.1}\"/>\
+             <rect class=\"waited\" x=\"{from:.3}%\" y=\"{y:.1}\" width=\"{:.3}%\" height=\"{row:.1}\"/>",
+            (to - from).max(0.1)
         ));
     }
     let earlier = if w.from_ns < s.from_ns {
@@ -151,10 +156,16 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     } else {
         ""
     };
+    // On the side where there is room.
+    let middle = (from + to) / 2.0;
+    let (at, anchor) = match middle {
+        m if m < 35.0 => (0.0, "start"),
+        m if m > 65.0 => (100.0, "end"),
+        m => (m, "middle"),
+    };
     svg.push_str(&format!(
-        "<text class=\"mark\" x=\"{:.1}\" y=\"16\" text-anchor=\"middle\">{} waits {}{earlier}</text>",
-        ((from + to) / 2.0).clamp(LEFT + 120.0, WIDTH - RIGHT - 120.0),
-        escape(&thread_name(&w.thread)),
+        "<text class=\"mark\" x=\"{at:.2}%\" y=\"16\" text-anchor=\"{anchor}\">{} waits {}{earlier}</text>",
+        escape(&short(&thread_name(&w.thread))),
         duration(w.ns() as f64)
     ));
     let mut order: Vec<String> = e.setup.groups.iter().map(|g| g.name.clone()).collect();
@@ -164,12 +175,13 @@ fn figure(e: &Experiment, arm: &str, run: &RunRecord, w: &WorstWait) -> Option<F
     Some(Figure {
         title: arm.to_string(),
         caption: format!(
-            "{}. The strip begins at {:.4} s; blank is idle.",
+            "{}. The strip begins at {:.4} s; blank is idle. Its wait is framed and shaded, and what the thread ran \
+             itself is outlined in the same colour.",
             words(arm, run, w),
             s.from_ns as f64 / 1e9
         ),
         body: format!(
-            "{}<div class=\"scroll\"><svg class=\"strip\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
+            "{}<div class=\"beside\"><svg class=\"strip\" style=\"height:{height:.0}px\" role=\"img\" \
              aria-label=\"what ran on each CPU\">{svg}</svg></div>",
             legend(&entries)
         ),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was varied, drawn: a plot per main metric, arms as lines; of two varied addresses a plot for each value of the
-//! one with fewer. Values stand side by side at equal distances, so that doubled ones read as on a logarithmic axis.
-use super::escape::escape;
-use super::figure::Figure;
+//! one with fewer, and a map of who leads where. Values stand side by side at equal distances, so that doubled ones
+//! read as on a logarithmic axis.
+use super::escape::{csv_row, escape};
+use super::figure::{Figure, key};
 use crate::effort;
-use crate::plot::{Plot, Point, Series, lines};
+use crate::plot::{Look, Plot, Point, Series, lines_as};
 use crate::table::leading_metric;
-use crate::text::time_scale;
+use crate::text::{time_scale, value as value_of};
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::unit_of;
 
@@ -52,20 +53,35 @@ fn is_number(value: &str) -> bool {
 }
 
 /// Plots, and above them the sentence that says where the order of policies changes; none if nothing was varied, or
-/// other things than numbers, or more than two at once.
+/// other things than numbers.
 pub fn section(results: &Results) -> Option<String> {
     let mut varied = varied(results);
-    if varied.is_empty()
-        || varied.len() > 2
-        || !varied.iter().all(|v| v.values.iter().all(|v| is_number(v)))
-    {
+    if !varied.iter().all(|v| v.values.iter().all(|v| is_number(v))) {
         return None;
     }
     varied.sort_by_key(|v| std::cmp::Reverse(v.values.len()));
     let along = varied.first()?;
     let by = varied.get(1);
-    if along.values.len() > MOST_VALUES || by.is_some_and(|v| v.values.len() > MOST_PLOTS) {
-        return None;
+    let first = results.experiments.iter().find(|e| !e.runs.is_empty())?;
+    let what: Vec<&str> = varied.iter().map(|v| v.address.as_str()).collect();
+    let heading = format!("Over {}", escape(&what.join(" and ")));
+    let whole = |body: &str| {
+        format!("<article><section class=\"group\"><h2>{heading}</h2>{body}</section></article>")
+    };
+    if varied.len() > 2 {
+        let n = varied.len();
+        return Some(whole(&format!(
+            "<p>Not drawn: {n} addresses vary, and a picture has room for two. Each combination stands below, all rows \
+             in the CSV file.</p>"
+        )));
+    }
+    if along.values.len() > MOST_VALUES {
+        let n = along.values.len();
+        return Some(whole(&format!(
+            "<p>Not drawn: {} has {n} values, and a picture has room for {MOST_VALUES}. All rows are in the CSV \
+             file.</p>",
+            escape(&along.address)
+        )));
     }
     let panels: Vec<Option<(&str, &str)>> = match by {
         None => vec![None],
@@ -75,10 +91,15 @@ pub fn section(results: &Results) -> Option<String> {
             .map(|v| Some((by.address.as_str(), v.as_str())))
             .collect(),
     };
-    let first = results.experiments.iter().find(|e| !e.runs.is_empty())?;
     let mut out = String::new();
     for panel in &panels {
         out.push_str(&format!("<p>{}</p>", order(results, first, along, *panel)?));
+    }
+    if let (Some(by), Some(metric)) = (by, leading_metric(first)) {
+        out.push_str(&map(results, first, along, by, &metric));
+        if panels.len() > MOST_PLOTS {
+            return Some(whole(&out));
+        }
     }
     for metric in metrics(first) {
         let plots: Vec<Plot> = panels
@@ -97,11 +118,77 @@ pub fn section(results: &Results) -> Option<String> {
         };
         out.push_str(&figure.html());
     }
-    let what: Vec<&str> = varied.iter().map(|v| v.address.as_str()).collect();
-    let heading = format!("Over {}", escape(&what.join(" and ")));
-    Some(format!(
-        "<article><section class=\"group\"><h2>{heading}</h2>{out}</section></article>"
-    ))
+    Some(whole(&out))
+}
+
+/// Two addresses as a map: who leads at each pair of values, in its colour.
+fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, metric: &str) -> String {
+    let mut data = csv_row(&[
+        along.address.as_str(),
+        by.address.as_str(),
+        "lowest",
+        "mean",
+        "unit",
+    ]);
+    let unit = unit_of(metric);
+    let mut rows = String::new();
+    for other in &by.values {
+        let mut cells = String::new();
+        for value in &along.values {
+            let e = at(
+                results,
+                along,
+                value,
+                Some((by.address.as_str(), other.as_str())),
+            );
+            let best = e.and_then(|e| Some((e, e.lowest(metric)?)));
+            let Some((e, arm)) = best else {
+                cells.push_str("<td class=\"none\">-</td>");
+                data.push_str(&csv_row(&[value.as_str(), other.as_str(), "", "", unit]));
+                continue;
+            };
+            let colour = e.arms.iter().position(|a| a.name == arm);
+            let colour = colour.map_or("base".into(), |i| key(e, i));
+            let mean = e.estimate(arm, metric).map(|x| x.mean);
+            cells.push_str(&format!(
+                "<td><span class=\"swatch {colour}\"></span><b>{}</b><small>{}</small></td>",
+                escape(arm),
+                escape(&mean.map_or(String::new(), |x| value_of(x, unit)))
+            ));
+            let mean = mean.map_or(String::new(), |x| x.to_string());
+            data.push_str(&csv_row(&[
+                value.as_str(),
+                other.as_str(),
+                arm,
+                mean.as_str(),
+                unit,
+            ]));
+        }
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th>{cells}</tr>",
+            escape(other)
+        ));
+    }
+    let head: String = along
+        .values
+        .iter()
+        .map(|v| format!("<th scope=\"col\">{}</th>", escape(v)))
+        .collect();
+    let figure = Figure {
+        title: format!("Who has the lowest {metric}"),
+        caption: format!(
+            "{} across, {} down; -: the best ones are not told apart (of {} arms).",
+            along.address,
+            by.address,
+            first.arms.iter().filter(|a| a.absent.is_none()).count()
+        ),
+        body: format!(
+            "<div class=\"scroll\"><table class=\"map\"><thead><tr><th></th>{head}</tr></thead>\
+             <tbody>{rows}</tbody></table></div>"
+        ),
+        csv: data,
+    };
+    figure.html()
 }
 
 /// What matters of each group: how long it waits, or what it gets done.
@@ -188,20 +275,38 @@ fn plot(
     }
 }
 
-/// A picture of its own, so that its colours are its own.
+/// A picture of its own, so that its colours are its own; another one for where there is little room.
 fn picture(plot: &Plot) -> String {
+    let at = |width| {
+        let look = Look {
+            width,
+            log: plot.is_wide(),
+            thin: true,
+        };
+        url(&lines_as(plot, &look))
+    };
+    format!(
+        "<picture class=\"sweep\"><source media=\"(max-width: 620px)\" srcset=\"data:image/svg+xml,{}\">\
+         <img alt=\"{}\" src=\"data:image/svg+xml,{}\"></picture>",
+        at(380.0),
+        escape(&plot.in_words()),
+        at(720.0)
+    )
+}
+
+/// A file as the end of an address: no blank, or a list of files would end there.
+fn url(svg: &str) -> String {
     let mut url = String::new();
-    for c in lines(plot).chars() {
+    for c in svg.chars() {
         match c {
-            '\n' => url.push(' '),
-            '%' | '#' | '"' | '<' | '>' | '&' | '\'' => url.push_str(&format!("%{:02X}", c as u32)),
+            '\n' | ' ' => url.push_str("%20"),
+            '%' | '#' | '"' | '<' | '>' | '&' | '\'' | ',' => {
+                url.push_str(&format!("%{:02X}", c as u32));
+            }
             c => url.push(c),
         }
     }
-    format!(
-        "<img class=\"sweep\" alt=\"{}\" src=\"data:image/svg+xml,{url}\">",
-        escape(&plot.in_words())
-    )
+    url
 }
 
 fn csv(plots: &[Plot], panels: &[Option<(&str, &str)>]) -> String {

@@ -3,7 +3,7 @@
 use super::escape::{csv_row, escape};
 use super::figure::data;
 use crate::table::leading_metric;
-use crate::text::{number, value, with_half};
+use crate::text::{count, number, value, with_half};
 use crate::{answers, effort};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
@@ -62,16 +62,16 @@ pub fn metrics(e: &Experiment) -> String {
             ""
         };
         out.push_str(&format!(
-            "<details{open}><summary>{} ({} metrics)</summary>{}</details>",
+            "<details{open}><summary>{} ({})</summary>{}</details>",
             escape(name),
-            own.len(),
+            count(own.len() as u32, "metric"),
             table(e, &arms, &own)
         ));
     }
     if !rest.is_empty() {
         out.push_str(&format!(
-            "<details><summary>Each VM by itself ({} metrics)</summary>{}</details>",
-            rest.len(),
+            "<details><summary>Each VM by itself ({})</summary>{}</details>",
+            count(rest.len() as u32, "metric"),
             table(e, &arms, &rest)
         ));
     }
@@ -98,7 +98,7 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
         let cells: String = arms
             .iter()
             .map(|arm| match e.estimate(arm, metric) {
-                None => "<td class=\"none\">-</td>".into(),
+                None => format!("<td class=\"none\" data-of=\"{}\">-</td>", escape(arm)),
                 Some(x) => {
                     let (mean, half) = match x.half {
                         None => (value(x.mean, unit), String::new()),
@@ -112,7 +112,8 @@ fn table(e: &Experiment, arms: &[&str], metrics: &[&str]) -> String {
                     let class = if marked { " class=\"best\"" } else { "" };
                     let mark = if marked { "▸ " } else { "" };
                     format!(
-                        "<td{class}>{mark}{}{half}{}</td>",
+                        "<td{class} data-of=\"{}\">{mark}{}{half}{}</td>",
+                        escape(arm),
                         escape(&mean),
                         of(e, arm, metric)
                     )
@@ -361,9 +362,15 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
         let mut cells = String::new();
         for arm in &arms {
             let values = [sim, lab].map(|e| e.estimate(arm, metric).map(|x| x.mean));
-            for (e, v) in [sim, lab].into_iter().zip(values) {
+            let places = [(sim, "simulated"), (lab, "real kernel")];
+            for ((e, place), v) in places.into_iter().zip(values) {
                 let text = v.map_or("-".into(), |v| value(v, unit));
-                cells.push_str(&format!("<td>{}{}</td>", escape(&text), of(e, arm, metric)));
+                cells.push_str(&format!(
+                    "<td data-of=\"{}, {place}\">{}{}</td>",
+                    escape(arm),
+                    escape(&text),
+                    of(e, arm, metric)
+                ));
             }
             let [s, l] = values.map(|v| v.map_or(String::new(), |v| v.to_string()));
             csv.push_str(&csv_row(&[
@@ -375,7 +382,13 @@ pub fn side_by_side(sim: &Experiment, lab: &Experiment) -> String {
             ]));
         }
         if bounds {
-            cells.push_str(&format!("<td>{}</td>", stated(metric, sim, lab)));
+            let stated = stated(metric, sim, lab);
+            let of = if stated.is_empty() {
+                ""
+            } else {
+                "stated beforehand"
+            };
+            cells.push_str(&format!("<td data-of=\"{of}\">{stated}</td>"));
         }
         rows.push_str(&format!(
             "<tr><th scope=\"row\">{}</th>{cells}</tr>",

@@ -202,7 +202,7 @@ fn frame(x: &Axis, y: &Axis, what: &str, latency: &str) -> String {
     }
     svg.push_str(&format!(
         "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text class=\"label\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+         <text class=\"label turned\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
         (LEFT + WIDTH - RIGHT) / 2.0,
         HEIGHT - 10.0,
         escape(what),

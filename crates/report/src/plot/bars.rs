@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Bars: the series beside one another in each category.
-use super::Plot;
 use super::frame::{Frame, colour};
+use super::{Look, Plot};
 
 /// Part of a category's place that its bars take.
 const TAKEN: f64 = 0.76;
@@ -10,7 +10,7 @@ const WIDEST: f64 = 64.0;
 
 /// The picture as an SVG file.
 pub fn bars(plot: &Plot) -> String {
-    let mut frame = Frame::new(plot);
+    let mut frame = Frame::new(plot, &Look::default());
     let count = plot.series.len().max(1) as f64;
     for category in 0..plot.categories.len() {
         let (middle, room) = frame.place(category);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What all pictures have: size, colours, axes, legend, a title and the text alternative.
-use super::Plot;
+use super::{Look, Plot};
 use crate::html::axis::Axis;
 use crate::html::escape::escape;
 use crate::text::significant;
 
-const WIDTH: f64 = 720.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 16.0;
 /// Height of the plotted area, and of what stands below it.
@@ -30,24 +29,37 @@ const COLOURS: [(&str, &str); 6] = [
 /// The places of a picture, and what is drawn so far.
 pub struct Frame<'a> {
     plot: &'a Plot,
+    width: f64,
     y: Axis,
+    /// The least value that has a place; below it is the axis.
+    least: f64,
     bottom: f64,
     svg: String,
 }
 
 impl<'a> Frame<'a> {
-    /// Axes, marks and legend. The y axis begins at 0, so that lengths compare as values do.
-    pub fn new(plot: &'a Plot) -> Frame<'a> {
-        let entries = legend(plot);
+    /// Axes, marks and legend. Unless it is logarithmic the y axis begins at 0, so that lengths compare as values do.
+    pub fn new(plot: &'a Plot, look: &Look) -> Frame<'a> {
+        let entries = legend(plot, look.width);
         let top = 14.0 + LEGEND_ROW * entries.last().map_or(0.0, |e| e.1 + 1.0);
         let bottom = top + PLOTTED;
-        let points = plot.series.iter().flat_map(|s| s.points.iter().flatten());
-        let most = points.map(|p| p.mean + p.half).fold(0.0, f64::max);
+        let points = || plot.series.iter().flat_map(|s| s.points.iter().flatten());
+        let most = points().map(|p| p.mean + p.half).fold(0.0, f64::max);
+        let (y, least) = match look.log {
+            false => (Axis::fixed(0.0, most * 1.05, bottom, top), 0.0),
+            true => {
+                let ends = points().flat_map(|p| [p.mean, p.mean + p.half]);
+                let axis = Axis::log(ends, 0.08, bottom, top);
+                (axis, 10f64.powf(axis.ends().0))
+            }
+        };
         let mut frame = Frame {
             plot,
-            y: Axis::fixed(0.0, most * 1.05, bottom, top),
+            width: look.width,
+            y,
+            least,
             bottom,
-            svg: head(plot, bottom + BELOW),
+            svg: head(plot, look.width, bottom + BELOW),
         };
         for (i, (x, row)) in entries.into_iter().enumerate() {
             let y = 10.0 + row * LEGEND_ROW;
@@ -58,12 +70,12 @@ impl<'a> Frame<'a> {
             ));
             frame.text("", x + 18.0, y + 11.0, "start", &name);
         }
-        frame.axes();
+        frame.axes(look);
         frame
     }
 
-    fn axes(&mut self) {
-        let (left, right) = (LEFT, WIDTH - RIGHT);
+    fn axes(&mut self, look: &Look) {
+        let (left, right) = (LEFT, self.width - RIGHT);
         for mark in self.y.ticks(MARKS) {
             let y = self.y(mark);
             self.line(&format!(
@@ -77,7 +89,19 @@ impl<'a> Frame<'a> {
                 &significant(mark, 4),
             );
         }
-        for (i, category) in self.plot.categories.iter().enumerate() {
+        let longest = self
+            .plot
+            .categories
+            .iter()
+            .map(|c| crate::text::width(c))
+            .max();
+        let (_, room) = self.place(0);
+        let wanted = LETTER * (longest.unwrap_or(0) + 1) as f64;
+        let every = match look.thin {
+            true => (wanted / room).ceil().max(1.0) as usize,
+            false => 1,
+        };
+        for (i, category) in self.plot.categories.iter().enumerate().step_by(every) {
             let (x, _) = self.place(i);
             let (y, name) = (self.bottom + 20.0, escape(category));
             self.text("", x, y, "middle", &name);
@@ -92,18 +116,20 @@ impl<'a> Frame<'a> {
         );
         let height = self.bottom - PLOTTED / 2.0;
         let turned = format!(" class=\"soft\" transform=\"rotate(-90 16 {height:.1})\"");
-        self.text(&turned, 16.0, height, "middle", &escape(&self.plot.y));
+        let more = if look.log { ", logarithmic" } else { "" };
+        let name = format!("{}{more}", escape(&self.plot.y));
+        self.text(&turned, 16.0, height, "middle", &name);
     }
 
     /// Middle and width of a category's place.
     pub fn place(&self, category: usize) -> (f64, f64) {
-        let width = (WIDTH - LEFT - RIGHT) / self.plot.categories.len().max(1) as f64;
+        let width = (self.width - LEFT - RIGHT) / self.plot.categories.len().max(1) as f64;
         (LEFT + (category as f64 + 0.5) * width, width)
     }
 
     /// Where a value stands.
     pub fn y(&self, value: f64) -> f64 {
-        self.y.px(value.max(0.0))
+        self.y.px(value.max(self.least))
     }
 
     /// Where 0 stands.
@@ -145,12 +171,12 @@ pub fn colour(series: usize) -> usize {
 }
 
 /// Left edge and row of each entry of the legend.
-fn legend(plot: &Plot) -> Vec<(f64, f64)> {
+fn legend(plot: &Plot, most: f64) -> Vec<(f64, f64)> {
     let (mut x, mut row) = (LEFT, 0.0);
     let mut places = Vec::new();
     for series in &plot.series {
         let width = 40.0 + LETTER * crate::text::width(&series.name) as f64;
-        if x > LEFT && x + width > WIDTH {
+        if x > LEFT && x + width > most {
             (x, row) = (LEFT, row + 1.0);
         }
         places.push((x, row));
@@ -159,7 +185,7 @@ fn legend(plot: &Plot) -> Vec<(f64, f64)> {
     places
 }
 
-fn head(plot: &Plot, height: f64) -> String {
+fn head(plot: &Plot, width: f64, height: f64) -> String {
     let colours = |dark: bool| -> String {
         let colours = COLOURS.iter().enumerate().map(|(i, (light, dim))| {
             let colour = if dark { dim } else { light };
@@ -168,7 +194,7 @@ fn head(plot: &Plot, height: f64) -> String {
         colours.collect()
     };
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\">\n\
          <title>{}</title>\n<desc>{}</desc>\n<style>\n\
          text{{font:13px system-ui,sans-serif;fill:#16191d}}.soft{{fill:#5b6470}}.paper{{fill:#fff}}\n\
          .grid{{stroke:#dfe3e8}}.whisker{{stroke:#16191d;fill:none}}.line{{fill:none;stroke-width:2}}\n{}\

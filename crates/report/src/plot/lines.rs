@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Lines: each series from category to category, with a dot at each value.
-use super::Plot;
 use super::frame::{Frame, colour};
+use super::{Look, Plot};
 
 /// Dashes of the series in order, for who does not tell colours apart.
 const DASHES: [&str; 4] = [
@@ -15,7 +15,12 @@ const BESIDE: f64 = 5.0;
 
 /// The picture as an SVG file. A value that is missing interrupts its line.
 pub fn lines(plot: &Plot) -> String {
-    let mut frame = Frame::new(plot);
+    lines_as(plot, &Look::default())
+}
+
+/// The same with another look.
+pub fn lines_as(plot: &Plot, look: &Look) -> String {
+    let mut frame = Frame::new(plot, look);
     let middle = (plot.series.len().max(1) - 1) as f64 / 2.0;
     for (i, series) in plot.series.iter().enumerate() {
         let aside = (i as f64 - middle) * BESIDE;

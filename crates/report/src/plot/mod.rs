@@ -6,7 +6,28 @@ mod frame;
 mod lines;
 
 pub use bars::bars;
-pub use lines::lines;
+pub use lines::{lines, lines_as};
+
+/// How it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Look {
+    /// In units of which text is 13 high.
+    pub width: f64,
+    /// The y axis is logarithmic.
+    pub log: bool,
+    /// Where categories' names have no room, every second or third one stands there.
+    pub thin: bool,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look {
+            width: 720.0,
+            log: false,
+            thin: false,
+        }
+    }
+}
 
 /// What is drawn: several series over the same categories.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +57,18 @@ pub struct Point {
 }
 
 impl Plot {
+    /// Its values lie so far apart that only a logarithmic axis shows the small ones.
+    pub fn is_wide(&self) -> bool {
+        let means = || {
+            self.series
+                .iter()
+                .flat_map(|s| s.points.iter().flatten())
+                .map(|p| p.mean)
+        };
+        let least = means().fold(f64::INFINITY, f64::min);
+        least > 0.0 && means().fold(0.0, f64::max) > 30.0 * least
+    }
+
     /// The same in words, for who does not see the picture.
     pub fn in_words(&self) -> String {
         let series = self.series.iter().map(|series| {
@@ -100,6 +133,41 @@ mod tests {
             assert!(picture.contains("ping &lt;beside&gt; load") && !picture.contains("<beside>"));
             assert!(picture.contains("<desc>ms over VMs. credit: 1: 10 ± 2"));
         }
+    }
+
+    #[test]
+    fn values_far_apart_are_drawn_on_a_logarithmic_axis() {
+        let mut plot = example();
+        assert!(!plot.is_wide());
+        let look = Look {
+            width: 380.0,
+            log: true,
+            thin: true,
+        };
+        let linear = lines(&plot);
+        plot.series[0].points[0] = Some(Point {
+            mean: 400.0,
+            half: 500.0,
+        });
+        assert!(plot.is_wide());
+        let log = lines_as(&plot, &look);
+        assert!(
+            log.contains("viewBox=\"0 0 380 ") && log.contains(">ms, logarithmic<"),
+            "{log}"
+        );
+        // Marks at powers of ten; the interval that goes below zero ends at the axis.
+        assert!(
+            log.contains(">10<") && log.contains(">100<") && !log.contains("NaN"),
+            "{log}"
+        );
+        assert!(!linear.contains("logarithmic") && linear.contains("viewBox=\"0 0 720 "));
+        let none = lines_as(&Plot::default(), &look);
+        assert!(!none.contains("NaN") && !none.contains("inf"), "{none}");
+        plot.series[1].points[0] = Some(Point {
+            mean: 0.0,
+            half: 0.0,
+        });
+        assert!(!plot.is_wide());
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub static VM: Kind = Kind {
             "cgroup",
             "name",
             Said("one of its own"),
-            "cgroup that all VMs share which name it",
+            "cgroup that all who name it share; without guests their locks, too",
         ),
         key(
             "score",

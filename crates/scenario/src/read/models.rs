@@ -4,7 +4,7 @@ use super::Context;
 use super::tasks::Work;
 use crate::diag::{At, Error, Result};
 use crate::edit::{names, text_of};
-use crate::model::{Dist, Step, Vm};
+use crate::model::{Dist, Grid, Step, Vm};
 use crate::phrase::{Phrase, never_positive};
 use crate::quantity;
 use crate::section::Section;
@@ -228,7 +228,10 @@ pub fn model(
             } else {
                 let busy = (u128::from(period_ns) * u128::from(ppm) / 1_000_000) as u64;
                 vec![
-                    Step::Timer { period_ns },
+                    Step::Timer {
+                        period_ns,
+                        grid: Grid::Random,
+                    },
                     Step::Compute(Dist::Const(busy.max(1))),
                 ]
             }
@@ -236,6 +239,7 @@ pub fn model(
         "periodic" => vec![
             Step::Timer {
                 period_ns: values.period("100ms")?,
+                grid: Grid::Random,
             },
             Step::Compute(values.dist("compute", "1ms")?),
         ],

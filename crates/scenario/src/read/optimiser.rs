@@ -49,6 +49,13 @@ pub fn optimiser(file: &Section<'_>, vms: &[Vm]) -> Result<Option<Optimiser>> {
     settings
         .check()
         .map_err(|e| Error::at(&at(""), format!("[optimiser]: {e}")))?;
+    if let Some(vm) = vms.iter().find(|vm| on && vm.cgroup.is_some()) {
+        let why = format!(
+            "the optimiser sets VMs' own cgroups, and vm.{} shares one",
+            vm.name
+        );
+        return Err(Error::at(&at(""), why).label("leave `cgroup` out, or say `on = false`"));
+    }
     let mut promises = BTreeMap::new();
     for (name, entry) in section.named("vm", &keys::PROMISE)? {
         let promised = section.open_named("vm", &keys::PROMISE, entry)?;

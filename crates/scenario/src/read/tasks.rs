@@ -30,12 +30,13 @@ pub fn tasks(
     vms: &[Vm],
     nr_cpus: u32,
 ) -> Result<(BTreeMap<String, Task>, Places)> {
-    let mut tasks = BTreeMap::new();
+    let mut tasks: BTreeMap<String, Task> = BTreeMap::new();
     let mut places = Places::default();
+    let mut none_yet = Vec::new();
     for (name, entry) in file.named("task", &keys::TASK)? {
         let section = file.open_named("task", &keys::TASK, entry)?;
         let threads =
-            section.integer("threads", 1, 65_536, "leave the key out for one per vCPU")?;
+            section.integer("threads", 0, 65_536, "leave the key out for one per vCPU")?;
         let (steps, at, model) = work(context, &section, root, vms, nr_cpus, &name)?;
         let nice = section
             .integer("nice", -20, 19, "")?
@@ -50,6 +51,9 @@ pub fn tasks(
         let per_request = per_request(&section, &steps, &first)?;
         let estimate = estimate(&section)?;
         let uid = section.count("uid", 0, u32::MAX, "a user's number")?;
+        if let Some((0, at)) = &threads {
+            none_yet.push((name.clone(), at.clone()));
+        }
         let threads = threads.and_then(|(n, _)| u32::try_from(n).ok());
         places.steps.insert(name.clone(), at);
         places.headers.insert(name.clone(), entry.key_at.clone());
@@ -72,6 +76,16 @@ pub fn tasks(
                 model,
             },
         );
+    }
+    for (name, at) in none_yet {
+        let starts = |task: &Task| {
+            let mut steps = task.first.iter().chain(&task.steps);
+            steps.any(|step| step.starts() == Some(&name))
+        };
+        if !tasks.values().any(starts) {
+            let why = format!("`task.{name}.threads` is 0, and no task has a step `fork {name}`");
+            return Err(Error::at(&at, why).label("nothing would ever start it"));
+        }
     }
     for (name, entry) in file.named("client", &keys::CLIENT)? {
         places.clients.insert(name, entry.key_at.clone());

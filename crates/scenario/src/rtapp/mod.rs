@@ -5,11 +5,11 @@
 //!
 //! - A task becomes a task of the same name, `instance` its threads, `delay` a sleep before its loop; phases and their
 //!   loops are written out as steps.
-//! - Tasks that meet at locks, conditions, barriers or forks share a VM; every other task has a VM of its own. VMs have
-//!   no guest: each thread is a thread of the host, as under rt-app, with the weight of its VM in proportion to
-//!   threads.
+//! - Each task is a VM without a guest, so that it has results of its own. All share one cgroup, and with it locks,
+//!   conditions and barriers: they are the threads of one process, and `priority` counts among them.
 //! - `run` and `runtime` are the same: the simulator's CPUs have one speed unless `host` says otherwise.
-//! - A `timer` waits for the next point of a grid; a missed point is left out, the grid stays. Its phase is random.
+//! - A `timer` has its points from the thread's start on, a `delay` aside. Who is late goes on at once; then the next
+//!   point is a period away (`relative`), or the grid stays until the thread has caught up (`absolute`).
 //! - `suspend` and `resume` are an event named after the thread, `sync` the sequence that rt-app documents for it.
 //! - `iorun` writes so many bytes to the disk `io`: rt-app's `io_device` is what the table [disk.io] says.
 //! - Logging, calibration and memory locking have no meaning here and are left out; everything else that is not
@@ -263,21 +263,19 @@ fn write(input: &Input, global: &Global, tasks: &[Task]) -> String {
         .max()
         .map_or(0, |cpu| cpu + 1);
     out.push_str(&format!("[host]\ncores = {}\n", highest.max(4)));
-    for group in groups(tasks) {
-        let started: Vec<&Task> = group.iter().filter(|t| t.instances > 0).copied().collect();
-        let threads: u32 = started.iter().map(|t| t.instances).sum();
-        if started.is_empty() {
-            continue;
-        }
-        let name = &started[0].name;
-        let named: Vec<String> = started.iter().map(|t| quoted(&t.name)).collect();
+    let cgroup = name_for("rt-app", &taken(tasks));
+    // Of one with 0 instances nothing runs unless others start it.
+    let runs = |task: &&Task| task.instances > 0 || tasks.iter().any(|t| t.starts(&task.name));
+    for task in tasks.iter().filter(runs) {
         out.push_str(&format!(
-            "\n[vm.{name}]\nvcpus  = {threads}\nweight = {}\nguest  = \"none\"\ntasks  = [{}]\n",
-            threads.saturating_mul(100).min(10_000),
-            named.join(", ")
+            "\n[vm.{}]\nvcpus  = {}\nclass  = \"none\"\ncgroup = {}\nguest  = \"none\"\ntasks  = [{}]\n",
+            task.name,
+            task.instances.max(1),
+            quoted(&cgroup),
+            quoted(&task.name)
         ));
     }
-    for task in tasks {
+    for task in tasks.iter().filter(runs) {
         task.write(&mut out);
     }
     // rt-app's threads ask the kernel they run on.
@@ -287,31 +285,10 @@ fn write(input: &Input, global: &Global, tasks: &[Task]) -> String {
     out
 }
 
-/// Tasks that meet, in the order of the file.
-fn groups(tasks: &[Task]) -> Vec<Vec<&Task>> {
-    // The group of each task, by its first member.
-    let mut group: Vec<usize> = (0..tasks.len()).collect();
-    let mut first: BTreeMap<String, usize> = BTreeMap::new();
-    for (i, task) in tasks.iter().enumerate() {
-        for meeting in task.meets() {
-            let other = *first.entry(meeting).or_insert(i);
-            let (from, to) = (group[i].max(group[other]), group[i].min(group[other]));
-            for g in group.iter_mut().filter(|g| **g == from) {
-                *g = to;
-            }
-        }
-    }
-    let mut all: Vec<Vec<&Task>> = Vec::new();
-    for lead in 0..tasks.len() {
-        let members: Vec<&Task> = (0..tasks.len())
-            .filter(|i| group[*i] == lead)
-            .map(|i| &tasks[i])
-            .collect();
-        if !members.is_empty() {
-            all.push(members);
-        }
-    }
-    all
+/// Names that are no cgroup's.
+fn taken(tasks: &[Task]) -> BTreeMap<String, String> {
+    let names = tasks.iter().map(|t| &t.name);
+    names.map(|n| (n.clone(), n.clone())).collect()
 }
 
 fn quoted(text: &str) -> String {

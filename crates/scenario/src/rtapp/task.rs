@@ -3,7 +3,7 @@
 use super::{integer, join, name_for, object, quoted, text, unknown};
 use crate::diag::{At, Error, Result, nearest};
 use crate::tree::{Entry, Table, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The most steps that a task's phases may come to, loops written out.
 const MOST_STEPS: usize = 10_000;
@@ -51,6 +51,8 @@ enum Event {
 struct Timer {
     reference: String,
     period_us: i64,
+    /// Of mode `absolute`.
+    catches_up: bool,
     at: At,
 }
 
@@ -287,7 +289,9 @@ impl Task {
             "yield" => into.push(plain("yield".into())),
             "timer" => {
                 let timer = timer(entry, &shown)?;
-                into.push(plain(format!("timer every {}us", timer.period_us)));
+                let late = if timer.catches_up { " catching up" } else { "" };
+                let period = timer.period_us;
+                into.push(plain(format!("timer every {period}us from start{late}")));
                 self.timers.push(timer);
             }
             "lock" => into.push(Event::Shared("lock", name()?)),
@@ -368,26 +372,10 @@ impl Task {
         self.cpus.iter().copied().chain(moves)
     }
 
-    /// Names of what it shares with other tasks, and of tasks that it starts.
-    pub fn meets(&self) -> BTreeSet<String> {
-        let mut names = BTreeSet::from([format!("task {}", self.name)]);
-        for event in self.first.iter().chain(&self.steps) {
-            match event {
-                Event::Shared(word, name) => {
-                    let kind = match *word {
-                        "lock" | "unlock" => "lock",
-                        "barrier" => "barrier",
-                        _ => "event",
-                    };
-                    names.insert(format!("{kind} {name}"));
-                }
-                Event::Fork(name, _) => {
-                    names.insert(format!("task {name}"));
-                }
-                _ => {}
-            }
-        }
-        names
+    /// It has a step that starts a thread of this task.
+    pub fn starts(&self, task: &str) -> bool {
+        let mut events = self.first.iter().chain(&self.steps);
+        events.any(|e| matches!(e, Event::Fork(name, _) if name == task))
     }
 
     /// It writes to the device of the file.
@@ -398,9 +386,7 @@ impl Task {
 
     pub fn write(&self, out: &mut String) {
         out.push_str(&format!("\n[task.{}]\n", self.name));
-        if self.instances > 0 {
-            out.push_str(&format!("threads = {}\n", self.instances));
-        }
+        out.push_str(&format!("threads = {}\n", self.instances));
         if self.nice != 0 {
             out.push_str(&format!("nice = {}\n", self.nice));
         }
@@ -439,6 +425,12 @@ pub fn check_timers(tasks: &[Task]) -> Result<()> {
                     "timer `{}` has two periods; here a timer is a grid of one period",
                     name.escape_debug()
                 ));
+            }
+            if before
+                .iter()
+                .any(|t| t.reference == name && t.catches_up != timer.catches_up)
+            {
+                return wrong(format!("timer `{}` has two modes", name.escape_debug()));
             }
             if before
                 .iter()
@@ -577,6 +569,7 @@ fn timer(entry: &Entry, shown: &str) -> Result<Timer> {
     let mut found = Timer {
         reference: String::new(),
         period_us: 0,
+        catches_up: false,
         at: entry.key_at.clone(),
     };
     for entry in &object(entry, shown)?.entries {
@@ -585,15 +578,10 @@ fn timer(entry: &Entry, shown: &str) -> Result<Timer> {
             "period" => found.period_us = integer(entry, shown, 1, LONGEST_US)?,
             "mode" => match text(&entry.node, &join(shown, "mode"))? {
                 "relative" => {}
+                "absolute" => found.catches_up = true,
                 other => {
-                    return Err(Error::at(
-                        &entry.node.at,
-                        format!(
-                            "`{shown}.mode` is {}: missed points of a timer are left out here, not made up for",
-                            other.escape_debug()
-                        ),
-                    )
-                    .label("only \"relative\" is possible"));
+                    let why = format!("`{shown}.mode` is {}", other.escape_debug());
+                    return Err(Error::at(&entry.node.at, why).label("relative or absolute"));
                 }
             },
             other => return Err(unknown(entry, shown, other, &["ref", "period", "mode"])),

@@ -27,9 +27,11 @@ pub enum Step {
     Busy,
     /// Relative sleep, from when the step is reached.
     Sleep(Dist),
-    /// Sleep until the next point of a grid of this period (absolute timer), with a random phase per thread.
+    /// Sleep until the next point of a grid of this period (absolute timer).
     Timer {
         period_ns: Nanos,
+        #[serde(default, skip_serializing_if = "Grid::is_random")]
+        grid: Grid,
     },
     /// Wait for a request of a client, or for a `Send` by another task, on this queue.
     Receive(String),
@@ -93,6 +95,25 @@ pub enum Step {
         name: String,
         bytes: u64,
     },
+}
+
+/// Where the points of a timer are, and what becomes of one that was missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Grid {
+    /// They begin with a random phase per thread; the thread waits for the next one.
+    #[default]
+    Random,
+    /// The first is a period after the thread's start (after the end of its first sleep, if it begins with one). Who
+    /// comes late goes on at once, and the next one is a period after that.
+    Start,
+    /// The same, but the grid stays: who is late goes on at once until it has caught up.
+    StartCatchUp,
+}
+
+impl Grid {
+    pub fn is_random(&self) -> bool {
+        *self == Grid::Random
+    }
 }
 
 /// What a step names.

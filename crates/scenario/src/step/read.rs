@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From words to a step.
-use super::{Kind, STEPS, Step};
+use super::{Grid, Kind, STEPS, Step};
 use crate::diag::Result;
 use crate::model::Nanos;
 use crate::phrase::{Phrase, never_positive, one_of, word};
@@ -11,6 +11,21 @@ use crate::section::cpu_list;
 const MOST_CHUNKS: u32 = 1_000_000;
 
 impl Phrase<'_> {
+    /// What follows `timer every D from`.
+    fn grid(&self, from: &str) -> Result<Grid> {
+        let words: Vec<&str> = from.split_whitespace().collect();
+        match words[..] {
+            ["start"] => Ok(Grid::Start),
+            ["start", "catching", "up"] => Ok(Grid::StartCatchUp),
+            _ => Err(self
+                .error(
+                    from,
+                    "a timer's points count `from start`, or with a random phase",
+                )
+                .label("timer every 5ms from start, or ... from start catching up")),
+        }
+    }
+
     /// The rest of `chunks NAME COUNT D`.
     fn chunks(&self, rest: &str) -> Result<Step> {
         let wrong = || {
@@ -85,9 +100,16 @@ impl Phrase<'_> {
             Kind::Sleep => Ok(Step::Sleep(self.dist(rest)?)),
             Kind::Busy => bare(Step::Busy),
             Kind::Timer => match word(rest, "every") {
-                Some(period) => Ok(Step::Timer {
-                    period_ns: self.positive(period)? as Nanos,
-                }),
+                Some(rest) => {
+                    let (period, grid) = match rest.split_once(" from ") {
+                        Some((period, from)) => (period, self.grid(from)?),
+                        None => (rest, Grid::Random),
+                    };
+                    Ok(Step::Timer {
+                        period_ns: self.positive(period)? as Nanos,
+                        grid,
+                    })
+                }
                 None => Err(self
                     .error(text, "`timer` takes `every` and a period")
                     .label("timer every 5ms")),

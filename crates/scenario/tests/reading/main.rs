@@ -175,7 +175,8 @@ fn models_become_steps() {
         s.tasks["l"].steps,
         [
             Step::Timer {
-                period_ns: 20_000_000
+                period_ns: 20_000_000,
+                grid: Grid::Random,
             },
             Step::Compute(Dist::Const(5_000_000))
         ]
@@ -185,7 +186,8 @@ fn models_become_steps() {
         s.tasks["p"].steps,
         [
             Step::Timer {
-                period_ns: 100_000_000
+                period_ns: 100_000_000,
+                grid: Grid::Random,
             },
             Step::Compute(Dist::Exp { mean_ns: 2e6 })
         ]

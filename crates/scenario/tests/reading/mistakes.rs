@@ -336,8 +336,18 @@ fn mistakes() {
         ),
         (
             "[task.t]\nthreads = 0\nmodel = \"busy\"",
-            &["`task.t.threads` is 0"],
+            &["`task.t.threads` is 0", "no task has a step `fork t`"],
         ),
+        (
+            "[task.t]\nloop = [\"timer every 5ms from now\"]",
+            &["`from start`", "catching up"],
+        ),
+        (
+            "[vm.a]\nguest=\"none\"\ncgroup=\"x\"\nstop=\"1s\"\ntasks=[\"t\"]\n[vm.b]\nguest=\"none\"\n\
+             cgroup=\"x\"\ntasks=[\"t\"]\n[task.t]\nthreads=1\nloop=[\"barrier b\", \"sleep 1ms\"]",
+            &["vm.a stops, and shares"],
+        ),
+        ("[vm.a]\ncgroup = \"x\"\n[optimiser]", &["vm.a shares one"]),
         ("[task.t]\nmodel = \"echo\"", &["answers nobody"]),
         (
             "[vm.w]\ntasks=[\"t\"]\n[task.t]\nloop=[\"send q 1B\", \"sleep 1s\"]",

@@ -8,7 +8,6 @@ use berth_policy::kview::{Cgroup, CssSet, KernfsNode, MmStruct, SignalStruct, Ta
 pub const ROOT: u32 = 0;
 /// Index of `machine.slice`.
 pub const MACHINE: u32 = 1;
-const FIRST_VM: u32 = 2;
 
 #[derive(Debug)]
 pub struct Group {
@@ -25,7 +24,7 @@ pub struct Group {
     pub frozen: bool,
     /// ops.cgroup_init has been called.
     pub inited: bool,
-    /// pid of the VM's first thread (its thread group).
+    /// pid of the first thread of its VMs (their thread group).
     leader: Option<i32>,
     objects: *mut Objects,
 }
@@ -79,9 +78,18 @@ pub enum CgroupError {
     Refused { task: TaskId, errno: i32 },
 }
 
+/// What is known of a VM here.
+#[derive(Debug)]
+struct OfVm {
+    group: u32,
+    /// The group is not its own.
+    shares: bool,
+}
+
 #[derive(Debug)]
 pub struct CgroupTable {
     pub groups: Vec<Group>,
+    vms: Vec<OfVm>,
     signal: *mut SignalStruct,
     mm: *mut MmStruct,
 }
@@ -107,6 +115,7 @@ impl CgroupTable {
     pub fn new() -> Self {
         let mut t = CgroupTable {
             groups: Vec::new(),
+            vms: Vec::new(),
             signal: leak(),
             mm: leak(),
         };
@@ -159,20 +168,39 @@ impl CgroupTable {
 
     /// The group of the next VM (they are added in the order of their numbers).
     pub fn add_vm(&mut self, name: &str, weight: u32, quota_us: Option<u64>) -> u32 {
-        self.add(name, Some(MACHINE), weight, quota_us)
+        let group = self.add(name, Some(MACHINE), weight, quota_us);
+        self.vms.push(OfVm {
+            group,
+            shares: false,
+        });
+        group
+    }
+
+    /// The next VM is in a group of this name, which is not its own and has no weight or cap that is said.
+    pub fn add_vm_within(&mut self, name: &str) -> u32 {
+        let there = self.groups.iter().position(|g| g.name == name);
+        let group = match there {
+            Some(index) => index as u32,
+            None => self.add(name, Some(MACHINE), 100, None),
+        };
+        self.vms.push(OfVm {
+            group,
+            shares: true,
+        });
+        group
     }
 
     /// Group of a VM; the root if it has none.
     pub fn of_vm(&self, vm: VmId) -> u32 {
-        let index = FIRST_VM + vm;
-        if (index as usize) < self.groups.len() {
-            index
-        } else {
-            ROOT
-        }
+        self.vms.get(vm as usize).map_or(ROOT, |vm| vm.group)
     }
 
-    /// Thread group of a VM's threads: the pid of its first one.
+    /// Its group may be others', too.
+    pub fn shares(&self, vm: VmId) -> bool {
+        self.vms.get(vm as usize).is_some_and(|vm| vm.shares)
+    }
+
+    /// Thread group of a VM's threads: the pid of its first one. VMs that share a group are one process.
     pub fn leader(&mut self, vm: VmId, pid: i32) -> i32 {
         let index = self.of_vm(vm);
         if index == ROOT {
@@ -285,5 +313,10 @@ mod tests {
         assert_eq!(t.by_id(0), None);
         assert_eq!(t.leader(0, 5), 5);
         assert_eq!(t.leader(0, 6), 5);
+        let both = t.add_vm_within("both");
+        assert_eq!(t.add_vm_within("both"), both);
+        assert_eq!((t.of_vm(2), t.of_vm(3)), (both, both));
+        assert!(t.shares(2) && t.shares(3) && !t.shares(0) && !t.shares(9));
+        assert_eq!((t.leader(2, 7), t.leader(3, 8)), (7, 7));
     }
 }

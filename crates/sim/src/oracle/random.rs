@@ -180,6 +180,7 @@ pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u3
         Kind::Timer => vec![vec![
             Step::Timer {
                 period_ns: 100_000 * u64::from(1 + choose(100)),
+                grid: [Grid::Random, Grid::Start, Grid::StartCatchUp][choose(3) as usize],
             },
             work,
         ]],
@@ -396,6 +397,7 @@ impl Maker {
             2 => vec![
                 Step::Timer {
                     period_ns: 100_000 * u64::from(1 + choose(100)),
+                    grid: Grid::Random,
                 },
                 compute,
             ],

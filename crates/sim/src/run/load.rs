@@ -119,7 +119,7 @@ fn instance(
         &k.topo,
         |cpu| k.capacity(cpu),
         vms,
-        |vm| k.cgroups.of_vm(vm) as u64 + 1,
+        |vm| (!k.cgroups.shares(vm)).then(|| k.cgroups.of_vm(vm) as u64 + 1),
     )
     .map_err(SimError::Setting)?;
     let var = policy.ops_var(ops_var)?;

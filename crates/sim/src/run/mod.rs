@@ -26,12 +26,13 @@ use crate::words::Nanos;
 use crate::workload::api::Workload;
 use crate::workload::scenario::ScenarioWorkload;
 use berth_identity::Scored;
-use berth_identity::record::SCORED;
+use berth_identity::record::{SCORED, VMS};
 use berth_policy::instance::Instance;
 use berth_policy::policy::Policy;
 use berth_results::evenness;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{PleYield, Scenario};
+use berth_scenario::placement::SHARED_NOTE;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -110,6 +111,7 @@ fn attempt(
     let vms = vm_specs(scenario);
     spec.tasks = workload.host_threads() + 8;
     spec.needs = policy.needs();
+    spec.shared_cgroups = options::shared_cgroups(scenario);
     let mut m = Simulation::new(&spec, &vms, workload);
     if opts.record {
         m.record();
@@ -161,6 +163,10 @@ fn attempt(
     k.end_of_waits();
     let mut record = RunRecord::new(Place::Sim, arm, seed, metrics);
     record.hash = format!("{:016x}", m.trace_hash());
+    let told = k.policy.instance().is_some_and(|i| i.map(VMS).is_some());
+    if told && !spec.shared_cgroups.is_empty() {
+        record.notes.push(SHARED_NOTE.into());
+    }
     record.waits = record::waits(k, scenario, &vms);
     record.worst = record::worst(k, scenario);
     record::times(k, scenario, &vms, &mut record.times);

@@ -5,11 +5,12 @@ use crate::scx::identity::VmSpec;
 use crate::scx::mutation::Mutation;
 use crate::scx::spec::MachineSpec;
 use crate::trace;
+use crate::words::VmId;
 use berth_policy::needs::Needs;
 use berth_policy::policy::Policy;
 use berth_scenario::dist::{Rng, Stream, lead_ns, uptime_ns};
 use berth_scenario::model::{Host, Hz, Scenario, VmRole};
-use berth_scenario::placement::instances;
+use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
@@ -97,15 +98,22 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
         uptime_ns: if ticks { uptime_ns(seed) } else { 0 },
         tasks: 64,
         needs: Needs::ALL,
+        shared_cgroups: BTreeMap::new(),
         seed,
         mutation: opts.mutation,
         hotplug: host.hotplug.clone(),
     }
 }
 
+/// The cgroups that VMs of a scenario share.
+pub fn shared_cgroups(scenario: &Scenario) -> BTreeMap<VmId, String> {
+    let name = |v: VmInstance| Some((v.ordinal, scenario.vms[v.group].cgroup.clone()?));
+    instances(scenario).into_iter().filter_map(name).collect()
+}
+
 /// The VMs of a scenario, in the order of their numbers.
 pub fn vm_specs(scenario: &Scenario) -> Vec<VmSpec> {
-    let of = |v: berth_scenario::placement::VmInstance| {
+    let of = |v: VmInstance| {
         let vm = &scenario.vms[v.group];
         VmSpec {
             name: v.name,

@@ -83,13 +83,14 @@ fn ring(group: &crate::machine::CpuMask, cpu: u32) -> u32 {
     after.or_else(|| group.first()).unwrap_or(cpu)
 }
 
-/// Fill the maps about the machine and its VMs. Errors: a map refuses an element.
+/// Fill the maps about the machine and its VMs; `cgroup_id`: of those with a cgroup of their own, the others are not
+/// told. Errors: a map refuses an element.
 pub fn fill(
     instance: &Instance,
     topo: &Topology,
     capacity: impl Fn(u32) -> u32,
     vms: &[VmSpec],
-    cgroup_id: impl Fn(u32) -> u64,
+    cgroup_id: impl Fn(u32) -> Option<u64>,
 ) -> Result<(), String> {
     if let Some(map) = instance.map("berth_topology_by_cpu") {
         for cpu in 0..topo.nr_cpus() {
@@ -109,6 +110,9 @@ pub fn fill(
     }
     if let Some(map) = instance.map(record::VMS) {
         for (i, vm) in vms.iter().enumerate() {
+            let Some(id) = cgroup_id(i as u32) else {
+                continue;
+            };
             let record = VmRecord {
                 slot: i as u32 + 1,
                 generation: 1,
@@ -118,7 +122,7 @@ pub fn fill(
                 node: (topo.nr_nodes() == 1).then_some(0),
                 vcpus: vm.vcpus,
             };
-            let key = VmId::Cgroup(cgroup_id(i as u32)).key();
+            let key = VmId::Cgroup(id).key();
             map.update(&key.to_ne_bytes(), &record.bytes(), 0)
                 .map_err(|e| format!("berth_vms refuses VM {} (error {e})", vm.name))?;
         }
@@ -135,6 +139,10 @@ impl Handle {
         let Some(map) = self.policy.instance().and_then(|i| i.map(record::THREADS)) else {
             return;
         };
+        // Of a VM that is not told its threads are not either.
+        if spec.vm.is_some_and(|vm| self.cgroups.shares(vm)) {
+            return;
+        }
         let record = ThreadRecord {
             role: spec.role,
             io: spec.io,

@@ -2,9 +2,10 @@
 //! The specification of a machine.
 use super::mutation::Mutation;
 use crate::machine::topology::Shape;
-use crate::words::Nanos;
+use crate::words::{Nanos, VmId};
 use berth_policy::needs::Needs;
 use berth_scenario::model::{HostCost, Hz, PleYield};
+use std::collections::BTreeMap;
 
 /// What a machine is built from.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct MachineSpec {
     /// What its policy can reach of the kernel's objects ([`berth_policy::policy::Policy::needs`]): less takes less
     /// memory.
     pub needs: Needs,
+    /// Cgroups that are not their VMs' own, by name.
+    pub shared_cgroups: BTreeMap<VmId, String>,
     pub seed: u64,
     pub mutation: Option<Mutation>,
     /// CPUs going off- and online, in time order.
@@ -51,6 +54,7 @@ impl MachineSpec {
             uptime_ns: 0,
             tasks: 64,
             needs: Needs::ALL,
+            shared_cgroups: BTreeMap::new(),
             seed: 1,
             mutation: None,
             hotplug: Vec::new(),

@@ -61,9 +61,12 @@ impl<W: Workload> Simulation<W> {
     /// A machine that has just booted: all CPUs idle, no policy, no tasks.
     pub fn new(spec: &MachineSpec, vms: &[VmSpec], workload: W) -> Self {
         let mut kernel = Kernel::new(spec);
-        for vm in vms {
+        for (i, vm) in (0..).zip(vms) {
             let quota = vm.cap_milli.map(|c| c * PERIOD_US / 1000);
-            kernel.cgroups.add_vm(&vm.name, vm.weight, quota);
+            match spec.shared_cgroups.get(&i) {
+                Some(name) => kernel.cgroups.add_vm_within(name),
+                None => kernel.cgroups.add_vm(&vm.name, vm.weight, quota),
+            };
         }
         let groups: Vec<u32> = vms.iter().map(|v| v.group).collect();
         kernel.stats = Stats::new(&groups, kernel.topo.nr_cpus());

@@ -9,7 +9,7 @@ use crate::guest::machine_of;
 use crate::words::Phase;
 use berth_identity::JobRecord;
 use berth_scenario::dist::{Rng, Stream};
-use berth_scenario::model::Scenario;
+use berth_scenario::model::{Grid, Scenario};
 use berth_scenario::placement::{self, Work};
 
 /// The largest working set of what a thread does; none: the host's default.
@@ -57,10 +57,13 @@ impl ScenarioWorkload {
         let mut phases: Vec<GridPhase> = Vec::new();
         let own = (served.is_empty() && post.is_none()).then_some(*program);
         for program in served.iter().map(|s| s.program).chain(own) {
-            for &period in &self.programs.all[program as usize].periods {
-                if !phases.iter().any(|p| p.period == period) {
-                    let at = phase_rng.below(period);
-                    phases.push(GridPhase { period, at });
+            for &(period, grid) in &self.programs.all[program as usize].timers {
+                if !phases.iter().any(|p| (p.period, p.grid) == (period, grid)) {
+                    let at = match grid {
+                        Grid::Random => phase_rng.below(period),
+                        Grid::Start | Grid::StartCatchUp => ctx.now(),
+                    };
+                    phases.push(GridPhase { period, grid, at });
                 }
             }
         }
@@ -94,7 +97,8 @@ impl ScenarioWorkload {
         self.blocks.forget(slot);
         let host = &self.threads.hosts[host as usize];
         if !self.sync.is_unused() && host.post.is_none() {
-            self.sync.join(slot, home, &host.barriers, &host.pools);
+            let meets = self.homes.meets(home);
+            self.sync.join(slot, meets, &host.barriers, &host.pools);
         }
         let spec = &host.spec;
         let vm = self.homes.vm(home);
@@ -333,7 +337,10 @@ impl ScenarioWorkload {
             ctx.stop_vm(home);
             self.agents.stop(home);
         }
-        self.sync.clear(home);
+        // Those who share locks and the like with others do not stop, says the placement.
+        if self.homes.meets_alone(home) {
+            self.sync.clear(home);
+        }
         let (devices, board) = self.plugged(ctx);
         devices.stop_vm(home, board);
         self.requests.clear(home, now);

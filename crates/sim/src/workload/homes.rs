@@ -13,6 +13,8 @@ pub(super) struct Homes {
     /// By VM: its tasks are tasks of the machine inside it.
     inside: Vec<bool>,
     host_cpus: u32,
+    /// By VM: whose locks and the like its threads share.
+    meets: Vec<u32>,
 }
 
 impl Homes {
@@ -25,12 +27,24 @@ impl Homes {
             scenario: scenario.clone(),
             seed,
             host_cpus: scenario.host.nr_cpus().max(1),
+            meets: placement::meeting_places(scenario),
         }
     }
 
     /// The home that is no VM.
     pub fn host(&self) -> u32 {
         self.vms.len() as u32
+    }
+
+    /// The home whose locks, barriers, events and pools of work the threads of this one share.
+    pub fn meets(&self, home: u32) -> u32 {
+        self.meets.get(home as usize).copied().unwrap_or(home)
+    }
+
+    /// Nobody else's threads share them.
+    pub fn meets_alone(&self, home: u32) -> bool {
+        let with = self.meets(home);
+        with == home && self.meets.iter().filter(|m| **m == home).count() <= 1
     }
 
     /// VMs and host.

@@ -2,7 +2,7 @@
 //! A scenario's tasks, made ready to run: names resolved to numbers.
 use super::sync::Counts;
 use berth_scenario::dist::Rng;
-use berth_scenario::model::{Dist, Estimate, Nanos, Scenario, Step};
+use berth_scenario::model::{Dist, Estimate, Grid, Nanos, Scenario, Step};
 use berth_scenario::placement::{self, PlacementError};
 
 /// One step, resolved.
@@ -11,8 +11,11 @@ pub(super) enum Op {
     Compute(Dist),
     Busy,
     Sleep(Dist),
+    /// The thread begins: timers that count from its start do so from here, after this sleep if there is one.
+    Begin(Option<Dist>),
     Timer {
         period_ns: Nanos,
+        grid: Grid,
     },
     /// In the middle of a loop, or in one with several of them. Queue number, see [`Programs::queues`].
     Receive(u16),
@@ -58,8 +61,8 @@ pub(super) struct Program {
     pub again: u32,
     /// The queue a pool serves: its only `receive` is its first step.
     pub queue: Option<u16>,
-    /// Periods of its timers, in the order of the steps.
-    pub periods: Vec<Nanos>,
+    /// Periods and grids of its timers, in the order of the steps.
+    pub timers: Vec<(Nanos, Grid)>,
     /// Barriers and work pools in its steps, each once.
     pub barriers: Vec<u32>,
     pub pools: Vec<u32>,
@@ -72,6 +75,20 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// Tells timers that count from a thread's start when that is. A pool's thread has started before any step.
+    fn begins(&mut self) {
+        if self.queue.is_some() || self.timers.iter().all(|(_, grid)| grid.is_random()) {
+            return;
+        }
+        match self.ops.first() {
+            Some(Op::Sleep(d)) if self.again > 0 => self.ops[0] = Op::Begin(Some(d.clone())),
+            _ => {
+                self.ops.insert(0, Op::Begin(None));
+                self.again += 1;
+            }
+        }
+    }
+
     /// The policy is told of each of its jobs: they are requests, or there is only one.
     pub fn is_told_of_each(&self) -> bool {
         let one = |op: &Op| matches!(op, Op::Receive(_) | Op::Exit);
@@ -87,7 +104,7 @@ impl Program {
             match op {
                 Op::Compute(d) => ns = ns.saturating_add(d.sample(&mut rng, round)),
                 // It draws from the same numbers.
-                Op::Sleep(d) => _ = d.sample(&mut rng, round),
+                Op::Sleep(d) | Op::Begin(Some(d)) => _ = d.sample(&mut rng, round),
                 Op::Receive(_) | Op::Exit | Op::Busy => break,
                 _ => (),
             }
@@ -183,7 +200,7 @@ impl Programs {
                 ops: Vec::new(),
                 again: task.first.len() as u32,
                 queue,
-                periods: Vec::new(),
+                timers: Vec::new(),
                 barriers: Vec::new(),
                 pools: Vec::new(),
                 rounds: if task.per_request {
@@ -199,6 +216,7 @@ impl Programs {
                 let op = programs.resolve(scenario, &mut program, step)?;
                 program.ops.push(op);
             }
+            program.begins();
             programs.all.push(program);
         }
         Ok(programs)
@@ -227,11 +245,10 @@ impl Programs {
             Step::Compute(d) => Op::Compute(d.clone()),
             Step::Busy => Op::Busy,
             Step::Sleep(d) => Op::Sleep(d.clone()),
-            Step::Timer { period_ns } => {
-                program.periods.push((*period_ns).max(1));
-                Op::Timer {
-                    period_ns: (*period_ns).max(1),
-                }
+            Step::Timer { period_ns, grid } => {
+                let (period_ns, grid) = ((*period_ns).max(1), *grid);
+                program.timers.push((period_ns, grid));
+                Op::Timer { period_ns, grid }
             }
             // Every queue that somebody receives on has a number.
             Step::Receive(queue) => Op::Receive(self.queue(queue).unwrap_or(0)),

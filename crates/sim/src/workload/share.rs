@@ -12,7 +12,7 @@ impl ScenarioWorkload {
     pub(super) fn share(&mut self, who: Who, now: Nanos, ctx: &mut Ctx) -> Option<Action> {
         let me = who.token;
         let t = &self.threads[me];
-        let home = t.home;
+        let home = self.homes.meets(t.home);
         let Op::Shared(op) = &self.programs.all[t.program as usize].ops[t.step as usize - 1] else {
             return None; // Asked for shared steps only.
         };

@@ -6,7 +6,7 @@ use super::devices::cargo;
 use super::mail::Message;
 use super::program::Op;
 use super::scenario::ScenarioWorkload;
-use super::threads::{BEGUN, IDLE};
+use super::threads::{BEGUN, GridPhase, IDLE};
 
 impl ScenarioWorkload {
     /// See [`super::api::Workload::next`].
@@ -70,14 +70,21 @@ impl ScenarioWorkload {
                     let at = now.saturating_add(d.sample(&mut t.rng, t.round));
                     return Action::SleepUntil { at };
                 }
-                Op::Timer { period_ns } => {
-                    let grid = t.phases.iter().find(|p| p.period == *period_ns);
-                    let phase = grid.map_or(0, |p| p.at);
-                    let at = match now.checked_sub(phase) {
-                        None => phase,
-                        Some(since) => phase + (since / period_ns + 1) * period_ns,
-                    };
-                    return Action::SleepUntil { at };
+                Op::Begin(sleep) => {
+                    let slept = sleep.as_ref().map(|d| d.sample(&mut t.rng, t.round));
+                    let at = now.saturating_add(slept.unwrap_or(0));
+                    let from_start = t.phases.iter_mut().filter(|p| !p.grid.is_random());
+                    from_start.for_each(|p| p.at = at);
+                    if slept.is_some() {
+                        return Action::SleepUntil { at };
+                    }
+                }
+                Op::Timer { period_ns, grid } => {
+                    let is = |p: &&mut GridPhase| (p.period, p.grid) == (*period_ns, *grid);
+                    let timer = t.phases.iter_mut().find(is);
+                    if let Some(at) = timer.and_then(|timer| timer.next(now)) {
+                        return Action::SleepUntil { at };
+                    }
                 }
                 Op::Reply => {
                     if let Some(ns) = self.reply(who.token, ctx) {

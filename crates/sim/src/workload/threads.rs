@@ -7,6 +7,7 @@ use super::mail::Message;
 use super::program::Programs;
 use berth_identity::JobRecord;
 use berth_scenario::dist::Rng;
+use berth_scenario::model::Grid;
 use berth_scenario::placement::{self, HostThread, Work};
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -55,11 +56,33 @@ pub(super) struct Thread {
     pub host: u32,
 }
 
-/// Phase of the timer grid of one period.
+/// The timer of one period and kind of grid.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GridPhase {
     pub period: Nanos,
+    pub grid: Grid,
+    /// Phase of a random grid; of one from the thread's start the last point.
     pub at: Nanos,
+}
+
+impl GridPhase {
+    /// Until when a thread sleeps that comes to it; none: it is late, and goes on.
+    pub fn next(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.grid.is_random() {
+            return Some(match now.checked_sub(self.at) {
+                None => self.at,
+                Some(since) => self.at + (since / self.period + 1) * self.period,
+            });
+        }
+        self.at = self.at.saturating_add(self.period);
+        if now < self.at {
+            return Some(self.at);
+        }
+        if self.grid == Grid::Start {
+            self.at = now;
+        }
+        None
+    }
 }
 
 /// A queue that a pool thread serves, and the program that does it.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The figures of docs/python.md: rates of a sweep here and on Ray, the driver's memory, cost of a run beside the
 command line, time of the import. As ratios; writes them into the page."""
+import datetime
 import os
 import re
 import statistics
@@ -13,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "berth"
 RUNS = int(os.environ.get("BERTH_RUNS", "10000"))
+#: Where the test that kills nodes says how many it killed, during how many runs.
+KILLED = os.environ.get("BERTH_CLUSTER_KILLED")
 
 #: A sweep of so many small runs, in a process of its own: its wall time, and the largest that the process has been.
 SWEEP = """
@@ -82,16 +85,21 @@ def main() -> None:
         same = {Path(folder, name, "sweep.parquet").read_bytes() for name in ("one", "two", "ray")}
         assert len(same) == 1, "the bytes differ"
         cost = beside_the_command(folder)
+    on = f"`make cluster`, {datetime.date.today()}, {len(os.sched_getaffinity(0))} CPUs."
     rows = [
         ("import, beyond Python's own start", f"{import_s():.2f} s", "0.3 s at most"),
         ("`berth.run`, wall time by that of `berth sim`", f"{cost:.2f}", "1.03 at most"),
-        (f"sweep of {RUNS} small runs, one worker", f"{one:.0f} runs/s", ""),
+        (f"sweep of {RUNS:,} small runs, one worker", f"{one:.0f} runs/s", ""),
         ("the same, two workers, by twice the rate of one", f"{two / one / 2:.2f}", "0.9 at least"),
         ("the same on Ray, two workers, by the rate of two workers here", f"{ray / two:.2f}", "0.8 at least"),
         ("memory of the driver: here, on Ray", f"{memory:.0f} MiB, {driver:.0f} MiB", "500 MiB at most"),
         ("100,000 such runs on Ray, two workers, by calculation", f"{100_000 / ray / 60:.1f} min", ""),
     ]
-    table = "| | measured | goal |\n|---|---|---|\n" + "".join(f"| {a} | {b} | {c} |\n" for a, b, c in rows)
+    if KILLED:
+        killed, runs = Path(KILLED).read_text().split()
+        same = "each once, the same bytes"
+        rows.append((f"{int(runs):,} runs on three nodes, of which {killed} were killed meanwhile", same, same))
+    table = f"{on}\n\n| | measured | goal |\n|---|---|---|\n" + "".join(f"| {a} | {b} | {c} |\n" for a, b, c in rows)
     print(table)
     page = ROOT / "docs" / "python.md"
     text = page.read_text()

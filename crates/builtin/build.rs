@@ -2,8 +2,9 @@
 //! Every `policies/*.bpf.c` and `policies/study/*.bpf.c`: compiled to a BPF object, translated to C, compiled
 //! to native code, and listed in the generated `builtin.rs`. What serves one policy is in the folder of its name.
 use berth_policy::build_script;
-use berth_policy::cc::Compiler;
+use berth_policy::cc::{Compiler, FLAGS, reachable_missing};
 use berth_policy::compile;
+use berth_policy::emit::Translation;
 use berth_policy::profile::KernelProfile;
 use berth_policy::{emit, object};
 use std::error::Error;
@@ -36,9 +37,7 @@ fn build() -> Result<(), Box<dyn Error>> {
         let program = object::load(&std::fs::read(&bpf)?, &KernelProfile::default())
             .map_err(|e| format!("{}: {e}", source.path.display()))?;
         let translation = emit::translate(&program, name, emit::Guarding::Trusted);
-        let native = out.join(format!("{name}.native.o"));
-        compiler
-            .object(&translation, &out.join(format!("{name}.c")), &native)
+        let native = native(&compiler, &translation, name, &out)
             .map_err(|e| format!("{}: {e}", source.path.display()))?;
         archive.object(&native);
         writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
@@ -59,6 +58,46 @@ fn build() -> Result<(), Box<dyn Error>> {
         ),
     )?;
     Ok(())
+}
+
+/// The machine code of a translation. It is the same in debug and release builds, and in those of other workspaces:
+/// what one of them has compiled is in the target folder for all, the newest of each name.
+fn native(
+    compiler: &Compiler,
+    translation: &Translation,
+    name: &str,
+    out: &Path,
+) -> Result<PathBuf, Box<dyn Error>> {
+    let own = out.join(format!("{name}.native.o"));
+    // target/PROFILE/build/PACKAGE/out
+    let folder = out.ancestors().nth(4).unwrap_or(out).join("berth-native");
+    let made_of = format!("{} {FLAGS:?} {}", compiler.identity(), translation.text);
+    let key = blake3::hash(made_of.as_bytes()).to_hex();
+    let kept = folder.join(format!("{name}-{key}.o"));
+    if std::fs::copy(&kept, &own).is_ok() {
+        reachable_missing(&own, translation)?;
+        return Ok(own);
+    }
+    compiler.object(translation, &out.join(format!("{name}.c")), &own)?;
+    // Another build may do the same, and a disk may be full: then it is compiled again.
+    if std::fs::create_dir_all(&folder).is_ok() {
+        let _ = keep(&own, name, &kept, &folder);
+    }
+    Ok(own)
+}
+
+/// Whole, whoever looks, and instead of what was kept by this name.
+fn keep(object: &Path, name: &str, kept: &Path, folder: &Path) -> std::io::Result<()> {
+    let part = folder.join(format!("{name}.{}.part", std::process::id()));
+    std::fs::copy(object, &part)?;
+    for older in std::fs::read_dir(folder)?.flatten() {
+        let file = older.file_name();
+        let rest = file.to_str().and_then(|file| file.strip_prefix(name));
+        if rest.is_some_and(|rest| rest.starts_with('-')) {
+            std::fs::remove_file(older.path())?;
+        }
+    }
+    std::fs::rename(&part, kept)
 }
 
 /// All shipped policies, supported ones first, by name.

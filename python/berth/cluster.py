@@ -50,11 +50,11 @@ def do(
     failures: dict[str, str] = {}
     seconds: Optional[float] = None
     while todo or pending:
-        room = TASKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1))) - len(pending)
-        for _ in range(min(room, len(todo))):
+        most = TASKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        for _ in range(min(most - len(pending), len(todo))):
             if not todo:
                 break
-            numbers = [todo.popleft() for _ in range(min(len(todo), _size(seconds, engine.task_seconds)))]
+            numbers = [todo.popleft() for _ in range(_size(len(todo), most, seconds, engine.task_seconds))]
             pending[task.remote(plan.chunk(numbers), objects, folder)] = numbers
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=0.5)
         for ref in ready:
@@ -85,11 +85,13 @@ def do(
     return list(failures.values())
 
 
-def _size(seconds: Optional[float], task_seconds: float) -> int:
-    """Runs of a task, by the wall time that one has taken; the first tasks have one."""
+def _size(left: int, tasks: int, seconds: Optional[float], task_seconds: float) -> int:
+    """Runs of the next task, of so many that are left for so many tasks at once. By the wall time that a run has taken;
+    the first tasks have one. Towards the end tasks are smaller, down to a tenth, so that no CPU waits for another."""
     if seconds is None:
         return 1
-    return max(1, min(MOST, int(task_seconds / max(seconds, 1e-6))))
+    by_time = max(1, min(MOST, int(task_seconds / max(seconds, 1e-6))))
+    return min(left, max(1, by_time // 10, min(by_time, left // tasks)))
 
 
 def _work(chunk: bytes, objects: dict[str, str], folder: Optional[str]) -> tuple[str, bytes, list, float]:

@@ -8,16 +8,21 @@ use std::path::PathBuf;
 
 /// A policy: a shipped one, or one of a `.bpf.c` or `.bpf.o` file. Takes part in `arms=` of `berth.run` and
 /// `berth.sweep`.
-#[pyclass(frozen, get_all, module = "berth")]
+#[pyclass(frozen, module = "berth")]
 pub struct Policy {
     /// Its name, or its file.
+    #[pyo3(get)]
     name: String,
     /// What it does, in a sentence.
+    #[pyo3(get)]
     help: String,
     /// A model of the literature rather than a policy for use.
+    #[pyo3(get)]
     study: bool,
     /// Of its compiled object; results carry it.
+    #[pyo3(get)]
     hash: String,
+    /// Parameters and presets, as JSON.
     described: String,
 }
 

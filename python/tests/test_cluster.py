@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -17,15 +18,31 @@ RUNS = int(os.environ.get("BERTH_CLUSTER_RUNS", "2000"))
 GRID = {"vm.hog.count": [1, 2], "task.burn.threads": [1, 2]}
 
 
-def joined(made):
-    """One more node. Ray gives a new one half a minute, which a busy machine may not have."""
-    for _ in range(5):
+def begun(begin):
+    """Something of Ray's that starts a node. Ray gives it half a minute, which a busy machine may not have."""
+    for _ in range(20):
         try:
-            return made.add_node(num_cpus=1, include_dashboard=False)
+            return begin()
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise
     raise AssertionError("no node starts here")
+
+
+def joined(made):
+    """One more node."""
+    return begun(lambda: made.add_node(num_cpus=1, include_dashboard=False))
+
+
+@pytest.fixture
+def own_ray():
+    """A Ray of this machine."""
+
+    def start(**options):
+        return begun(lambda: ray.init(log_to_driver=False, include_dashboard=False, **options))
+
+    yield start
+    ray.shutdown()
 
 
 @pytest.fixture
@@ -36,42 +53,39 @@ def nodes():
     made = Cluster()
     joined(made)
     others = [joined(made) for _ in range(2)]
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    begun(lambda: ray.init(address=made.address, log_to_driver=False, logging_level="ERROR"))
     yield made, others
     ray.shutdown()
     made.shutdown()
 
 
 @pytest.mark.cluster
-def test_a_small_ray_gives_the_same_bytes(world, tmp_path):
+def test_a_small_ray_gives_the_same_bytes(world, own_ray, tmp_path):
     """A Ray of this machine with two workers; a policy of a file goes with the jobs; another version is refused."""
     own = ROOT / "policies" / "gfifo.bpf.c"
     berth.sweep(world, GRID, policies=own, seeds=3, out=tmp_path / "here")
-    ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    try:
-        told = []
-        done = berth.sweep(
-            world, GRID, policies=own, seeds=3, out=tmp_path / "ray", engine="ray",
-            progress=lambda *at: told.append(at),
-        )
-        assert done.complete and told[-1] == (36, 36)
-        same = [(tmp_path / out / "sweep.parquet").read_bytes() for out in ("here", "ray")]
-        assert same[0] == same[1]
-        # Written by the workers themselves, in pieces of another size.
-        engine = berth.RayEngine(shared=True, task_seconds=0.05)
-        berth.sweep(world, GRID, policies=own, seeds=3, out=tmp_path / "shared", engine=engine)
-        assert (tmp_path / "shared" / "sweep.parquet").read_bytes() == same[0]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cluster, "VERSION", "0.0.0+another")
-            with pytest.raises(berth.InputError, match=r"the nodes must have this version of Berth, 0.0.0\+another"):
-                berth.sweep(world, GRID, seeds=4, out=tmp_path / "other", engine="ray")
-        assert not (tmp_path / "other").exists()
-    finally:
-        ray.shutdown()
+    own_ray(num_cpus=2, logging_level="ERROR")
+    told = []
+    done = berth.sweep(
+        world, GRID, policies=own, seeds=3, out=tmp_path / "ray", engine="ray",
+        progress=lambda *at: told.append(at),
+    )
+    assert done.complete and told[-1] == (36, 36)
+    same = [(tmp_path / out / "sweep.parquet").read_bytes() for out in ("here", "ray")]
+    assert same[0] == same[1]
+    # Written by the workers themselves, in pieces of another size.
+    engine = berth.RayEngine(shared=True, task_seconds=0.05)
+    berth.sweep(world, GRID, policies=own, seeds=3, out=tmp_path / "shared", engine=engine)
+    assert (tmp_path / "shared" / "sweep.parquet").read_bytes() == same[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "VERSION", "0.0.0+another")
+        with pytest.raises(berth.InputError, match=r"the nodes must have this version of Berth, 0.0.0\+another"):
+            berth.sweep(world, GRID, seeds=4, out=tmp_path / "other", engine="ray")
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.cluster
-def test_a_policy_that_does_not_compile_on_a_node(world, tmp_path):
+def test_a_policy_that_does_not_compile_on_a_node(world, own_ray, tmp_path):
     """Nodes without a C compiler: a policy that is not shipped cannot be made native there."""
     own = ROOT / "policies" / "gfifo.bpf.c"
     text = own.read_text().replace("help=", "help=own ", 1)
@@ -80,12 +94,9 @@ def test_a_policy_that_does_not_compile_on_a_node(world, tmp_path):
     empty = tmp_path / "no-compiler"
     empty.mkdir()
     env = {"BERTH_CC": str(empty / "cc"), "XDG_CACHE_HOME": str(empty)}
-    ray.init(num_cpus=1, log_to_driver=False, include_dashboard=False, runtime_env={"env_vars": env})
-    try:
-        with pytest.raises(berth.InputError, match="on node .*own"):
-            berth.sweep(world, GRID, arms=tmp_path / "own.bpf.c", seeds=1, out=tmp_path / "s", engine="ray")
-    finally:
-        ray.shutdown()
+    own_ray(num_cpus=1, runtime_env={"env_vars": env})
+    with pytest.raises(berth.InputError, match="on node .*own"):
+        berth.sweep(world, GRID, arms=tmp_path / "own.bpf.c", seeds=1, out=tmp_path / "s", engine="ray")
 
 
 @pytest.mark.cluster
@@ -137,3 +148,5 @@ def test_nodes_are_killed_at_random(world, nodes, tmp_path):
     assert len({row["job"] for row in done.table.rows()}) == RUNS
     berth.sweep(scenario, grid, seeds=RUNS // 100, out=tmp_path / "here")
     assert (tmp_path / "ray" / "sweep.parquet").read_bytes() == (tmp_path / "here" / "sweep.parquet").read_bytes()
+    if report := os.environ.get("BERTH_CLUSTER_KILLED"):
+        Path(report).write_text(f"{killed} {RUNS}\n")

@@ -279,7 +279,12 @@ def test_a_figure(done, tmp_path):
 
 
 def test_chunks_by_measured_time():
-    assert cluster._size(None, 5.0) == 1
-    assert cluster._size(0.05, 5.0) == 100
-    assert cluster._size(60.0, 5.0) == 1
-    assert cluster._size(1e-9, 5.0) == cluster.MOST
+    many = 10**6
+    assert cluster._size(many, 4, None, 5.0) == 1
+    assert cluster._size(many, 4, 0.05, 5.0) == 100
+    assert cluster._size(many, 4, 60.0, 5.0) == 1
+    assert cluster._size(many, 4, 1e-9, 5.0) == cluster.MOST
+    # Towards the end smaller ones: all CPUs are done at about the same time.
+    assert cluster._size(200, 4, 0.05, 5.0) == 50
+    assert cluster._size(20, 4, 0.05, 5.0) == 10
+    assert cluster._size(3, 4, 0.05, 5.0) == 3

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Some jobs of a sweep as bytes: what goes to another process, and what it does with them.
-use super::part::{self, Row};
+use super::part::{self, Known, Row};
 use crate::attended::{Cancel, Counts, attended};
 use crate::errors;
 use berth_experiment::job::{Job, JobPolicy, Loaded, VERSION};
@@ -112,6 +112,7 @@ fn done(
         here.ready(job).map_err(errors::raised)?;
     }
     let started = Instant::now();
+    let known = Known::default();
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for (cell, seed, key) in &chunk.jobs {
         let cell = chunk.cells.get(*cell);
@@ -128,12 +129,12 @@ fn done(
             )));
         }
         match here.run(&job) {
-            Ok(record) => rows.push(Row::of(key.clone(), record)),
+            Ok(record) => rows.push(Row::of(key.clone(), record, &known)),
             Err(why) => failures.push((key.clone(), why)),
         }
     }
     let seconds = started.elapsed().as_secs_f64() / chunk.jobs.len().max(1) as f64;
-    let (name, part) = part::write(rows).map_err(errors::failed)?;
+    let (name, part) = part::write(&mut rows).map_err(errors::failed)?;
     Ok(Done {
         name,
         part,

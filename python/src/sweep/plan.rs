@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The jobs of a sweep: points of a grid, arms, seeds; which are done; how they are done here.
 use super::chunk::{Chunk, Objects, dress, loaded, strip};
-use super::part::{self, Row};
+use super::part::{self, Known, Names, Row};
 use super::runs::{Head, Point, Runs, Value};
 use crate::attended::{Cancel, Counts, attended};
 use crate::errors;
@@ -12,7 +12,6 @@ use berth_experiment::plan::planned;
 use berth_experiment::runner::{Here, Runner};
 use berth_experiment::simulator::{Running, jobs};
 use berth_experiment::{Failure, Request, policies};
-use berth_results::schema::RunRecord;
 use berth_results::write;
 use berth_scenario::Input;
 use berth_scenario::support::Place;
@@ -61,10 +60,27 @@ pub struct Sweep {
 #[derive(Default)]
 struct Done {
     hashes: Vec<Option<String>>,
+    /// Of metrics: where their values are in `columns`.
+    metrics: BTreeMap<String, usize>,
     /// NaN: not there.
-    metrics: BTreeMap<String, Vec<f64>>,
+    columns: Vec<Vec<f64>>,
     /// Jobs.
     finished: usize,
+}
+
+impl Done {
+    /// Where the values of metrics are, of so many jobs.
+    fn places(&mut self, names: &Names, jobs: usize) -> Vec<usize> {
+        let mut places = Vec::with_capacity(names.len());
+        for name in names.iter() {
+            let at = *self.metrics.entry(name.clone()).or_insert_with(|| {
+                self.columns.push(vec![f64::NAN; jobs]);
+                self.columns.len() - 1
+            });
+            places.push(at);
+        }
+        places
+    }
 }
 
 /// What is asked for besides the points.
@@ -250,7 +266,10 @@ impl Sweep {
             metrics: done
                 .metrics
                 .iter()
-                .map(|(name, values)| (name.clone(), there.iter().map(|n| values[*n]).collect()))
+                .map(|(name, at)| {
+                    let values = &done.columns[*at];
+                    (name.clone(), there.iter().map(|n| values[*n]).collect())
+                })
                 .collect(),
         }
     }
@@ -326,21 +345,20 @@ impl Sweep {
     /// Counts rows whose jobs are this sweep's and not done yet.
     fn add(&self, rows: Vec<Row>) {
         let mut done = self.lock();
-        for row in rows {
+        // Names are looked at once for all rows that share them.
+        let mut places: HashMap<*const String, Vec<usize>> = HashMap::new();
+        for row in &rows {
             for number in self.numbers.get(&row.job).into_iter().flatten() {
                 if done.hashes[*number].is_some() {
                     continue;
                 }
                 done.hashes[*number] = Some(row.hash.clone());
                 done.finished += 1;
-                for (name, value) in &row.metrics {
-                    if !done.metrics.contains_key(name) {
-                        let none = vec![f64::NAN; self.keys.len()];
-                        done.metrics.insert(name.clone(), none);
-                    }
-                    if let Some(values) = done.metrics.get_mut(name) {
-                        values[*number] = *value;
-                    }
+                let places = places
+                    .entry(row.names.as_ptr())
+                    .or_insert_with(|| done.places(&row.names, self.keys.len()));
+                for (value, at) in row.values.iter().zip(places) {
+                    done.columns[*at][*number] = *value;
                 }
             }
         }
@@ -351,7 +369,7 @@ impl Sweep {
         if rows.is_empty() {
             return Ok(());
         }
-        let (name, bytes) = part::write(rows.clone()).map_err(errors::failed)?;
+        let (name, bytes) = part::write(rows).map_err(errors::failed)?;
         write::atomic(&out.join(PARTS).join(name), &bytes).map_err(errors::failed)?;
         self.add(std::mem::take(rows));
         Ok(())
@@ -366,7 +384,8 @@ impl Sweep {
     ) -> PyResult<Vec<String>> {
         let here = Here::new(Some(cancel.flag()), loaded());
         let turns: Vec<Turn> = todo.iter().map(|n| Turn { arm: *n, seed: 0 }).collect();
-        let (sender, receiver) = channel::<(usize, RunRecord)>();
+        let (sender, receiver) = channel::<Row>();
+        let known = Known::default();
         let replicate = Replicate {
             workers: self.workers.load(Ordering::Relaxed) as usize,
             cancel: cancel.flag(),
@@ -381,11 +400,12 @@ impl Sweep {
                         ..cell.job.clone()
                     };
                     dress(&mut job, &self.objects);
-                    let record = here.run(&job)?;
+                    // What is kept of it, made by the worker: whoever gathers is one thread.
+                    let row = Row::of(self.keys[turn.arm].clone(), here.run(&job)?, &known);
                     let same = self.numbers[&self.keys[turn.arm]].len() as u64;
                     counts.done.fetch_add(same, Ordering::Relaxed);
                     // Nobody takes it: the disk is full, and that is said below.
-                    let _ = sender.send((turn.arm, record));
+                    let _ = sender.send(row);
                     Ok::<(), String>(())
                 })
             });
@@ -394,8 +414,8 @@ impl Sweep {
             let mut written = Ok(());
             loop {
                 let over = match receiver.recv_timeout(FLUSH.saturating_sub(kept.elapsed())) {
-                    Ok((number, record)) => {
-                        rows.push(Row::of(self.keys[number].clone(), record));
+                    Ok(row) => {
+                        rows.push(row);
                         false
                     }
                     Err(RecvTimeoutError::Timeout) => false,

@@ -393,7 +393,9 @@ const LOOK: &str = r#"addEventListener("load", () => {
   for (const text of d.querySelectorAll("svg text")) {
     inside(text, text.closest("section"), "text '" + text.textContent + "'");
   }
-  for (const table of d.querySelectorAll("table")) inside(table, table.closest("section"), "a table " + table.className);
+  for (const table of d.querySelectorAll("table")) {
+    inside(table, table.closest("section"), "a table " + table.className);
+  }
   for (const strip of d.querySelectorAll("svg, img")) inside(strip, strip.closest("section"), "a picture");
   // Names on one axis do not lie over one another.
   for (const svg of d.querySelectorAll("svg")) {

@@ -329,7 +329,8 @@ fn mistakes() {
         ),
         (
             t(
-                r#""timer0" : { "ref" : "x", "period" : 5 }, "timer1" : { "ref" : "x", "period" : 5, "mode" : "absolute" }"#,
+                r#""timer0" : { "ref" : "x", "period" : 5 },
+                    "timer1" : { "ref" : "x", "period" : 5, "mode" : "absolute" }"#,
             ),
             &["timer `x` has two modes"],
         ),

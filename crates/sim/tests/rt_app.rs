@@ -101,11 +101,13 @@ fn who_is_late_goes_on_at_once() {
     }
 }
 
-/// `a` and `b` take turns at a condition; `c` starts threads of `d`, each of which works for 1 ms.
+/// `a` and `b` take turns at a condition, at which `b` waits first; `c` starts threads of `d`, each of which works for
+/// 1 ms.
 #[test]
 fn tasks_that_meet_have_results_of_their_own() {
     let tasks = r#"
-        "a" : { "run" : 1000, "lock" : "m", "signal" : "c", "wait" : { "ref" : "c", "mutex" : "m" }, "unlock" : "m" },
+        "a" : { "delay" : 10000, "run" : 1000, "lock" : "m", "signal" : "c",
+            "wait" : { "ref" : "c", "mutex" : "m" }, "unlock" : "m" },
         "b" : { "lock" : "m", "wait" : { "ref" : "c", "mutex" : "m" }, "unlock" : "m", "run" : 3000,
             "lock1" : "m", "signal" : "c", "unlock1" : "m" },
         "c" : { "fork" : "d", "sleep" : 50000 },

@@ -30,7 +30,7 @@ kinds! {
     Compute "compute" "compute exp(300us)" "burn CPU time";
     Busy "busy" "busy" "burn CPU time without end";
     Sleep "sleep" "sleep 5ms" "wait that long";
-    Timer "timer" "timer every 5ms" "wait for the next point of a grid, its phase random; `... from start`: the thread's";
+    Timer "timer" "timer every 5ms" "wait for the next point of a grid, its phase random, or `... from start`";
     Receive "receive" "receive NAME" "wait for a request of client NAME, or for a `send NAME`";
     Reply "reply" "reply" "answer the request in hand";
     Send "send" "send NAME 1KiB" "put a message into the queue of task NAME, or into queue NAME";

@@ -30,7 +30,7 @@ from conftest import WORLD
 world = berth.Scenario.from_dict(WORLD, name="world")
 if engine == "ray":
     import ray
-    ray.init(num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    ray.init("local", num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
 begin = time.monotonic()
 grid = {{"vm.hog.count": [1, 2, 3, 4, 5], "task.burn.threads": [1, 2]}}
 done = berth.sweep(world, grid, seeds=seeds, workers=workers, engine=engine, out=out, progress=False)

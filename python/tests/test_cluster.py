@@ -36,10 +36,11 @@ def joined(made):
 
 @pytest.fixture
 def own_ray():
-    """A Ray of this machine."""
+    """A Ray of this machine and this test: another one may run here."""
 
     def start(**options):
-        return begun(lambda: ray.init(log_to_driver=False, include_dashboard=False, **options))
+        own = {"address": "local", "log_to_driver": False, "include_dashboard": False}
+        return begun(lambda: ray.init(**own, **options))
 
     yield start
     ray.shutdown()

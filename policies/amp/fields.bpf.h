@@ -25,11 +25,13 @@ struct slot {
 /* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
  * below: what it has for all kinds but the fastest, give: for the kind that is being assigned,
  * fast: for the fastest, used: there so far, all in ns; slept: since it had a grant last, beside:
- * it has none in this round because of that; small: its slot is too short and put off, turn: what
- * it has of slots put off in this round, lent: what it was given of others' slots put off, and
- * gives back; ranked: it is in the ranking; place: its group's place there; score_next: for the
- * next plan; level, rejected: the filter's, 0: none; instructions, cycles, by kind, ran, waited,
- * and implausible, that its counters stood still or jumped: of this window. */
+ * it has none in this round because of that; small: its slot is too short and put off, owed:
+ * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
+ * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's
+ * place there; score_next: for the next plan; ranked_part: of its time on the fastest CPUs by rank,
+ * mean_part: the mean of that, beyond: what it had there beside it, ppm, for adaptive R; level,
+ * rejected: the filter's, 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest,
+ * waited, and implausible, that its counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -50,17 +52,22 @@ struct slot {
 	u64 give;                                                                                  \
 	u64 fast;                                                                                  \
 	u64 used;                                                                                  \
+	u64 owed[MAX_KINDS];                                                                       \
 	u64 turn;                                                                                  \
 	u64 lent;                                                                                  \
 	u64 pulled_at;                                                                             \
 	u64 score;                                                                                 \
 	u64 score_before;                                                                          \
 	u64 score_next;                                                                            \
+	u64 ranked_part;                                                                           \
+	s64 mean_part;                                                                             \
+	s64 beyond;                                                                                \
 	u64 level;                                                                                 \
 	u64 rejected;                                                                              \
 	u64 instructions[MAX_KINDS];                                                               \
 	u64 cycles[MAX_KINDS];                                                                     \
 	u64 ran;                                                                                   \
+	u64 ran_fast;                                                                              \
 	u64 waited;                                                                                \
 	u64 queued_at;
 /* instructions, cycles: its counters when they were read last, at counted_at; counted: they were.

@@ -7,6 +7,7 @@ use berth_scenario::model::CoreKind;
 use berth_scenario::{Input, read};
 use berth_sim::Simulation;
 use berth_sim::run::{Options, run_one};
+use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::Action;
 
 /// Speeds of the kinds of a host of two or three.
@@ -183,6 +184,120 @@ fn no_core_is_idle_while_a_slower_one_works_and_nobody_starves() {
         }
     }
     println!("least part of an equal share: {least:?} with two and three kinds");
+}
+
+/// `amount` poured over those who have these rooms by these weights, to each at most its room.
+fn poured(amount: f64, rooms: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mut given = vec![0.0; rooms.len()];
+    let mut left = amount;
+    for _ in 0..=rooms.len() {
+        let open: Vec<usize> = (0..rooms.len())
+            .filter(|i| rooms[*i] - given[*i] > 1e-12)
+            .collect();
+        let all: f64 = open.iter().map(|i| weights[*i]).sum();
+        if open.is_empty() || left < 1e-12 {
+            break;
+        }
+        let each = left / all;
+        for i in open {
+            let part = (each * weights[i]).min(rooms[i] - given[i]);
+            given[i] += part;
+            left -= part;
+        }
+    }
+    given
+}
+
+/// 120 random hosts full of vCPUs that always run and may run anywhere, half of them of three kinds, with VMs of random
+/// weights: time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold. No VM has less
+/// than two fifths of its due: who waits goes on earning, however much it has earned.
+#[test]
+fn whoever_always_runs_has_most_of_its_due() {
+    let (from, to) = (1_000 * MS, 7_000 * MS);
+    let (mut times, mut fair_parts) = (Vec::new(), Vec::new());
+    for seed in 0..120 {
+        let mut state = 1_000_000 + seed;
+        let mut below = |n: u64| random(&mut state) % n;
+        let speeds: &[u32] = if seed % 2 == 1 { &THREE } else { &TWO };
+        let cores: Vec<u32> = [4, 6, 3][..speeds.len()]
+            .iter()
+            .map(|most| 1 + below(*most) as u32)
+            .collect();
+        let (mut cast, mut vms) = (Cast::default(), Vec::new());
+        for i in 0..1 + below(5) as u32 {
+            let n = 1 + below(6) as u32;
+            let weight = 100 * (1 + below(3) as u32);
+            vms.push(VmSpec {
+                weight,
+                ..super::vm(i, n)
+            });
+            for v in 0..n {
+                cast.vcpu(i, v, below(50 * MS), &[Action::ComputeForever]);
+                let script = cast.scripts.last_mut().unwrap();
+                script.spec.phase.stalled = below(900_000) as u32;
+            }
+        }
+        let mode = ["fair", "vm", "vcpu"][below(3) as usize];
+        let r = below(101);
+        let set = [
+            ("mode", mode),
+            ("r", &r.to_string()),
+            ("interval_ms", "250"),
+            ("window_ms", "200"),
+        ];
+        let mut m = super::machine_with(kinds(&cores, speeds), &vms, cast, &set);
+        let all = stays(&mut m, from, to);
+        let had = |thread: usize, fast: bool| {
+            let its = all
+                .iter()
+                .filter(|s| s.thread == thread && (!fast || s.cpu < cores[0]));
+            its.map(|s| s.to - s.from).sum::<u64>() as f64 / (to - from) as f64
+        };
+        let vcpus: Vec<f64> = vms.iter().map(|v| f64::from(v.vcpus)).collect();
+        let weights: Vec<f64> = vms.iter().map(|v| f64::from(v.weight)).collect();
+        let shares = poured(cores.iter().sum::<u32>().into(), &vcpus, &weights);
+        let mut thread = 0;
+        for (vm, share) in shares.iter().enumerate() {
+            let its = thread..thread + vms[vm].vcpus as usize;
+            thread = its.end;
+            let part = its.map(|t| had(t, false)).sum::<f64>() / share;
+            times.push(part);
+            assert!(
+                part > 0.4,
+                "seed {seed}: {cores:?}, {vcpus:?}, {weights:?}, {mode}, {r} %: VM {vm} has {part} of its time"
+            );
+        }
+        let grants: Vec<f64> = (0..vms.len())
+            .flat_map(|vm| vec![shares[vm] / vcpus[vm]; vms[vm].vcpus as usize])
+            .collect();
+        let part = if mode == "fair" {
+            1.0
+        } else {
+            r as f64 / 100.0
+        };
+        let fair = poured(
+            part * f64::from(cores[0]),
+            &grants,
+            &vec![1.0; grants.len()],
+        );
+        let due = |t: &usize| fair[*t] > 0.0;
+        fair_parts.extend((0..fair.len()).filter(due).map(|t| had(t, true) / fair[t]));
+    }
+    let within = |of: &[f64], off: f64| {
+        let n = of.iter().filter(|p| **p > 1.0 - off).count();
+        100.0 * n as f64 / of.len() as f64
+    };
+    for (what, of) in [
+        ("time of VMs", &times),
+        ("fair parts of vCPUs", &fair_parts),
+    ] {
+        println!(
+            "{what}: {:.0} % have 99 % of it or more, {:.0} % have 90 %; least {:.2}",
+            within(of, 0.01),
+            within(of, 0.1),
+            of.iter().copied().fold(f64::MAX, f64::min)
+        );
+    }
 }
 
 /// A small `hybrid-host`: eight CPUs of three kinds, all slots of which go to VMs that always run. Those that wait for

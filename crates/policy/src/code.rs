@@ -340,7 +340,7 @@ impl<'a> Linker<'a> {
             let map = self
                 .maps
                 .iter()
-                .position(|m| m.offset == address)
+                .position(|m| m.offset == Some(address))
                 .ok_or_else(|| {
                     LoadError::Broken(format!(
                         "a reference into a map definition ({})",

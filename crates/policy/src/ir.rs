@@ -233,6 +233,8 @@ pub struct MapDef {
     pub kptrs: Vec<u32>,
     /// Members of the value, if it is a structure.
     pub fields: Vec<ValueField>,
+    /// Of a map of maps: those that its elements lead to at first, by their number.
+    pub inner: Vec<(u32, MapId)>,
 }
 
 /// A member of a map's value.

@@ -19,6 +19,16 @@ const MAPS: &[(&str, u32, &str)] = &[
     ),
     ("LRU_HASH", kind::LRU_HASH, ""),
     ("LRU_PERCPU_HASH", kind::LRU_PERCPU_HASH, ""),
+    (
+        "ARRAY_OF_MAPS",
+        kind::ARRAY_OF_MAPS,
+        "with the maps of its `.values`; without any, one of its template for each element",
+    ),
+    (
+        "HASH_OF_MAPS",
+        kind::HASH_OF_MAPS,
+        "with the maps of its `.values`",
+    ),
     ("QUEUE", kind::QUEUE, ""),
     ("STACK", kind::STACK, ""),
     (
@@ -37,10 +47,7 @@ const MAPS: &[(&str, u32, &str)] = &[
 
 /// What is refused by name, and why.
 const REFUSED: &[(&str, &str)] = &[
-    (
-        "maps in maps, arena maps, other map types (see below)",
-        "not modelled",
-    ),
+    ("arena maps, other map types (see below)", "not modelled"),
     (
         "bpf_wq, bpf_obj_new with lists and trees, user ring buffers",
         "not modelled",

@@ -20,7 +20,7 @@ use crate::emit::Guarding;
 use crate::error::{LoadError, Result};
 use crate::guard::Fence;
 use crate::ir::{MapDef, MapId};
-use crate::maps::{self, MapSlot};
+use crate::maps::{self, MapRuntime, MapSlot};
 use crate::policy::Policy;
 use crate::runtime::State;
 use crate::sections::{self, SectionData};
@@ -50,6 +50,8 @@ pub struct Instance {
     nr_cpus: u32,
     /// Of guarded code.
     fence: Option<Box<Fence>>,
+    /// Maps whose elements have addresses: there can be thousands of queues in an array of maps.
+    addressed: Vec<MapId>,
 }
 
 // SAFETY: owned data; the machine pointer is the simulator's, which moves with the instance.
@@ -134,7 +136,14 @@ impl Instance {
                 map_table.add(id).write(maps::describe(def, entries(def)));
                 &mut *map_table.add(id)
             };
-            let runtime = maps::create(def, entries(def), config.nr_cpus, raw, &mut arena)?;
+            let runtime: Box<dyn MapRuntime> = match def.kind {
+                maps::kind::ARRAY_OF_MAPS | maps::kind::HASH_OF_MAPS => {
+                    // SAFETY: the object's maps are in the table.
+                    let address = |id| unsafe { map_table.add(id) };
+                    Box::new(maps::in_maps::MapsInMap::new(def, entries(def), address)?)
+                }
+                _ => maps::create(def, entries(def), config.nr_cpus, raw, &mut arena)?,
+            };
             runtimes[id] = Some(runtime);
         }
         let slots = runtimes.into_iter().flatten().enumerate();
@@ -178,6 +187,9 @@ impl Instance {
             nr_cpus: config.nr_cpus,
             arena,
             fence,
+            addressed: (0..nr_maps)
+                .filter(|id| maps::has_addresses(program.maps[*id].kind))
+                .collect(),
         });
         Ok(instance)
     }

@@ -33,7 +33,7 @@ impl Instance {
             .find(|(start, end)| (*start..*end).contains(&address))
             .or_else(|| {
                 // SAFETY: one operation.
-                let mut maps = self.maps.iter().map(|slot| unsafe { &*slot.get() });
+                let mut maps = (self.addressed.iter()).map(|id| unsafe { &*self.maps[*id].get() });
                 maps.find_map(|slot| slot.runtime.piece(address))
             })
     }
@@ -85,9 +85,9 @@ impl Instance {
                 return !(write && section.readonly);
             }
         }
-        for id in 0..self.maps.len() {
+        for id in &self.addressed {
             // SAFETY: one operation.
-            if unsafe { self.slot(id) }.runtime.contains(address, size) {
+            if unsafe { self.slot(*id) }.runtime.contains(address, size) {
                 return true;
             }
         }
@@ -122,9 +122,9 @@ impl Instance {
         for base in self.sections.iter().filter_map(SectionData::place) {
             to(base, 64);
         }
-        for slot in &self.maps {
+        for id in &self.addressed {
             // SAFETY: one operation; the header of a map is never moved.
-            let raw = unsafe { &*(*slot.get()).raw };
+            let raw = unsafe { &*(*self.maps[*id].get()).raw };
             let storage = matches!(raw.kind, maps::kind::TASK_STORAGE);
             if storage && index < raw.max_entries {
                 // SAFETY: the table covers numbers below `max_entries`; an element may be absent (null).

@@ -105,8 +105,9 @@ impl Operands {
             let (size, write) = match operand {
                 Operand::Map => {
                     // SAFETY: the caller's promise.
-                    let known = (0..maps).any(|i| unsafe { (*inst).map.add(i) as u64 } == address);
-                    if !known {
+                    let from = address.wrapping_sub(unsafe { (*inst).map as u64 });
+                    let each = size_of::<Map>() as u64;
+                    if !from.is_multiple_of(each) || from / each >= maps as u64 {
                         return Some((address, size_of::<Map>() as u32, false));
                     }
                     map = address as *const Map;

@@ -11,6 +11,7 @@ use crate::storage::Storage;
 
 pub mod array;
 pub mod hash;
+pub mod in_maps;
 pub(crate) mod memory;
 pub mod perf;
 pub mod queue;
@@ -25,6 +26,8 @@ pub mod kind {
     pub const PERCPU_ARRAY: u32 = 6;
     pub const LRU_HASH: u32 = 9;
     pub const LRU_PERCPU_HASH: u32 = 10;
+    pub const ARRAY_OF_MAPS: u32 = 12;
+    pub const HASH_OF_MAPS: u32 = 13;
     pub const QUEUE: u32 = 22;
     pub const STACK: u32 = 23;
     pub const RINGBUF: u32 = 27;
@@ -165,6 +168,18 @@ pub trait MapRuntime: Send {
     }
     /// The element and the offset in its value in which `address` lies. For timers.
     fn locate(&mut self, address: u64) -> Option<Place>;
+}
+
+/// Have the elements of such a map addresses, which a policy may touch?
+pub fn has_addresses(kind: u32) -> bool {
+    let none = [
+        kind::QUEUE,
+        kind::STACK,
+        kind::PERF_EVENT_ARRAY,
+        kind::ARRAY_OF_MAPS,
+        kind::HASH_OF_MAPS,
+    ];
+    !none.contains(&kind)
 }
 
 /// One element during a walk.

@@ -3,6 +3,7 @@
 //! Needs clang and a C compiler.
 mod enemies;
 mod features;
+mod in_maps;
 mod kept;
 mod kernel;
 mod loader;

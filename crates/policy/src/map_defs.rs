@@ -5,6 +5,7 @@ use crate::elf::{Elf, ElfSection, Symbol};
 use crate::error::{LoadError, Result};
 use crate::ir::{MapDef, MapId, ValueField};
 use crate::maps::kind;
+use crate::maps::pages::Pages;
 
 /// A map and where its symbol is.
 #[derive(Debug)]
@@ -37,6 +38,14 @@ pub fn read(elf: &Elf, btf: &Btf) -> Result<Vec<Definition>> {
     }
     maps.sort_by_key(|m| m.offset);
     ends.sort_unstable();
+    let arenas = maps.iter().filter(|m| m.def.kind == kind::ARENA);
+    let arenas: Vec<&str> = arenas.map(|m| m.def.name.as_str()).collect();
+    if arenas.len() > 1 {
+        return Err(LoadError::Unsupported(format!(
+            "more than one arena (maps {})",
+            arenas.join(", ")
+        )));
+    }
     for (i, (_, end)) in ends.iter().enumerate() {
         if let Some((_, first)) = maps[i].inner {
             maps[i].def.inner = elements(elf, number, section, &maps, first, *end)?;
@@ -140,6 +149,7 @@ fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<(MapDef, Option<(MapD
         kptrs: Vec::new(),
         fields: Vec::new(),
         inner: Vec::new(),
+        extra: 0,
     };
     for member in members {
         let number = || {
@@ -176,7 +186,12 @@ fn definition(btf: &Btf, name: &str, ty: TypeId) -> Result<(MapDef, Option<(MapD
                 }
             }
             // Where the kernel places or pins a map means nothing here.
-            "numa_node" | "pinning" | "map_extra" => {}
+            "numa_node" | "pinning" => {}
+            "map_extra" => {
+                def.extra = wide_number(btf, member).ok_or_else(|| {
+                    LoadError::Broken(format!("map {name}: map_extra is not a number"))
+                })?;
+            }
             "values" => inner = Some((member, u64::from(member.bit_offset / 8))),
             other => {
                 return Err(LoadError::Unsupported(format!(
@@ -220,7 +235,12 @@ fn template(btf: &Btf, outer: &str, member: &Member) -> Result<MapDef> {
         )));
     }
     let (def, _) = definition(btf, &format!("in {outer}"), *target)?;
-    Ok(def)
+    match def.kind {
+        kind::ARENA => Err(LoadError::Unsupported(format!(
+            "arenas in maps (map {outer})"
+        ))),
+        _ => Ok(def),
+    }
 }
 
 /// `__uint(name, n)` is a pointer to an array of `n` elements.
@@ -231,6 +251,14 @@ fn number(btf: &Btf, member: &Member) -> Option<u32> {
     match btf.resolved(*array) {
         Type::Array { count, .. } => Some(*count),
         _ => None,
+    }
+}
+
+/// `__ulong(name, n)` is an enumeration with one value.
+fn wide_number(btf: &Btf, member: &Member) -> Option<u64> {
+    match btf.resolved(member.ty) {
+        Type::Enum { values, .. } => values.first().map(|(_, value)| *value),
+        _ => number(btf, member).map(u64::from),
     }
 }
 
@@ -316,6 +344,9 @@ fn check(def: &mut MapDef) -> Result<()> {
         | kind::RINGBUF
         | kind::TASK_STORAGE
         | kind::CGRP_STORAGE => Ok(()),
+        kind::ARENA => {
+            Pages::check(def).map_err(|what| LoadError::Broken(format!("map {}: {what}", def.name)))
+        }
         kind::PERF_EVENT_ARRAY => {
             // One slot per CPU unless the policy says otherwise; keys and values are numbers of the kernel's.
             def.key_size = 4;

@@ -13,6 +13,7 @@ pub mod array;
 pub mod hash;
 pub mod in_maps;
 pub(crate) mod memory;
+pub mod pages;
 pub mod perf;
 pub mod queue;
 pub mod ringbuf;
@@ -33,6 +34,7 @@ pub mod kind {
     pub const RINGBUF: u32 = 27;
     pub const TASK_STORAGE: u32 = 29;
     pub const CGRP_STORAGE: u32 = 32;
+    pub const ARENA: u32 = 33;
 
     /// The kernel's names of all of them, by number.
     pub const NAMES: [&str; 35] = [

@@ -20,6 +20,7 @@ fn def(kind: u32, key_size: u32, value_size: u32) -> MapDef {
         kptrs: Vec::new(),
         fields: Vec::new(),
         inner: Vec::new(),
+        extra: 0,
     }
 }
 

@@ -206,7 +206,9 @@ fn supported(as_json: bool) -> Done {
         .map(|(number, name)| format!("{name} ({number})"));
     let lacking = lacking.collect::<Vec<_>>().join(", ");
     text.push_str(&format!(
-        "Map types that kernels have and the simulator lacks\n  {lacking}\n"
+        "Map types that kernels have and the simulator lacks\n  {lacking}\n\
+         Kernel functions that a scheduler might call and the simulator lacks\n  {}\n",
+        berth_policy::supported::lacking_functions().join(", ")
     ));
     output::print(&text);
     Ok(())

@@ -96,6 +96,18 @@ impl Machine {
                 "several nodes" => (self.nodes > 1).to_string(),
                 "one node" => (self.nodes <= 1).to_string(),
                 "all alike" => self.capacities.windows(2).all(|w| w[0] == w[1]).to_string(),
+                // CPUs in pairs, the first half with the second.
+                "pair cpus" | "pair ids" | "pair places" => {
+                    let cpus = self.capacities.len() as u32;
+                    let half = cpus / 2;
+                    let of = |cpu: u32| match word.as_str() {
+                        "pair cpus" => (cpu + half) % cpus,
+                        "pair ids" => cpu % half,
+                        _ => cpu / half,
+                    };
+                    let even = cpus > 0 && cpus.is_multiple_of(2);
+                    return even.then(|| list((0..cpus).map(of).collect()));
+                }
                 "capacities" => list(self.capacities.clone()),
                 "fastest first" => {
                     let mut cpus: Vec<u32> = (0..self.capacities.len() as u32).collect();
@@ -132,7 +144,8 @@ enum Value {
 struct Known {
     /// Package and version.
     loader: String,
-    ops_flags: Vec<String>,
+    /// None: those of the object.
+    ops_flags: Option<Vec<String>>,
     /// On machines with several NUMA nodes.
     #[serde(default)]
     ops_flags_numa: Vec<String>,
@@ -267,10 +280,10 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
                 setup.values.insert(name.clone(), value);
             }
         }
-        if setup.ops_flags.is_none() {
+        if let (None, Some(flags)) = (&setup.ops_flags, &known.ops_flags) {
             let numa = known.ops_flags_numa.iter().filter(|_| machine.nodes > 1);
             let all = loader::flags(machine.kernel);
-            let flags = known.ops_flags.iter().chain(numa);
+            let flags = flags.iter().chain(numa);
             // As a loader does: flags that this kernel lacks are left out.
             let flags: Vec<_> = flags
                 .filter(|f| all.contains(&f.as_str()))
@@ -360,10 +373,20 @@ mod tests {
             for (variable, value) in known.rodata.iter().chain(&known.older) {
                 assert!(machine.value(value).is_some(), "{name}.{variable}");
             }
-            let flags = known.ops_flags.iter().chain(&known.ops_flags_numa);
+            let flags = known
+                .ops_flags
+                .iter()
+                .flatten()
+                .chain(&known.ops_flags_numa);
             let all = loader::flags((7, 2));
             flags.for_each(|flag| assert!(all.contains(&flag.as_str()), "{name}: {flag}"));
         }
+        let word = |word: &str| Value::Word(word.into());
+        let four = Machine::even(4, "7.2");
+        let pairs = ["pair cpus", "pair ids", "pair places"];
+        let pairs = pairs.map(|pair| four.value(&word(pair)).unwrap());
+        assert_eq!(pairs, ["2,3,0,1", "0,1,0,1", "0,0,1,1"]);
+        assert_eq!(Machine::even(3, "7.2").value(&word("pair cpus")), None);
         host.nodes = 2;
         host.packages = 2;
         let two = Machine::host(&host);

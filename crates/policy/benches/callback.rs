@@ -32,6 +32,10 @@ static QUIET: LazyLock<KernelVtable> = LazyLock::new(|| {
         .with_pieces(kernel::piece)
 });
 
+/// A callback, with [`MANY`] instances, ns.
+const GOAL_NS: f64 = 50.0;
+const MANY: usize = 2_500;
+
 /// Short segments, the best of which counts: other work on the machine disturbs most of them.
 const SEGMENTS: u64 = 200;
 
@@ -59,12 +63,13 @@ fn main() {
         "{:>10} {:>12} {:>14} {:>12}",
         "instances", "code", "ns/callback", "insns/round"
     );
+    let mut of_goal = Vec::new();
     for (count, policy, mode, what) in [
         (1, &trusted, Mode::Native, "native"),
-        (2_500, &trusted, Mode::Native, "native"),
+        (MANY, &trusted, Mode::Native, "native"),
         (10_000, &trusted, Mode::Native, "native"),
         (1, &guarded, Mode::Native, "guarded"),
-        (2_500, &guarded, Mode::Native, "guarded"),
+        (MANY, &guarded, Mode::Native, "guarded"),
         (1, &guarded, Mode::Checked, "interpreted"),
     ] {
         let config = InstanceConfig {
@@ -122,5 +127,15 @@ fn main() {
             best / 5.0,
             insns as f64 / (rounds) as f64
         );
+        if count == MANY {
+            of_goal.push((what, best / 5.0));
+        }
+    }
+    for (what, ns) in &of_goal {
+        let part = ns / GOAL_NS * 100.0;
+        println!("{what}: {part:.0} % of the goal, {GOAL_NS} ns with {MANY} instances");
+    }
+    if let [(_, native), (_, guarded)] = of_goal[..] {
+        println!("the guard: {:.1} ns a callback", guarded - native);
     }
 }

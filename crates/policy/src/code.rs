@@ -10,6 +10,8 @@ use crate::elf::{Elf, Relocation};
 use crate::error::{LoadError, Result};
 use crate::ir::{Func, FuncId, Insn, Operation, Section};
 use crate::map_defs::Definition;
+use crate::maps::kind;
+use crate::maps::pages::Pages;
 use crate::needs::Needs;
 use crate::profile::KernelProfile;
 use crate::table::{self, KernelFunc};
@@ -30,7 +32,11 @@ pub struct Linker<'a> {
     entries: Vec<bool>,
     files: Vec<String>,
     needs: Needs,
+    types: Types,
 }
+
+/// Sizes by a type's number.
+type Types = BTreeMap<u32, u32>;
 
 /// A place in the object, for messages.
 struct At<'a> {
@@ -75,6 +81,7 @@ impl<'a> Linker<'a> {
             entries: Vec::new(),
             files: Vec::new(),
             needs: Needs::default(),
+            types: Types::new(),
         }
     }
 
@@ -96,15 +103,16 @@ impl<'a> Linker<'a> {
         id
     }
 
-    /// All functions reached from the entries, the source files they name, and what they need.
-    pub fn finish(mut self) -> Result<(Vec<Func>, Vec<String>, Needs)> {
+    /// All functions reached from the entries, the source files they name, what they need, and the types that they
+    /// name by number.
+    pub fn finish(mut self) -> Result<(Vec<Func>, Vec<String>, Needs, Types)> {
         let mut funcs = Vec::new();
         // Decoding finds further functions.
         while funcs.len() < self.symbols.len() {
             funcs.push(self.decode_function(funcs.len())?);
         }
         no_recursion(&funcs)?;
-        Ok((funcs, self.files, self.needs))
+        Ok((funcs, self.files, self.needs, self.types))
     }
 
     fn file(&mut self, name: &str) -> u32 {
@@ -240,14 +248,46 @@ impl<'a> Linker<'a> {
             match core_reloc::answer(self.btf, &info.core[i], self.profile) {
                 Answer::Missing(what) => return Ok(Operation::Unresolved { what }),
                 Answer::Value { value, size } => {
-                    self.needs = self.needs.and(core_reloc::needs(self.btf, &info.core[i]));
+                    let record = &info.core[i];
+                    self.needs = self.needs.and(core_reloc::needs(self.btf, record));
+                    if core_reloc::names_a_type(record) {
+                        self.types.insert(record.ty, self.btf.size(record.ty));
+                    }
                     patch(&mut raw, value, size)
                         .map_err(|e| LoadError::Unsupported(format!("{e} ({})", here.text())))?;
                 }
             }
         }
+        let cast = decode::cast(&raw)
+            .map_err(|what| LoadError::Unsupported(format!("{what} ({})", here.text())))?;
+        if let Some(to_user) = cast {
+            return self.arena_cast(&raw, to_user, here);
+        }
         decode::decode(&raw, target)
             .map_err(|what| LoadError::Unsupported(format!("{what} ({})", here.text())))
+    }
+
+    fn arena_cast(&self, raw: &Raw, to_user: bool, here: &At) -> Result<Operation> {
+        /// Pointers in the arena's memory are the lower half alone.
+        const NO_USER_CONV: u32 = 1 << 18;
+        let arena = self.maps.iter().position(|m| m.def.kind == kind::ARENA);
+        let arena = arena.ok_or_else(|| {
+            LoadError::Unsupported(format!(
+                "casts between address spaces without an arena map ({})",
+                here.text()
+            ))
+        })?;
+        let def = &self.maps[arena].def;
+        let upper = match def.flags & NO_USER_CONV {
+            0 => Pages::user_start(def) >> 32 << 32,
+            _ => 0,
+        };
+        Ok(Operation::ArenaCast {
+            dst: raw.dst,
+            src: raw.src,
+            arena,
+            user: to_user.then_some(upper),
+        })
     }
 
     fn call(
@@ -340,7 +380,7 @@ impl<'a> Linker<'a> {
             let map = self
                 .maps
                 .iter()
-                .position(|m| m.offset == address)
+                .position(|m| m.offset == Some(address))
                 .ok_or_else(|| {
                     LoadError::Broken(format!(
                         "a reference into a map definition ({})",
@@ -359,6 +399,21 @@ impl<'a> Linker<'a> {
             });
         }
         match self.section_of[section] {
+            Some(section) if self.sections[section].in_arena() => {
+                let arena = self.maps.iter().find(|m| m.def.kind == kind::ARENA);
+                let arena = arena.ok_or_else(|| {
+                    LoadError::Unsupported(format!(
+                        "variables in an arena without an arena map ({})",
+                        here.text()
+                    ))
+                })?;
+                let bytes = self.sections[section].data.len();
+                let start = Pages::user_of_variables(&arena.def, bytes);
+                Ok(Operation::LoadImm64 {
+                    dst,
+                    value: start.wrapping_add(address),
+                })
+            }
             Some(section) => Ok(Operation::LoadSection {
                 dst,
                 section,

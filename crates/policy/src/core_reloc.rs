@@ -53,6 +53,11 @@ pub fn answer(btf: &Btf, record: &CoreRecord, profile: &KernelProfile) -> Answer
     }
 }
 
+/// Is it the number of a type of the object's own?
+pub fn names_a_type(record: &CoreRecord) -> bool {
+    record.kind == kind::TYPE_ID_LOCAL
+}
+
 /// What the answer to `record` lets a policy reach.
 pub fn needs(btf: &Btf, record: &CoreRecord) -> Needs {
     match record.kind {

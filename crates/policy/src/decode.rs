@@ -95,6 +95,20 @@ pub fn registers(raw: &Raw) -> Result<(), String> {
     Ok(())
 }
 
+/// A cast between the address spaces of an arena: is it one to a user pointer?
+///
+/// # Errors
+/// Between other address spaces.
+pub fn cast(raw: &Raw) -> Result<Option<bool>, String> {
+    const MOV_REG: u8 = 0xbf;
+    match (raw.code, raw.off, raw.imm) {
+        (MOV_REG, 1, 1) => Ok(Some(false)),
+        (MOV_REG, 1, 0x1_0000) => Ok(Some(true)),
+        (MOV_REG, 1, between) => Err(format!("casts between address spaces {between:#x}")),
+        _ => Ok(None),
+    }
+}
+
 /// Decode what needs no relocation. `target` is the index a jump goes to.
 ///
 /// # Errors
@@ -178,7 +192,6 @@ fn alu(raw: &Raw) -> Result<Operation, String> {
         (0xb, 0) => AluOp::Mov,
         (0xb, 8 | 16) => AluOp::MovSx(raw.off as u8),
         (0xb, 32) if wide => AluOp::MovSx(32),
-        (0xb, 1) => return Err("address space casts (arena maps)".into()),
         (0xc, 0) => AluOp::Arsh,
         (0xd, 0) if matches!(raw.imm, 16 | 32 | 64) => {
             // Class ALU64: always swap. Class ALU: to big endian swaps on this little-endian target.

@@ -321,6 +321,22 @@ impl Emitter<'_> {
                 self.known[dst as usize] = Known::Func(func);
                 format!("r{dst} = {:#x}ull;", FUNC_TAG | func as u64)
             }
+            Operation::ArenaCast {
+                dst,
+                src,
+                arena,
+                user,
+            } => {
+                self.known[dst as usize] = Known::Nothing;
+                match user {
+                    None => {
+                        format!("r{dst} = r{src} ? (u64)I->map[{arena}].data + (u32)r{src} : 0;")
+                    }
+                    Some(upper) => {
+                        format!("r{dst} = (u32)r{src} ? {upper:#x}ull + (u32)r{src} : 0;")
+                    }
+                }
+            }
             Operation::Jump { target } if target as usize <= at => {
                 format!("CHECK_BUDGET(); goto L{target};")
             }

@@ -101,6 +101,12 @@ impl Fence {
         unsafe { (*self.raw.get()).spans[OF_KERNEL] = Span::NONE };
     }
 
+    /// Memory that was found may be gone: an arena's pages.
+    pub fn forget_the_found(&self) {
+        // SAFETY: as `enter`.
+        unsafe { (&mut (*self.raw.get()).spans)[..FOUND].fill(Span::NONE) };
+    }
+
     fn show_arguments(&self, of: Arguments) {
         let span = match of.size >= WIDEST {
             true => Span {

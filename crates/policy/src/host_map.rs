@@ -40,6 +40,9 @@ impl<'a> MapHandle<'a> {
     /// after the other. `None` if absent, or if the key has the wrong size.
     pub fn lookup(&self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.key(key)?;
+        if matches!(self.def().kind, kind::ARRAY_OF_MAPS | kind::HASH_OF_MAPS) {
+            return None;
+        }
         let size = self.def().value_size as usize;
         let mut out = Vec::with_capacity(size * self.copies() as usize);
         for cpu in 0..self.copies() {

@@ -2,7 +2,9 @@
 //! A policy after loading: functions of decoded BPF instructions whose relocations are resolved to
 //! sections, maps, functions and kernel functions. Translator and interpreter both run exactly this.
 use crate::abi::Op;
+use crate::maps::kind;
 use crate::needs::Needs;
+use std::collections::BTreeMap;
 
 pub type FuncId = usize;
 pub type MapId = usize;
@@ -21,6 +23,16 @@ pub struct Program {
     pub files: Vec<String>,
     /// What its code can reach of the kernel's objects.
     pub needs: Needs,
+    /// Sizes of the types that its code names by number, for objects of its own.
+    pub types: BTreeMap<u32, u32>,
+}
+
+impl Program {
+    /// Does a kernel's verifier look at all that it touches? Not at what is added to a pointer into an arena: kernels
+    /// only use its lower half.
+    pub fn verified(&self) -> bool {
+        self.maps.iter().all(|m| m.kind != kind::ARENA)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -156,6 +168,13 @@ pub enum Operation {
         dst: u8,
         func: FuncId,
     },
+    /// A pointer into an arena: to the address where it leads, or back to the user pointer with this upper half.
+    ArenaCast {
+        dst: u8,
+        src: u8,
+        arena: MapId,
+        user: Option<u64>,
+    },
     Jump {
         target: u32,
     },
@@ -198,7 +217,8 @@ impl Operation {
             | Operation::LoadImm64 { dst, .. }
             | Operation::LoadSection { dst, .. }
             | Operation::LoadMap { dst, .. }
-            | Operation::LoadFunc { dst, .. } => Some(dst),
+            | Operation::LoadFunc { dst, .. }
+            | Operation::ArenaCast { dst, .. } => Some(dst),
             Operation::Atomic {
                 op: AtomicOp::CmpXchg | AtomicOp::StoreRelease,
                 ..
@@ -233,6 +253,10 @@ pub struct MapDef {
     pub kptrs: Vec<u32>,
     /// Members of the value, if it is a structure.
     pub fields: Vec<ValueField>,
+    /// Of a map of maps: those that its elements lead to at first, by their number.
+    pub inner: Vec<(u32, MapId)>,
+    /// `map_extra`: of an arena, its first user pointer.
+    pub extra: u64,
 }
 
 /// A member of a map's value.
@@ -252,6 +276,15 @@ pub struct Section {
     pub data: Vec<u8>,
     pub readonly: bool,
     pub vars: Vec<Var>,
+}
+
+impl Section {
+    /// Variables in an arena, which code reaches by user pointers.
+    pub const ARENA: &'static str = ".addr_space.1";
+
+    pub fn in_arena(&self) -> bool {
+        self.name == Self::ARENA
+    }
 }
 
 /// A global variable, from BTF.

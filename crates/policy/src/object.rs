@@ -33,6 +33,12 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
     };
     let maps = map_defs::read(&elf, &btf)?;
     let (sections, section_of) = data_sections(&elf, &btf, profile)?;
+    let all = sections.iter().flat_map(|s| &s.vars);
+    if all.clone().any(|v| v.name == ARENA_SCALAR) {
+        return Err(LoadError::Unsupported(
+            "arena memory through numbers instead of pointers (SCX_ARENA_SCALAR)".into(),
+        ));
+    }
     let variables = ops_vars::read(&elf, &btf)?;
     let syscalls: Vec<(String, usize)> = elf
         .symbols
@@ -65,7 +71,7 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         .into_iter()
         .map(|(name, symbol)| Ok((name, linker.entry(symbol)?)))
         .collect::<Result<Vec<_>>>()?;
-    let (funcs, files, needs) = linker.finish()?;
+    let (funcs, files, needs, types) = linker.finish()?;
     Ok(Program {
         funcs,
         maps: maps.into_iter().map(|m| m.def).collect(),
@@ -74,8 +80,12 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         syscalls,
         files,
         needs,
+        types,
     })
 }
+
+/// The headers' mark in objects whose loads and stores do not tell an arena's addresses from others.
+const ARENA_SCALAR: &str = "__SCX_MARKER_arena_scalar";
 
 fn is_syscall(section: &ElfSection) -> bool {
     section.name == "syscall" || section.name.starts_with("syscall/")
@@ -97,7 +107,8 @@ fn data_sections(
     let mut sections = Vec::new();
     let mut section_of = vec![None; elf.sections.len()];
     for (i, s) in elf.sections.iter().enumerate() {
-        if !is_data(&s.name) || s.executable || s.data.is_empty() {
+        let wanted = is_data(&s.name) || s.name == Section::ARENA;
+        if !wanted || s.executable || s.data.is_empty() {
             continue;
         }
         if let Some((offset, _)) = s.relocations.first_key_value() {

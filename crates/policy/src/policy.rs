@@ -90,7 +90,7 @@ impl Policy {
     /// Not a policy, broken, or it uses what the simulator does not have, by name.
     pub fn from_object(bytes: &[u8], options: &LoadOptions) -> Result<Policy> {
         let program = crate::object::load(bytes, &options.kernel)?;
-        let guarding = match options.trusted {
+        let guarding = match options.trusted && program.verified() {
             true => Guarding::Trusted,
             false => Guarding::Guarded,
         };
@@ -107,6 +107,9 @@ impl Policy {
         options: &LoadOptions,
     ) -> Result<Policy> {
         let program = crate::object::load(bytes, &options.kernel)?;
+        if !program.verified() {
+            return Self::from_object(bytes, options);
+        }
         let guarding = Guarding::Trusted;
         let translation = emit::translate(&program, crate::cache::TABLE_NAME, guarding);
         let native = if linked.key_text() == translation.key {

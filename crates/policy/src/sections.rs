@@ -92,7 +92,7 @@ pub fn reached(program: &Program, from: impl Fn(Op) -> bool) -> Vec<bool> {
 
 /// Is this section's memory made late?
 pub fn is_late(section: &Section, content: &[u8], for_exit: bool) -> bool {
-    for_exit && !section.readonly && u32::try_from(content.len()).is_ok()
+    for_exit && !section.readonly && !section.in_arena() && u32::try_from(content.len()).is_ok()
 }
 
 /// The initial content of all sections of `policy` for an instance.
@@ -146,8 +146,14 @@ pub fn content(policy: &Policy, config: &InstanceConfig) -> Result<Vec<Vec<u8>>>
     Ok(bytes)
 }
 
-/// Memory with this content for each of `sections`; `None` if there is none.
-pub fn build(policy: &Policy, content: &[Vec<u8>], arena: &mut Arena) -> Option<Vec<SectionData>> {
+/// Memory with this content for each of `sections`; `None` if there is none. `in_arena` has room for the one that lies
+/// in the policy's own arena.
+pub fn build(
+    policy: &Policy,
+    content: &[Vec<u8>],
+    arena: &mut Arena,
+    in_arena: Option<*mut u8>,
+) -> Option<Vec<SectionData>> {
     let each = policy.program().sections.iter().zip(content);
     let each = each.zip(policy.for_exit());
     each.map(|((section, bytes), for_exit)| {
@@ -158,7 +164,10 @@ pub fn build(policy: &Policy, content: &[Vec<u8>], arena: &mut Arena) -> Option<
             let len = bytes.len() as u32; // as `is_late` has looked
             return Some(SectionData::Late(OnceCell::new(), shared(bytes), len));
         }
-        let base = arena.take(bytes.len().next_multiple_of(8).max(8), 8)?;
+        let base = match section.in_arena() {
+            true => in_arena?,
+            false => arena.take(bytes.len().next_multiple_of(8).max(8), 8)?,
+        };
         // SAFETY: the piece has so many bytes.
         unsafe { base.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(SectionData::Own(base, bytes.len()))

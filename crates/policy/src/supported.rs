@@ -19,6 +19,16 @@ const MAPS: &[(&str, u32, &str)] = &[
     ),
     ("LRU_HASH", kind::LRU_HASH, ""),
     ("LRU_PERCPU_HASH", kind::LRU_PERCPU_HASH, ""),
+    (
+        "ARRAY_OF_MAPS",
+        kind::ARRAY_OF_MAPS,
+        "with the maps of its `.values`; without any, one of its template for each element",
+    ),
+    (
+        "HASH_OF_MAPS",
+        kind::HASH_OF_MAPS,
+        "with the maps of its `.values`",
+    ),
     ("QUEUE", kind::QUEUE, ""),
     ("STACK", kind::STACK, ""),
     (
@@ -33,16 +43,18 @@ const MAPS: &[(&str, u32, &str)] = &[
     ),
     ("TASK_STORAGE", kind::TASK_STORAGE, "lookups inline"),
     ("CGRP_STORAGE", kind::CGRP_STORAGE, "lookups inline"),
+    (
+        "ARENA",
+        kind::ARENA,
+        "memory of the instance; a page that was not asked for is a bad access (kernels read zeros and write nothing)",
+    ),
 ];
 
 /// What is refused by name, and why.
 const REFUSED: &[(&str, &str)] = &[
+    ("other map types (see below)", "not modelled"),
     (
-        "maps in maps, arena maps, other map types (see below)",
-        "not modelled",
-    ),
-    (
-        "bpf_wq, bpf_obj_new with lists and trees, user ring buffers",
+        "bpf_wq, lists and trees in map values, counted references (bpf_refcount), user ring buffers",
         "not modelled",
     ),
     ("tail calls, callx, exceptions", "no scheduler needs them"),
@@ -149,9 +161,64 @@ fn write(out: &mut String) -> std::fmt::Result {
         .collect();
     writeln!(
         out,
-        "\nMap types that kernels have and Berth lacks: {}.",
+        "\nMap types that kernels have and Berth lacks: {}.\n",
         lacking.join(", ")
+    )?;
+    writeln!(
+        out,
+        "Kernel functions that a scheduler might call and Berth lacks: {}.",
+        lacking_functions().join(", ")
     )
+}
+
+/// Of program types that no scheduler is: what functions are for that Berth need not name.
+const OTHERS: [&str; 22] = [
+    "crypto",
+    "ct_",
+    "_ct",
+    "cubictcp",
+    "dmabuf",
+    "fentry",
+    "hid_",
+    "icmp",
+    "io_uring",
+    "key",
+    "kfunc_call",
+    "kmem_cache",
+    "ksock",
+    "modify_return",
+    "pkcs7",
+    "session",
+    "_sk_",
+    "skb",
+    "sock",
+    "tcp",
+    "wakeup_sources",
+    "xdp",
+];
+
+/// Kernel functions of the headers (`vmlinux.h`: a kernel's own list) that a scheduler might call and Berth lacks, by
+/// name; none if the headers cannot be unpacked.
+pub fn lacking_functions() -> Vec<String> {
+    let text = crate::headers::folder().ok();
+    let text = text.and_then(|dir| std::fs::read_to_string(dir.join("vmlinux/vmlinux.h")).ok());
+    let text = text.unwrap_or_default();
+    let declared = text.lines().filter(|line| line.ends_with("__ksym;"));
+    let names = declared.filter_map(|line| {
+        let head = line.split('(').next()?;
+        let start = head.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
+        Some(&head[start + 1..])
+    });
+    let ours = |name: &str| name.starts_with("scx_") || name.starts_with("bpf_");
+    let other = |name: &str| OTHERS.iter().any(|word| name.contains(word));
+    let names = names.filter(|name| ours(name) && !other(name));
+    let mut names: Vec<String> = names
+        .filter(|name| crate::table::by_name(name).is_none())
+        .map(str::to_string)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// Map types that kernels have and Berth lacks, by number.
@@ -187,6 +254,16 @@ mod tests {
         for f in crate::table::FUNCS.iter().skip(1) {
             assert!(page.contains(f.proto), "{}", f.name);
         }
+        let lacking = super::lacking_functions();
+        assert!(
+            lacking.iter().any(|name| name == "bpf_wq_init"),
+            "{lacking:?}"
+        );
+        assert!(
+            !lacking.iter().any(|name| name.contains("xdp")),
+            "{lacking:?}"
+        );
+        assert!(page.contains("bpf_wq_init") && page.contains("LPM_TRIE (11)"));
         assert!(page.contains("| `task_struct` |") && !page.contains("berth_index"));
     }
 }

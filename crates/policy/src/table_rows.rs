@@ -696,4 +696,71 @@ pub(crate) const ROWS: &[Row] = &[
         Any,
         "void scx_bpf_events(struct scx_event_stats *events, size_t events__sz)",
     ),
+    // ---- kfuncs: pages of an arena
+    kfunc(
+        Runtime,
+        "void *bpf_arena_alloc_pages(void *p__map, void *addr__ign, u32 page_cnt, int node_id, u64 flags)",
+    ),
+    kfunc(
+        Runtime,
+        "void bpf_arena_free_pages(void *p__map, void *ptr__ign, u32 page_cnt)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_arena_reserve_pages(void *p__map, void *ptr__ign, u32 page_cnt)",
+    ),
+    // ---- kfuncs: objects of the policy's own, in trees and lists
+    kfunc(Runtime, "void *bpf_obj_new(u64 local_type_id__k)"),
+    kfunc(
+        Runtime,
+        "void *bpf_obj_new_impl(u64 local_type_id__k, void *meta__ign)",
+    ),
+    kfunc(Runtime, "void bpf_obj_drop(void *p__alloc)"),
+    kfunc(
+        Runtime,
+        "void bpf_obj_drop_impl(void *p__alloc, void *meta__ign)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_rbtree_add(struct bpf_rb_root *root, struct bpf_rb_node *node, void *less)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_rbtree_add_impl(struct bpf_rb_root *root, struct bpf_rb_node *node, void *less, void *meta__ign, u64 \
+         off)",
+    ),
+    kfunc(
+        Runtime,
+        "struct bpf_rb_node *bpf_rbtree_first(struct bpf_rb_root *root)",
+    ),
+    kfunc(
+        Runtime,
+        "struct bpf_rb_node *bpf_rbtree_remove(struct bpf_rb_root *root, struct bpf_rb_node *node)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_list_push_front(struct bpf_list_head *head, struct bpf_list_node *node)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_list_push_front_impl(struct bpf_list_head *head, struct bpf_list_node *node, void *meta__ign, u64 \
+         off)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_list_push_back(struct bpf_list_head *head, struct bpf_list_node *node)",
+    ),
+    kfunc(
+        Runtime,
+        "int bpf_list_push_back_impl(struct bpf_list_head *head, struct bpf_list_node *node, void *meta__ign, u64 \
+         off)",
+    ),
+    kfunc(
+        Runtime,
+        "struct bpf_list_node *bpf_list_pop_front(struct bpf_list_head *head)",
+    ),
+    kfunc(
+        Runtime,
+        "struct bpf_list_node *bpf_list_pop_back(struct bpf_list_head *head)",
+    ),
 ];

@@ -45,7 +45,10 @@ impl Instance {
                 }
                 for offset in &def.kptrs {
                     let place = value.add(*offset as usize).cast::<u64>();
-                    self.state().masks.release(place.read_unaligned());
+                    let (object, state) = (place.read_unaligned(), self.state());
+                    if !state.masks.release(object) {
+                        state.objects.drop_one(object);
+                    }
                     place.write_unaligned(0);
                 }
             }

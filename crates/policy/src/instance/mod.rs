@@ -20,7 +20,8 @@ use crate::emit::Guarding;
 use crate::error::{LoadError, Result};
 use crate::guard::Fence;
 use crate::ir::{MapDef, MapId};
-use crate::maps::{self, MapSlot};
+use crate::maps::pages::Pages;
+use crate::maps::{self, MapRuntime, MapSlot};
 use crate::policy::Policy;
 use crate::runtime::State;
 use crate::sections::{self, SectionData};
@@ -50,10 +51,30 @@ pub struct Instance {
     nr_cpus: u32,
     /// Of guarded code.
     fence: Option<Box<Fence>>,
+    /// Maps whose elements have addresses: there can be thousands of queues in an array of maps.
+    addressed: Vec<MapId>,
 }
 
 // SAFETY: owned data; the machine pointer is the simulator's, which moves with the instance.
 unsafe impl Send for Instance {}
+
+/// The memory of the policy's arena, if it has one.
+fn pages(policy: &Policy, config: &InstanceConfig) -> Result<Option<Pages>> {
+    let program = policy.program();
+    let arena = program.maps.iter().find(|m| m.kind == maps::kind::ARENA);
+    let Some(arena) = arena else {
+        return Ok(None);
+    };
+    if config.map_entries.contains_key(&arena.name) {
+        return Err(LoadError::Setting(format!(
+            "map {}: how many pages an arena has is the object's to say",
+            arena.name
+        )));
+    }
+    let variables = program.sections.iter().find(|s| s.in_arena());
+    let variables = variables.map_or(0, |s| s.data.len());
+    Pages::new(arena, variables).map(Some)
+}
 
 impl Instance {
     /// Create the data of `policy` for one machine. `ops_var`: which scheduler of the object, if several.
@@ -103,7 +124,9 @@ impl Instance {
             .map(|def| maps::room(def, entries(def), config.nr_cpus))
             .collect::<Result<Vec<usize>>>()?;
         let own = program.sections.iter().zip(&content).zip(policy.for_exit());
-        let own = own.filter(|((s, c), exit)| !s.readonly && !sections::is_late(s, c, **exit));
+        let own = own.filter(|((s, c), exit)| {
+            !s.readonly && !s.in_arena() && !sections::is_late(s, c, **exit)
+        });
         let own = own.map(|((_, c), _)| c.len() + 16);
         let bytes = nr_sections * size_of::<*mut u8>() + (nr_maps + 2) * size_of::<Map>();
         let bytes = bytes + own.sum::<usize>() + rooms.iter().sum::<usize>();
@@ -117,7 +140,10 @@ impl Instance {
             .take(nr_sections * size_of::<*mut u8>(), 8)
             .ok_or_else(no_memory)?
             .cast();
-        let sections = sections::build(policy, &content, &mut arena).ok_or_else(no_memory)?;
+        let mut pages = pages(policy, config)?;
+        let variables = pages.as_ref().map(Pages::variables);
+        let sections = sections::build(policy, &content, &mut arena, variables);
+        let sections = sections.ok_or_else(no_memory)?;
         for (i, section) in sections.iter().enumerate() {
             let base = section.place().unwrap_or(std::ptr::null_mut());
             // SAFETY: the table has room for all of them.
@@ -134,7 +160,19 @@ impl Instance {
                 map_table.add(id).write(maps::describe(def, entries(def)));
                 &mut *map_table.add(id)
             };
-            let runtime = maps::create(def, entries(def), config.nr_cpus, raw, &mut arena)?;
+            let runtime: Box<dyn MapRuntime> = match def.kind {
+                maps::kind::ARRAY_OF_MAPS | maps::kind::HASH_OF_MAPS => {
+                    // SAFETY: the object's maps are in the table.
+                    let address = |id| unsafe { map_table.add(id) };
+                    Box::new(maps::in_maps::MapsInMap::new(def, entries(def), address)?)
+                }
+                maps::kind::ARENA => {
+                    let pages = pages.take().ok_or_else(no_memory)?;
+                    raw.data = pages.base();
+                    Box::new(pages)
+                }
+                _ => maps::create(def, entries(def), config.nr_cpus, raw, &mut arena)?,
+            };
             runtimes[id] = Some(runtime);
         }
         let slots = runtimes.into_iter().flatten().enumerate();
@@ -178,6 +216,9 @@ impl Instance {
             nr_cpus: config.nr_cpus,
             arena,
             fence,
+            addressed: (0..nr_maps)
+                .filter(|id| maps::has_addresses(program.maps[*id].kind))
+                .collect(),
         });
         Ok(instance)
     }

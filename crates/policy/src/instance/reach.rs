@@ -3,6 +3,7 @@
 use super::Instance;
 use crate::interp::Regions;
 use crate::maps;
+use crate::maps::pages::{PAGE, Pages};
 use crate::sections::SectionData;
 
 impl Regions for Instance {
@@ -22,9 +23,10 @@ const NEAR: u64 = 1 << 20;
 impl Instance {
     /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section,
     /// or the elements of an array.
-    pub(crate) fn piece(&self, address: u64) -> Option<(u64, u64)> {
+    pub fn piece(&self, address: u64) -> Option<(u64, u64)> {
         let sections = self.policy.program().sections.iter().zip(&self.sections);
-        let writable = sections.filter(|(section, _)| !section.readonly);
+        // An arena's own are among its pages.
+        let writable = sections.filter(|(section, _)| !section.readonly && !section.in_arena());
         let mut sections = writable.filter_map(|(_, data)| {
             let start = data.place()? as u64;
             Some((start, start + data.len() as u64))
@@ -33,14 +35,19 @@ impl Instance {
             .find(|(start, end)| (*start..*end).contains(&address))
             .or_else(|| {
                 // SAFETY: one operation.
-                let mut maps = self.maps.iter().map(|slot| unsafe { &*slot.get() });
+                let mut maps = (self.addressed.iter()).map(|id| unsafe { &*self.maps[*id].get() });
                 maps.find_map(|slot| slot.runtime.piece(address))
             })
+            // SAFETY: one operation.
+            .or_else(|| unsafe { self.state() }.objects.piece(address))
     }
 
-    /// The section of its own before an address, one that a loader resizes (`RESIZABLE_ARRAY`): what to say of an
-    /// access there that was refused.
+    /// What to say of an access there that was refused: by a pointer into an arena, or beyond the section of its own
+    /// before the address, one that a loader resizes (`RESIZABLE_ARRAY`).
     pub fn beyond(&self, address: u64) -> Option<String> {
+        if let Some(said) = self.uncast(address) {
+            return Some(said);
+        }
         let sections = self.policy.program().sections.iter().zip(&self.sections);
         let (section, past) = sections
             .filter(|(section, _)| {
@@ -66,6 +73,21 @@ impl Instance {
         ))
     }
 
+    /// What to say of a pointer into the arena that was used as it is.
+    fn uncast(&self, address: u64) -> Option<String> {
+        let maps = &self.policy.program().maps;
+        let arena = maps.iter().find(|m| m.kind == maps::kind::ARENA)?;
+        let start = Pages::user_start(arena);
+        let inside = address.checked_sub(start)? < u64::from(arena.max_entries) * PAGE;
+        inside.then(|| {
+            format!(
+                "a pointer into map {} that was not cast to an address; a kernel refuses such an object (clang 19 puts \
+                 stores of zeros beside each other together, and casts what it makes of them no more)",
+                arena.name
+            )
+        })
+    }
+
     /// The piece of the machine's own memory around an address, all of which the policy may read.
     pub(crate) fn kernel_piece(&self, address: u64) -> Option<(u64, u64)> {
         let of = self.vtable.pieces?;
@@ -81,18 +103,19 @@ impl Instance {
             let Some(start) = data.place().map(|base| base as u64) else {
                 continue;
             };
-            if address >= start && end <= start + data.len() as u64 {
+            if !section.in_arena() && address >= start && end <= start + data.len() as u64 {
                 return !(write && section.readonly);
             }
         }
-        for id in 0..self.maps.len() {
+        for id in &self.addressed {
             // SAFETY: one operation.
-            if unsafe { self.slot(id) }.runtime.contains(address, size) {
+            if unsafe { self.slot(*id) }.runtime.contains(address, size) {
                 return true;
             }
         }
         // SAFETY: one operation.
-        if unsafe { self.state() }.masks.contains(address, size) {
+        let state = unsafe { self.state() };
+        if state.masks.contains(address, size) || state.objects.contains(address, size) {
             return true;
         }
         match self.vtable.memory {
@@ -122,9 +145,9 @@ impl Instance {
         for base in self.sections.iter().filter_map(SectionData::place) {
             to(base, 64);
         }
-        for slot in &self.maps {
+        for id in &self.addressed {
             // SAFETY: one operation; the header of a map is never moved.
-            let raw = unsafe { &*(*slot.get()).raw };
+            let raw = unsafe { &*(*self.maps[*id].get()).raw };
             let storage = matches!(raw.kind, maps::kind::TASK_STORAGE);
             if storage && index < raw.max_entries {
                 // SAFETY: the table covers numbers below `max_entries`; an element may be absent (null).
@@ -132,7 +155,7 @@ impl Instance {
                 if !value.is_null() {
                     to(value, raw.value_size as usize);
                 }
-            } else if !storage {
+            } else if !storage && raw.kind != maps::kind::ARENA {
                 to(raw.data, 64);
             }
         }

@@ -262,6 +262,24 @@ impl Run<'_> {
                 set(regs, dst, (*self.inst).map.add(map) as u64);
             },
             &Operation::LoadFunc { dst, func } => set(regs, dst, FUNC_TAG | func as u64),
+            &Operation::ArenaCast {
+                dst,
+                src,
+                arena,
+                user,
+            } => {
+                let pointer = reg(regs, src);
+                let lower = u64::from(pointer as u32);
+                // SAFETY: as above.
+                let base = || unsafe { (*(*self.inst).map.add(arena)).data as u64 };
+                let value = match user {
+                    None if pointer == 0 => 0,
+                    None => base() + lower,
+                    Some(_) if lower == 0 => 0,
+                    Some(upper) => upper + lower,
+                };
+                set(regs, dst, value);
+            }
             &Operation::CallFunc { func } => {
                 // SAFETY: the run's promise.
                 regs[0] =

@@ -105,8 +105,9 @@ impl Operands {
             let (size, write) = match operand {
                 Operand::Map => {
                     // SAFETY: the caller's promise.
-                    let known = (0..maps).any(|i| unsafe { (*inst).map.add(i) as u64 } == address);
-                    if !known {
+                    let from = address.wrapping_sub(unsafe { (*inst).map as u64 });
+                    let each = size_of::<Map>() as u64;
+                    if !from.is_multiple_of(each) || from / each >= maps as u64 {
                         return Some((address, size_of::<Map>() as u32, false));
                     }
                     map = address as *const Map;
@@ -211,9 +212,9 @@ impl<'p> Parameter<'p> {
             (
                 _,
                 "unsafe_ptr" | "unsafe_ptr__ign" | "obj" | "obj__ign" | "callback_fn"
-                | "callback_ctx",
+                | "callback_ctx" | "addr__ign" | "ptr__ign" | "p__alloc" | "meta__ign" | "less",
             ) => None,
-            ("bpf_map", _) => Some(Operand::Map),
+            ("bpf_map", _) | (_, "p__map") => Some(Operand::Map),
             (_, "key") => Some(Operand::Key),
             (_, "map_value") => fixed(8),
             ("void", "value__nullable") => Some(Operand::Initial),
@@ -224,6 +225,9 @@ impl<'p> Parameter<'p> {
             ("bpf_iter_bits", _) => fixed(16),
             ("bpf_iter_task" | "bpf_iter_css", _) => fixed(24),
             ("bpf_iter_scx_dsq", _) => fixed(48),
+            ("bpf_rb_root" | "bpf_list_head", _) => fixed(16),
+            ("bpf_rb_node", _) => fixed(32),
+            ("bpf_list_node", _) => fixed(24),
             ("bpf_timer", _) => fixed(16),
             ("bpf_spin_lock" | "bpf_res_spin_lock", _) => fixed(4),
             ("unsigned long" | "long", _) => fixed(8),
@@ -322,13 +326,23 @@ mod tests {
     #[test]
     fn pointers_that_functions_check_themselves() {
         let own = [
+            "bpf_arena_alloc_pages",
+            "bpf_arena_free_pages",
+            "bpf_arena_reserve_pages",
             "bpf_cast_to_kern_ctx",
             "bpf_for_each_map_elem",
             "bpf_iter_bits_new",
             "bpf_kptr_xchg",
+            "bpf_list_push_back_impl",
+            "bpf_list_push_front_impl",
             "bpf_loop",
+            "bpf_obj_drop",
+            "bpf_obj_drop_impl",
+            "bpf_obj_new_impl",
             "bpf_per_cpu_ptr",
             "bpf_perf_event_output",
+            "bpf_rbtree_add",
+            "bpf_rbtree_add_impl",
             "bpf_rdonly_cast",
             "bpf_ringbuf_discard",
             "bpf_ringbuf_submit",

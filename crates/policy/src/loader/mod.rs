@@ -57,7 +57,7 @@ pub fn ready(object: &[u8], setup: &Setup) -> Result<Ready> {
     let mut image = Image::new(object)?;
     let resized = resize(&elf, &btf, &mut image, setup)?;
     for (path, text) in &setup.values {
-        set(&elf, &btf, &mut image, path, text)?;
+        set(&elf, &btf, &mut image, path, text, &resized)?;
     }
     if let Some(flags) = &setup.ops_flags {
         set_flags(&elf, &btf, &mut image, &number_of(flags, setup.kernel)?)?;
@@ -178,7 +178,14 @@ fn find<'e>(elf: &'e Elf, btf: &Btf, name: &str) -> Option<(&'e str, TypeId, u64
     })
 }
 
-fn set(elf: &Elf, btf: &Btf, image: &mut Image, path: &str, text: &str) -> Result<()> {
+fn set(
+    elf: &Elf,
+    btf: &Btf,
+    image: &mut Image,
+    path: &str,
+    text: &str,
+    resized: &[(String, u32)],
+) -> Result<()> {
     let wrong = |why: String| LoadError::Setting(format!("variable {path} = {text}: {why}"));
     let (name, steps) = value::steps(path).map_err(wrong)?;
     let Some((section, ty, base)) = find(elf, btf, name) else {
@@ -194,7 +201,14 @@ fn set(elf: &Elf, btf: &Btf, image: &mut Image, path: &str, text: &str) -> Resul
         )));
     }
     let (ty, offset) = value::walk(btf, ty, &steps).map_err(wrong)?;
-    for (at, bytes) in value::encode(btf, ty, path, text).map_err(wrong)? {
+    let longer = resized.iter().find(|(n, _)| n == name && steps.is_empty());
+    let writes = match (longer, btf.resolved(ty)) {
+        (Some((_, count)), Type::Array { elem, .. }) => {
+            value::encode_list(btf, *elem, *count, path, text)
+        }
+        _ => value::encode(btf, ty, path, text),
+    };
+    for (at, bytes) in writes.map_err(wrong)? {
         image.write(section, base + offset + at, &bytes)?;
     }
     Ok(())

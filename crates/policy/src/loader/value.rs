@@ -109,20 +109,7 @@ pub fn encode(btf: &Btf, ty: TypeId, path: &str, text: &str) -> Result<Vec<(u64,
             bytes.resize(room, 0);
             Ok(vec![(0, bytes)])
         }
-        Type::Array { elem, count } => {
-            let items: Vec<&str> = text.split(',').map(str::trim).collect();
-            if items.len() > *count as usize {
-                return Err(format!("{} values, and the array has {count}", items.len()));
-            }
-            let size = u64::from(btf.size(*elem));
-            let mut all = Vec::new();
-            for (i, item) in (0u64..).zip(items) {
-                for (at, bytes) in encode(btf, *elem, path, item)? {
-                    all.push((i * size + at, bytes));
-                }
-            }
-            Ok(all)
-        }
+        Type::Array { elem, count } => encode_list(btf, *elem, *count, path, text),
         Type::Int { size, .. } | Type::Enum { size, .. } => {
             let value = match named(btf, ty, text.trim()) {
                 Some(value) => value,
@@ -150,6 +137,28 @@ pub fn encode(btf: &Btf, ty: TypeId, path: &str, text: &str) -> Result<Vec<(u64,
         }
         _ => Err("it is no number, and no array of numbers".into()),
     }
+}
+
+/// The first elements of an array of so many.
+pub fn encode_list(
+    btf: &Btf,
+    elem: TypeId,
+    count: u32,
+    path: &str,
+    text: &str,
+) -> Result<Vec<(u64, Vec<u8>)>> {
+    let items: Vec<&str> = text.split(',').map(str::trim).collect();
+    if items.len() > count as usize {
+        return Err(format!("{} values, and the array has {count}", items.len()));
+    }
+    let size = u64::from(btf.size(elem));
+    let mut all = Vec::new();
+    for (i, item) in (0u64..).zip(items) {
+        for (at, bytes) in encode(btf, elem, path, item)? {
+            all.push((i * size + at, bytes));
+        }
+    }
+    Ok(all)
 }
 
 fn is_char(btf: &Btf, ty: TypeId) -> bool {

@@ -11,7 +11,9 @@ use crate::storage::Storage;
 
 pub mod array;
 pub mod hash;
+pub mod in_maps;
 pub(crate) mod memory;
+pub mod pages;
 pub mod perf;
 pub mod queue;
 pub mod ringbuf;
@@ -25,11 +27,14 @@ pub mod kind {
     pub const PERCPU_ARRAY: u32 = 6;
     pub const LRU_HASH: u32 = 9;
     pub const LRU_PERCPU_HASH: u32 = 10;
+    pub const ARRAY_OF_MAPS: u32 = 12;
+    pub const HASH_OF_MAPS: u32 = 13;
     pub const QUEUE: u32 = 22;
     pub const STACK: u32 = 23;
     pub const RINGBUF: u32 = 27;
     pub const TASK_STORAGE: u32 = 29;
     pub const CGRP_STORAGE: u32 = 32;
+    pub const ARENA: u32 = 33;
 
     /// The kernel's names of all of them, by number.
     pub const NAMES: [&str; 35] = [
@@ -165,6 +170,18 @@ pub trait MapRuntime: Send {
     }
     /// The element and the offset in its value in which `address` lies. For timers.
     fn locate(&mut self, address: u64) -> Option<Place>;
+}
+
+/// Have the elements of such a map addresses, which a policy may touch?
+pub fn has_addresses(kind: u32) -> bool {
+    let none = [
+        kind::QUEUE,
+        kind::STACK,
+        kind::PERF_EVENT_ARRAY,
+        kind::ARRAY_OF_MAPS,
+        kind::HASH_OF_MAPS,
+    ];
+    !none.contains(&kind)
 }
 
 /// One element during a walk.

@@ -5,6 +5,7 @@ use crate::abi::{Inst, Map};
 use crate::callback::call_back;
 use crate::instance::Instance;
 use crate::kview::{Cgroup, TaskStruct};
+use crate::maps::pages::Pages;
 use crate::maps::perf::{EVENTS, INDEX_MASK};
 use crate::maps::{EINVAL, ENOENT, MapSlot, kind};
 use crate::storage::Storage;
@@ -23,6 +24,25 @@ fn slot(inst: &Instance, map: u64) -> Option<&mut MapSlot> {
 fn map_kind(slot: &MapSlot) -> u32 {
     // SAFETY: a slot's description lives as long as its instance.
     unsafe { (*slot.raw).kind }
+}
+
+/// The dense number that an object has there. A policy can give any memory that it may read for an object.
+fn number_at(object: u64, offset: usize) -> u32 {
+    // SAFETY: see the module's words; of any alignment.
+    unsafe {
+        (object as *const u8)
+            .add(offset)
+            .cast::<u32>()
+            .read_unaligned()
+    }
+}
+
+/// The pages of an arena.
+#[allow(clippy::mut_from_ref)] // as `slot`
+fn pages(inst: &Instance, map: u64) -> Option<&mut Pages> {
+    let slot = slot(inst, map).filter(|slot| map_kind(slot) == kind::ARENA)?;
+    // SAFETY: exactly this kind is a `Pages` (`Instance::new`).
+    Some(unsafe { &mut *(&raw mut *slot.runtime).cast::<Pages>() })
 }
 
 /// Value of a storage map for the object numbered `index`.
@@ -172,27 +192,29 @@ kernel_fns! {
         if task == 0 {
             return 0;
         }
-        let index = unsafe { (*(task as *const TaskStruct)).berth_index };
+        let index = number_at(task, std::mem::offset_of!(TaskStruct, berth_index));
         unsafe { storage_get(inst, map, index, init, flags) }
     }
     fn bpf_task_storage_delete(inst, _raw, map, task) {
         if task == 0 {
             return ENOENT as u64;
         }
-        storage_delete(inst, map, unsafe { (*(task as *const TaskStruct)).berth_index })
+        let index = number_at(task, std::mem::offset_of!(TaskStruct, berth_index));
+        storage_delete(inst, map, index)
     }
     fn bpf_cgrp_storage_get(inst, _raw, map, cgroup, init, flags) {
         if cgroup == 0 {
             return 0;
         }
-        let index = unsafe { (*(cgroup as *const Cgroup)).berth_index };
+        let index = number_at(cgroup, std::mem::offset_of!(Cgroup, berth_index));
         unsafe { storage_get(inst, map, index, init, flags) }
     }
     fn bpf_cgrp_storage_delete(inst, _raw, map, cgroup) {
         if cgroup == 0 {
             return ENOENT as u64;
         }
-        storage_delete(inst, map, unsafe { (*(cgroup as *const Cgroup)).berth_index })
+        let index = number_at(cgroup, std::mem::offset_of!(Cgroup, berth_index));
+        storage_delete(inst, map, index)
     }
     fn bpf_perf_event_output(inst, raw, _context, map, flags, data, size) {
         touch(raw, data, false);
@@ -228,6 +250,21 @@ kernel_fns! {
             }
             Err(error) => error as u64,
         }
+    }
+    fn bpf_arena_alloc_pages(inst, _raw, map, at, count, _node, flags) {
+        pages(inst, map).map_or(0, |pages| pages.alloc(at, count as u32, flags))
+    }
+    fn bpf_arena_reserve_pages(inst, _raw, map, at, count) {
+        pages(inst, map).map_or(EINVAL, |pages| pages.reserve(at, count as u32)) as u64
+    }
+    fn bpf_arena_free_pages(inst, _raw, map, at, count) {
+        if let Some(pages) = pages(inst, map) {
+            pages.release(at, count as u32);
+            if let Some(fence) = inst.fence() {
+                fence.forget_the_found();
+            }
+        }
+        0
     }
     fn bpf_ringbuf_output(inst, raw, map, data, size, flags) {
         touch(raw, data, false);

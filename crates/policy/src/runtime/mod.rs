@@ -14,6 +14,7 @@ mod map_calls;
 pub mod mask;
 mod mask_calls;
 mod memory;
+pub mod objects;
 mod print;
 
 /// What the functions here keep per instance.
@@ -22,6 +23,8 @@ pub struct State {
     random: u64,
     /// Masks made by the policy.
     pub masks: mask::Masks,
+    /// Other objects made by the policy.
+    pub objects: objects::Objects,
     /// Last choice of `bpf_cpumask_any_distribute`, per calling CPU.
     distribute: Vec<u32>,
     /// Bits of running bit iterators that do not fit their on-stack state.
@@ -37,6 +40,7 @@ impl State {
         State {
             random: seed,
             masks: mask::Masks::new(nr_cpus),
+            objects: objects::Objects::default(),
             distribute: vec![0; nr_cpus as usize],
             bits: std::collections::BTreeMap::new(),
             prints: 0,
@@ -95,6 +99,7 @@ fn tables() -> impl Iterator<Item = &'static (&'static str, KernelFn)> {
         map_calls::TABLE,
         mask_calls::TABLE,
         memory::TABLE,
+        objects::TABLE,
         print::TABLE,
     ]
     .into_iter()

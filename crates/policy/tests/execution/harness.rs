@@ -134,6 +134,7 @@ pub fn program(funcs: Vec<Func>) -> Program {
         syscalls: Vec::new(),
         files: vec!["test.bpf.c".into()],
         needs: Needs::default(),
+        types: Default::default(),
     }
 }
 

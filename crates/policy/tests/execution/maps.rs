@@ -19,6 +19,8 @@ fn def(kind: u32, key_size: u32, value_size: u32) -> MapDef {
         timers: Vec::new(),
         kptrs: Vec::new(),
         fields: Vec::new(),
+        inner: Vec::new(),
+        extra: 0,
     }
 }
 

@@ -83,6 +83,20 @@ fn seen(object: &[u8], mode: Mode) -> Result<Vec<u64>, String> {
 }
 
 #[test]
+fn an_array_that_was_made_longer_has_a_value_for_each_element() {
+    let object = object();
+    let made = ready(&object, &setup(&[("per_cpu", "1, 2, 3, 500")])).unwrap();
+    for mode in [Mode::Native, Mode::Checked] {
+        assert_eq!(seen(&made.object, mode).unwrap()[10], 541);
+    }
+    let said = ready(&object, &setup(&[("per_cpu", "1, 2, 3, 4, 5")])).unwrap_err();
+    assert!(
+        said.to_string().contains("5 values, and the array has 4"),
+        "{said}"
+    );
+}
+
+#[test]
 fn values_arrive_in_both_executors() {
     let object = object();
     let values = [

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From C source to executed callbacks: loading, refusing, trapping, and both executors side by side.
 //! Needs clang and a C compiler.
+mod arena;
 mod enemies;
 mod features;
+mod in_maps;
 mod kept;
 mod kernel;
 mod loader;
+mod objects;
 mod refusals;
 mod side_by_side;
 mod traps;

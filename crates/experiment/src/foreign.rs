@@ -149,8 +149,10 @@ struct Known {
     /// On machines with several NUMA nodes.
     #[serde(default)]
     ops_flags_numa: Vec<String>,
-    /// All variables of this version.
+    /// All variables of this version, or (`some`) only those that the loader changes, in any version.
     rodata: BTreeMap<String, Value>,
+    #[serde(default)]
+    some: bool,
     /// Variables of older versions.
     #[serde(default)]
     older: BTreeMap<String, Value>,
@@ -161,11 +163,12 @@ struct Known {
 }
 
 impl Known {
-    /// Whether an object with these variables is of this version: it has those of the table and no others.
+    /// Whether an object with these variables is of this version: it has those of the table and, where the table has
+    /// all, no others.
     fn is_of(&self, there: &[(String, String)]) -> bool {
         let has = |name: &String| there.iter().any(|(n, _)| n == name);
         let known = |name: &str| of_exit(name) || self.rodata.contains_key(name);
-        self.rodata.keys().all(has) && there.iter().all(|(name, _)| known(name))
+        self.some || self.rodata.keys().all(has) && there.iter().all(|(name, _)| known(name))
     }
 }
 

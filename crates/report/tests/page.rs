@@ -473,14 +473,12 @@ fn arms_and_groups_do_not_share_colours() {
     let style = &page[page.find("<style>").unwrap()..page.find("</style>").unwrap()];
     let colours = |name: char| -> Vec<String> {
         let mark = format!("--{name}");
-        let all = style
-            .match_indices(&mark)
-            .filter_map(|(at, _)| {
-                let (key, value) = style[at + 3..].split_once(':')?;
-                let value = value.split(';').next()?.trim();
-                let numbered = key.len() == 1 && key.starts_with(|c: char| c.is_ascii_digit());
-                (numbered && value.starts_with('#')).then(|| value.to_string())
-            });
+        let all = style.match_indices(&mark).filter_map(|(at, _)| {
+            let (key, value) = style[at + 3..].split_once(':')?;
+            let value = value.split(';').next()?.trim();
+            let numbered = key.len() == 1 && key.starts_with(|c: char| c.is_ascii_digit());
+            (numbered && value.starts_with('#')).then(|| value.to_string())
+        });
         all.collect()
     };
     let (arms, groups) = (colours('k'), colours('g'));

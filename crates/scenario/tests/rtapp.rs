@@ -328,10 +328,8 @@ fn mistakes() {
             &["timer `x` has two periods"],
         ),
         (
-            t(
-                r#""timer0" : { "ref" : "x", "period" : 5 },
-                    "timer1" : { "ref" : "x", "period" : 5, "mode" : "absolute" }"#,
-            ),
+            t(r#""timer0" : { "ref" : "x", "period" : 5 },
+                    "timer1" : { "ref" : "x", "period" : 5, "mode" : "absolute" }"#),
             &["timer `x` has two modes"],
         ),
         (

@@ -32,6 +32,8 @@ def patience():
     slow.time = lambda: begin + (time.time() - begin) / 20
     slow.monotonic = lambda: time.monotonic() / 20
     with pytest.MonkeyPatch.context() as patch:
+        # A node ends itself whose agent is not there in time.
+        patch.setenv("RAY_agent_register_timeout_ms", "600000")
         for module in (cluster_utils, node):
             patch.setattr(module, "time", slow)
         yield

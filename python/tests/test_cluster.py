@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Ray on this machine: the same bytes as here, whatever dies."""
+import contextlib
 import os
 import random
 import threading
+import time
+import types
 from pathlib import Path
 
 import pytest
@@ -18,20 +21,22 @@ RUNS = int(os.environ.get("BERTH_CLUSTER_RUNS", "2000"))
 GRID = {"vm.hog.count": [1, 2], "task.burn.threads": [1, 2]}
 
 
-def begun(begin):
-    """Something of Ray's that starts a node. Ray gives it half a minute, which a busy machine may not have."""
-    for _ in range(20):
-        try:
-            return begin()
-        except Exception as error:
-            if "timed out during startup" not in str(error):
-                raise
-    raise AssertionError("no node starts here")
+@contextlib.contextmanager
+def patience():
+    """Ray gives a node half a minute to start, which a busy machine may not have: here its clocks are slow."""
+    from ray import cluster_utils
+    from ray._private import node
 
-
-def joined(made):
-    """One more node."""
-    return begun(lambda: made.add_node(num_cpus=1, include_dashboard=False))
+    begin = time.time()
+    slow = types.SimpleNamespace(**vars(time))
+    slow.time = lambda: begin + (time.time() - begin) / 20
+    slow.monotonic = lambda: time.monotonic() / 20
+    with pytest.MonkeyPatch.context() as patch:
+        # A node ends itself whose agent is not there in time.
+        patch.setenv("RAY_agent_register_timeout_ms", "600000")
+        for module in (cluster_utils, node):
+            patch.setattr(module, "time", slow)
+        yield
 
 
 @pytest.fixture
@@ -40,10 +45,17 @@ def own_ray():
 
     def start(**options):
         own = {"address": "local", "log_to_driver": False, "include_dashboard": False}
-        return begun(lambda: ray.init(**own, **options))
+        with patience():
+            return ray.init(**own, **options)
 
     yield start
     ray.shutdown()
+
+
+def joined(made):
+    """One more node."""
+    with patience():
+        return made.add_node(num_cpus=1, include_dashboard=False)
 
 
 @pytest.fixture
@@ -54,7 +66,7 @@ def nodes():
     made = Cluster()
     joined(made)
     others = [joined(made) for _ in range(2)]
-    begun(lambda: ray.init(address=made.address, log_to_driver=False, logging_level="ERROR"))
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made, others
     ray.shutdown()
     made.shutdown()

@@ -9,7 +9,8 @@
  *	1 - r <= s (1 + phi (e - 1)) / ((phi - q)(e - 1)),
  *
  * which for q = 0 is the closed form of the specification's section 11. Who has its part of fast
- * CPUs by rank alone, q >= phi, loses nothing at any R.
+ * CPUs by rank alone, q >= phi, loses nothing at any R. The first plan takes what it needs at once,
+ * later ones move towards it by STEP.
  */
 #ifndef __AMP_ADAPT_BPF_H
 #define __AMP_ADAPT_BPF_H
@@ -18,6 +19,7 @@
 
 /* Counted here and not in locals, as in rank.bpf.h. */
 static u32 wanted;
+static bool has_adapted; /* there has been an R to step from */
 
 /* R, percent, that keeps the limit for who gains `gain` from fast CPUs and has them for `q` of its
  * time by rank; all ppm. */
@@ -53,6 +55,10 @@ __noinline u32 adapted(u32 now)
 			wanted = r_of;
 		fast -= has;
 		group_from = group_to;
+	}
+	if (!has_adapted) {
+		has_adapted = true;
+		return wanted;
 	}
 	if (wanted > now + STEP)
 		return now + STEP;

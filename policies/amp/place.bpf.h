@@ -80,12 +80,15 @@ static __always_inline void narrow(struct vcpu *v, struct cpu_set *set)
 		keep_both(set, slow);
 }
 
-/* Whose slot it is on this CPU is on its way. */
+/* Whose slot it is on this CPU is on its way. Who has been told while cut may be away for long. */
 static __always_inline bool awaits_owner(struct pcpu *c, s32 cpu)
 {
 	struct vcpu *v = c->owner ? vcpu_at(c->owner) : NULL;
+	u32 flags = v ? v->flags : 0;
 
-	return v && (v->flags & (VF_MIGRATING | VF_QUEUED)) && slot_of(v, scx_bpf_now()) == cpu;
+	if (!(flags & VF_QUEUED) && (flags & (VF_MIGRATING | VF_CUT)) != VF_MIGRATING)
+		return false;
+	return v && slot_of(v, scx_bpf_now()) == cpu;
 }
 
 /* Idle CPUs that p may use and at which nobody waits, into `candidates`. Whoever waits at an idle

@@ -88,6 +88,32 @@ fn what_is_left_of_a_fast_core_is_shared_equally() {
     );
 }
 
+/// (W): a fast core does not wait for whose slot it is while that one has been put aside for long. Of each 15 ms one
+/// vCPU leaves the fast core alone for five; a slow one is taken for 30 ms of each 90.
+#[test]
+fn a_fast_core_does_not_wait_for_whom_is_put_aside() {
+    let (_, mut cast) = busy(3, 1);
+    cast.scripts[0].actions = vec![
+        Action::Compute { ns: 15 * MS },
+        Action::SleepUntil { at: 5 * MS },
+    ];
+    let takes = [
+        Action::SetClass(SchedClass::Rt),
+        Action::Compute { ns: 30 * MS },
+        Action::SleepUntil { at: 60 * MS },
+    ];
+    cast.vcpu(0, 0, 0, &takes);
+    cast.scripts[3].spec.vm = None;
+    cast.scripts[3].on = 1;
+    cast.masks = vec![Vec::new(), Vec::new(), Vec::new(), vec![1]];
+    let kinds = vec![kind("fast", 0..1, FAST), kind("slow", 1..3, 1_000_000)];
+    let vms: Vec<VmSpec> = (0..3).map(|i| vm(i, 1)).collect();
+    let mut m = machine_with(kinds, &vms, cast, &[("mode", "fair")]);
+    let all = stays(&mut m, FROM, FROM + SPAN);
+    let used = part(&all, 0..3, 0..1, SPAN);
+    assert!(used > 0.995, "{used} of the fast core is used");
+}
+
 /// Weights hold where cores are braked as they do where they are slow: by the time of turns. Of a round each vCPU has
 /// 5 ms of the fast core; the slow ones' turns are 5 ms for those of the lighter VM and 15 ms for the other's.
 #[test]

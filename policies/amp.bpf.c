@@ -161,8 +161,10 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	v->ran += ns;
 	if (v->beside)
 		__sync_fetch_and_add(&beside_ns, ns);
-	if (!c->kind)
+	if (!c->kind) {
 		v->used += ns;
+		v->ran_fast += ns;
+	}
 }
 
 static __always_inline void credit_granted(struct vcpu *v)

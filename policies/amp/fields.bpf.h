@@ -28,8 +28,10 @@ struct slot {
  * it has none in this round because of that; small: its slot is too short and put off, turn: what
  * it has of slots put off in this round, lent: what it was given of others' slots put off, and
  * gives back; ranked: it is in the ranking; place: its group's place there; score_next: for the
- * next plan; level, rejected: the filter's, 0: none; instructions, cycles, by kind, ran, waited,
- * and implausible, that its counters stood still or jumped: of this window. */
+ * next plan; ranked_part: of its time on the fastest CPUs by rank, mean_part: the mean of that,
+ * beyond: what it had there beside it, ppm, for adaptive R; level, rejected: the filter's, 0: none;
+ * instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible, that its
+ * counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -56,11 +58,15 @@ struct slot {
 	u64 score;                                                                                 \
 	u64 score_before;                                                                          \
 	u64 score_next;                                                                            \
+	u64 ranked_part;                                                                           \
+	s64 mean_part;                                                                             \
+	s64 beyond;                                                                                \
 	u64 level;                                                                                 \
 	u64 rejected;                                                                              \
 	u64 instructions[MAX_KINDS];                                                               \
 	u64 cycles[MAX_KINDS];                                                                     \
 	u64 ran;                                                                                   \
+	u64 ran_fast;                                                                              \
 	u64 waited;                                                                                \
 	u64 queued_at;
 /* instructions, cycles: its counters when they were read last, at counted_at; counted: they were.

@@ -217,6 +217,7 @@ __noinline int open_window(void)
 		if (!v)
 			continue;
 		v->ran = 0;
+		v->ran_fast = 0;
 		v->waited = 0;
 		v->implausible = 0;
 		for (k = 0; k < MAX_KINDS; k++) {

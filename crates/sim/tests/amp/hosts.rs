@@ -185,6 +185,104 @@ fn no_core_is_idle_while_a_slower_one_works_and_nobody_starves() {
     println!("least part of an equal share: {least:?} with two and three kinds");
 }
 
+/// `amount` poured over those who have these rooms by these weights, to each at most its room.
+fn poured(amount: f64, rooms: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mut given = vec![0.0; rooms.len()];
+    let mut left = amount;
+    for _ in 0..=rooms.len() {
+        let open: Vec<usize> = (0..rooms.len())
+            .filter(|i| rooms[*i] - given[*i] > 1e-12)
+            .collect();
+        let all: f64 = open.iter().map(|i| weights[*i]).sum();
+        if open.is_empty() || left < 1e-12 {
+            break;
+        }
+        let each = left / all;
+        for i in open {
+            let part = (each * weights[i]).min(rooms[i] - given[i]);
+            given[i] += part;
+            left -= part;
+        }
+    }
+    given
+}
+
+/// 500 random hosts full of vCPUs that always run and may run anywhere, half of them of three kinds, with VMs of random
+/// weights. Each VM has the time that Credit grants it within 1 %, and each vCPU its part g of the fastest cores: R in
+/// equal parts, to nobody more than its grant.
+#[test]
+fn who_always_runs_has_the_time_of_credit_and_its_fair_part() {
+    let (from, to) = (1_000 * MS, 13_000 * MS);
+    let (mut time_off, mut least_part) = (0.0_f64, f64::MAX);
+    for seed in 0..500 {
+        let mut state = 1_000_000 + seed;
+        let mut below = |n: u64| random(&mut state) % n;
+        let speeds: &[u32] = if seed % 2 == 1 { &THREE } else { &TWO };
+        let cores: Vec<u32> = [4, 6, 3][..speeds.len()]
+            .iter()
+            .map(|most| 1 + below(*most) as u32)
+            .collect();
+        let (mut cast, mut vms) = (Cast::default(), Vec::new());
+        for i in 0..1 + below(5) as u32 {
+            let n = 1 + below(6) as u32;
+            let weight = 100 * (1 + below(3) as u32);
+            vms.push(VmSpec {
+                weight,
+                ..super::vm(i, n)
+            });
+            for v in 0..n {
+                cast.vcpu(i, v, below(50 * MS), &[Action::ComputeForever]);
+                let script = cast.scripts.last_mut().unwrap();
+                script.spec.phase.stalled = below(900_000) as u32;
+            }
+        }
+        let mode = ["fair", "vm", "vcpu"][below(3) as usize];
+        let r = below(101);
+        let set = [
+            ("mode", mode),
+            ("r", &r.to_string()),
+            ("interval_ms", "250"),
+            ("window_ms", "200"),
+        ];
+        let mut m = super::machine_with(kinds(&cores, speeds), &vms, cast, &set);
+        let all = stays(&mut m, from, to);
+        let cpus: f64 = cores.iter().sum::<u32>().into();
+        let of = |f: fn(&VmSpec) -> u32| vms.iter().map(|v| f64::from(f(v))).collect::<Vec<f64>>();
+        let (vcpus, weights) = (of(|v| v.vcpus), of(|v| v.weight));
+        let shares = poured(cpus, &vcpus, &weights);
+        let grants: Vec<f64> = (0..vms.len())
+            .flat_map(|vm| vec![shares[vm] / vcpus[vm]; vms[vm].vcpus as usize])
+            .collect();
+        let part = if mode == "fair" { 1.0 } else { r as f64 / 100.0 };
+        let fair = poured(
+            part * f64::from(cores[0]),
+            &grants,
+            &vec![1.0; grants.len()],
+        );
+        let had = |thread: usize, fast: bool| {
+            let its = all
+                .iter()
+                .filter(|s| s.thread == thread && (!fast || s.cpu < cores[0]));
+            its.map(|s| s.to - s.from).sum::<u64>() as f64 / (to - from) as f64
+        };
+        let what = format!("seed {seed}: {cores:?}, {vms:?}, {mode}, {r} %");
+        let mut thread = 0;
+        for (vm, share) in shares.iter().enumerate() {
+            let its = thread..thread + vms[vm].vcpus as usize;
+            thread = its.end;
+            let off = its.map(|t| had(t, false)).sum::<f64>() / share - 1.0;
+            time_off = time_off.max(off.abs());
+            assert!(off.abs() < 0.01, "{what}: VM {vm} has {off:+} of its time");
+        }
+        for (thread, due) in fair.iter().enumerate().filter(|(_, due)| **due > 0.0) {
+            let part = had(thread, true) / due;
+            least_part = least_part.min(part);
+            assert!(part > 0.99, "{what}: {thread} has {part} of its fair part");
+        }
+    }
+    println!("time is off by {time_off} at most, fair parts are {least_part} at least");
+}
+
 /// A small `hybrid-host`: eight CPUs of three kinds, all slots of which go to VMs that always run. Those that wait for
 /// requests and have no slots are served all the same, and VMs of one weight have one CPU time.
 #[test]

@@ -26,10 +26,21 @@ fn amp() -> &'static Policy {
 /// Two VMs of one vCPU on a fast and a slow core: `one` gains 2.0 from the fast one, `two` 1.1. Further keys of the
 /// host and of each VM.
 fn run(host: &str, one: &str, two: &str, set: &[(&str, &str)]) -> BTreeMap<String, f64> {
+    run_with(host, one, two, "model = \"busy\"\nstall = \"84.298%\"", set)
+}
+
+/// The same, `two` doing something else.
+fn run_with(
+    host: &str,
+    one: &str,
+    two: &str,
+    does: &str,
+    set: &[(&str, &str)],
+) -> BTreeMap<String, f64> {
     let text = format!(
         "title = \"scores\"\n[run]\nwarmup = \"6s\"\nmeasure = \"3s\"\n[compare]\npolicies = [\"amp\"]\n\
          [host]\ncores = 2\nhz = \"exact\"\ncost = \"none\"\n{host}\n\
-         [task.one]\nmodel = \"busy\"\nstall = \"13.636%\"\n[task.two]\nmodel = \"busy\"\nstall = \"84.298%\"\n\
+         [task.one]\nmodel = \"busy\"\nstall = \"13.636%\"\n[task.two]\n{does}\n\
          [vm.one]\nguest = \"none\"\ntasks = [\"one\"]\n{one}\n[vm.two]\nguest = \"none\"\ntasks = [\"two\"]\n{two}\n"
     );
     let input = Input {
@@ -106,6 +117,16 @@ fn where_cores_are_all_alike_nobody_is_scored() {
     let same = run("pmu = true", "score = \"110%\"", "", &[]);
     assert!(same["policy.symmetric"] > 0.0);
     assert!(!same.contains_key("one.score") && !same.contains_key("one.scored_by.given"));
+}
+
+/// A phase says how many instructions a cycle has, too: with half of them a task that never waits looks as if it waited
+/// for half of its time, 1 / (1 - 0.579 / 2) = 1.41.
+#[test]
+fn a_phase_has_its_instructions_per_cycle() {
+    let phases = "loop = [\"stall 0% ipc 0.75\", \"compute 5ms\"]";
+    let host = "speed = [\"1 x 237.5%\", \"1 x 100%\"]\npmu = true\npmu_noise = \"0%\"";
+    let two = run_with(host, "", "", phases, &[]);
+    about(two["two.score"], 1.408);
 }
 
 /// A machine with a fast and a slow core, counters without noise, and two busy VMs; a short window.

@@ -101,7 +101,7 @@ fn ipc(section: &Section<'_>) -> Result<Option<u32>> {
         Value::Int(n) => *n as f64,
         _ => return Err(section.wrong_type("ipc", &node)),
     };
-    if !(0.01..=16.0).contains(&value) {
+    if !crate::step::IPC.contains(&value) {
         let why = format!("`{}` should be 0.01 to 16", section.address("ipc"));
         return Err(Error::at(&node.at, why).label("instructions per cycle"));
     }

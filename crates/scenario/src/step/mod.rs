@@ -11,6 +11,7 @@
 mod read;
 pub mod words;
 
+pub(crate) use read::IPC;
 pub use words::{Kind, STEPS};
 
 use crate::model::{Dist, Nanos};
@@ -44,8 +45,7 @@ pub enum Step {
     SetNice(i32),
     /// Empty = all CPUs.
     SetAffinity(Vec<u32>),
-    /// From here on it waits for memory for this part of its time at full speed, parts per million, at most all.
-    Stall(u32),
+    Stall(Stall),
     /// Start one more thread of the named task, in the same VM.
     Fork(String),
     Exit,
@@ -93,6 +93,15 @@ pub enum Step {
         name: String,
         bytes: u64,
     },
+}
+
+/// What a task is to the hardware from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    /// It waits for memory for this part of its time at full speed, parts per million, at most all.
+    pub ppm: u32,
+    /// Thousandths of instructions per cycle while it does not wait; none: as before.
+    pub ipc_milli: Option<u32>,
 }
 
 /// What a step names.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From words to a step.
-use super::{Kind, STEPS, Step};
+use super::{Kind, STEPS, Stall, Step};
 use crate::diag::Result;
 use crate::model::Nanos;
 use crate::phrase::{Phrase, never_positive, one_of, word};
 use crate::quantity;
 use crate::section::cpu_list;
+
+/// Instructions per cycle.
+pub(crate) const IPC: std::ops::RangeInclusive<f64> = 0.01..=16.0;
 
 /// The most chunks of a pool.
 const MOST_CHUNKS: u32 = 1_000_000;
@@ -41,6 +44,32 @@ impl Phrase<'_> {
             chunks,
             each,
         })
+    }
+
+    /// The rest of `stall PART` or `stall PART ipc NUMBER`.
+    fn stall(&self, rest: &str) -> Result<Step> {
+        let (part, ipc) = match rest.split_once(char::is_whitespace) {
+            Some((part, more)) => (part, Some(more.trim())),
+            None => (rest, None),
+        };
+        let ppm = self.quantity(part, quantity::percent_ppm)?;
+        if ppm > 1_000_000 {
+            return Err(self
+                .error(part, "`stall` takes 0% to 100%")
+                .label("of its time"));
+        }
+        let number = |more| {
+            let value = word(more, "ipc").and_then(|n| n.parse::<f64>().ok());
+            let fits = value.filter(|n| IPC.contains(n));
+            fits.map(|n| (n * 1000.0).round() as u32).ok_or_else(|| {
+                self.error(more, "behind `stall` may stand `ipc` and a number from 0.01 to 16")
+                    .label("stall 20% ipc 0.8")
+            })
+        };
+        Ok(Step::Stall(Stall {
+            ppm,
+            ipc_milli: ipc.map(number).transpose()?,
+        }))
     }
 
     /// One step of a task's loop.
@@ -118,12 +147,7 @@ impl Phrase<'_> {
                         .unwrap_or_default(),
                 ))
             }
-            Kind::Stall => match self.quantity(rest, quantity::percent_ppm)? {
-                ppm @ 0..=1_000_000 => Ok(Step::Stall(ppm)),
-                _ => Err(self
-                    .error(rest, "`stall` takes 0% to 100%")
-                    .label("of its time")),
-            },
+            Kind::Stall => self.stall(rest),
             Kind::Fork => Ok(Step::Fork(queue()?)),
             Kind::Lock => Ok(Step::Lock { name: queue()? }),
             Kind::Spin => Ok(Step::Spin { name: queue()? }),

@@ -6,7 +6,7 @@
 //! scenarios and failures shrink by themselves; other users supply a random stream. Every scenario made here is
 //! valid: the generator's business is variety, not errors.
 use berth_scenario::model::*;
-use berth_scenario::step::Kind;
+use berth_scenario::step::{Kind, Stall};
 use std::collections::BTreeMap;
 
 /// Choices from a list, then zeros.
@@ -202,7 +202,11 @@ pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u3
                 work,
             ]]
         }
-        Kind::Stall => vec![vec![Step::Stall(choose(1_000_001)), work, pause]],
+        Kind::Stall => {
+            let ppm = choose(1_000_001);
+            let ipc_milli = (ppm % 2 > 0).then(|| 10 + choose(4_000));
+            vec![vec![Step::Stall(Stall { ppm, ipc_milli }), work, pause]]
+        }
         Kind::Fork => {
             all.tasks.insert(child.name.clone(), child.clone());
             vec![vec![work, Step::Fork(child.name), pause]]

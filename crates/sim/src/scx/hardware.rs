@@ -202,14 +202,13 @@ impl Handle {
         self.count_events(cpu);
     }
 
-    /// The task that runs here waits for memory for this part of its time from now on; a guest's host is told.
-    pub fn set_stall(mut self, cpu: CpuId, task: TaskId, stalled: u32) {
+    /// The task that runs here waits for memory for this part of its time from now on, and has `ipc` when it does not,
+    /// if that is said; a guest's host is told.
+    pub fn set_stall(mut self, cpu: CpuId, task: TaskId, stalled: u32, ipc: Option<u32>) {
         let id = self.id;
         let Some(hw) = &mut self.hardware else { return };
-        let phase = Phase {
-            stalled,
-            ..hw.phase(task)
-        };
+        let ipc = ipc.unwrap_or(hw.phase(task).ipc);
+        let phase = Phase { stalled, ipc };
         if id == HOST {
             return self.set_phase(task, phase);
         }

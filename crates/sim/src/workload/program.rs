@@ -4,6 +4,7 @@ use super::sync::Counts;
 use berth_scenario::dist::Rng;
 use berth_scenario::model::{Dist, Estimate, Nanos, Scenario, Step};
 use berth_scenario::placement::{self, PlacementError};
+use berth_scenario::step::Stall;
 
 /// One step, resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,8 +22,7 @@ pub(super) enum Op {
     Send(u16),
     Yield,
     SetNice(i32),
-    /// Parts per million.
-    Stall(u32),
+    Stall(Stall),
     /// Position in [`Programs::masks`], see [`super::masks`].
     SetAffinity(u32),
     /// Program number of the child.
@@ -249,7 +249,7 @@ impl Programs {
                 self.masks.push(cpus.clone());
                 Op::SetAffinity(self.masks.len() as u32 - 1)
             }
-            Step::Stall(ppm) => Op::Stall(*ppm),
+            Step::Stall(stall) => Op::Stall(*stall),
             Step::Fork(task) => {
                 let child = scenario.tasks.keys().position(|name| name == task);
                 Op::Fork(child.ok_or_else(|| PlacementError::UnknownTask {

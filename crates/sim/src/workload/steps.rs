@@ -113,7 +113,12 @@ impl ScenarioWorkload {
                     let vm = vm.map_or(0, |vm| vm.nice);
                     return Action::SetNice((nice + vm).clamp(-20, 19));
                 }
-                Op::Stall(ppm) => return Action::Stall(*ppm),
+                Op::Stall(stall) => {
+                    return Action::Stall {
+                        stalled: stall.ppm,
+                        ipc: stall.ipc_milli,
+                    };
+                }
                 Op::SetAffinity(mask) => {
                     let mask = self.masks.get(t.machine, t.home, *mask);
                     return Action::SetAffinity(mask);

@@ -43,8 +43,11 @@ pub enum Action {
     Yield,
     /// -20..=19.
     SetNice(i32),
-    /// Wait for memory for this part of the time from here on ([`crate::words::Phase::stalled`]), parts per million.
-    Stall(u32),
+    /// Be in this phase from here on ([`crate::words::Phase`]); without `ipc` that stays as it is.
+    Stall {
+        stalled: u32,
+        ipc: Option<u32>,
+    },
     /// A mask from [`Ctx::mask`].
     SetAffinity(MaskId),
     /// Change the scheduling class (a thread leaving or joining SCHED_EXT).

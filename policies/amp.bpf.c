@@ -129,7 +129,7 @@ BERTH_STATS;
 #define tslice_ms	      30
 #define sampled_burn	      false
 #define domain_weight	      true
-#define zero_on_inactive      true
+#define zero_on_inactive      (nr_kinds < 2 || !(v->flags & VF_QUEUED))
 #define yield_flag	      false
 #define tickle_all	      false
 #define old_pick	      true
@@ -139,6 +139,8 @@ BERTH_STATS;
 #define migrate_for_wakeup    false
 #define tick_moves	      false
 #define rehome_movers	      false
+
+static u32 nr_kinds;
 
 #include "amp/fields.bpf.h"
 #include "berth/credit.bpf.h"
@@ -167,8 +169,12 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	}
 }
 
+/* Who waits for a CPU earns on, whatever it has earned: else it had neither grant nor slots until a
+ * tick met it, and would wait yet longer. */
 static __always_inline void credit_granted(struct vcpu *v)
 {
+	if (nr_kinds > 1 && (v->flags & VF_QUEUED) && is_guest(v))
+		activate(v);
 }
 
 /* Its VM may be another one: it is ranked anew. */

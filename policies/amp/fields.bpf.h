@@ -25,9 +25,9 @@ struct slot {
 /* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
  * below: what it has for all kinds but the fastest, give: for the kind that is being assigned,
  * fast: for the fastest, used: there so far, all in ns; slept: since it had a grant last, beside:
- * it has none in this round because of that; small: its slot is too short and put off, turn: what
- * it has of slots put off in this round, lent: what it was given of others' slots put off, and
- * gives back; ranked: it is in the ranking; place: its group's place there; score_next: for the
+ * it has none in this round because of that; small: its slot is too short and put off, owed:
+ * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
+ * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's place there; score_next: for the
  * next plan; ranked_part: of its time on the fastest CPUs by rank, mean_part: the mean of that,
  * beyond: what it had there beside it, ppm, for adaptive R; level, rejected: the filter's, 0: none;
  * instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible, that its
@@ -52,6 +52,7 @@ struct slot {
 	u64 give;                                                                                  \
 	u64 fast;                                                                                  \
 	u64 used;                                                                                  \
+	u64 owed[MAX_KINDS];                                                                       \
 	u64 turn;                                                                                  \
 	u64 lent;                                                                                  \
 	u64 pulled_at;                                                                             \

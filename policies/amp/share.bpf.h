@@ -14,7 +14,6 @@
 #ifndef __AMP_SHARE_BPF_H
 #define __AMP_SHARE_BPF_H
 
-static u64 put_off_ns[MAX_KINDS]; /* credit of slots put off */
 static u32 put_off_next;	  /* place in the ranking that is served next */
 static u64 small_now, served_now; /* in this round: credit of small slots, and what they have */
 
@@ -171,33 +170,39 @@ __noinline int add_slot(u32 index, s32 cpu, u32 from, u32 to)
 	return 0;
 }
 
-/* D5: whose slot would be shorter than min_slot is served every k-th round, with k slots; ten
- * rounds at most. Here: which they are. */
+/* D5: whose slot would be shorter than min_slot is owed it; here: which they are. */
 __noinline int put_off(u32 kind)
 {
-	u64 most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, sum;
 	struct vcpu *v;
+	u64 *owed;
 	u32 i;
 
 	small_now = 0;
 	served_now = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
-		if (!v || !v->give || v->give >= min_slot_us * 1000 || v->give >= v->room)
+		if (!v)
 			continue;
+		owed = &v->owed[kind & 3];
+		if (!v->give)
+			continue;
+		if (v->give >= min_slot_us * 1000 || v->give >= v->room) {
+			*owed = 0;
+			continue;
+		}
 		v->small = 1;
+		/* What could not be served in time lapses. */
+		*owed = *owed + v->give < ROUND_NS ? *owed + v->give : ROUND_NS;
 		small_now += v->give;
 	}
-	sum = put_off_ns[kind & 3] + small_now;
-	/* What could not be served in time lapses. */
-	put_off_ns[kind & 3] = sum < 2 * most ? sum : 2 * most;
 	return 0;
 }
 
-/* Those whose turn it is, while there is credit of slots put off. */
+/* Those whose turn it is have what they are owed, as long as the round has room for a whole slot:
+ * when it is one, or after ten rounds. */
 __noinline int serve(u32 kind)
 {
-	u64 least = min_slot_us * 1000, most = (u64)cpus_of_kind[kind & 3] * ROUND_NS, k, length;
+	u64 least = min_slot_us * 1000, left = (u64)cpus_of_kind[kind & 3] * ROUND_NS, length;
 	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0;
 	struct vcpu *v;
 
@@ -206,11 +211,13 @@ __noinline int serve(u32 kind)
 		v = ranked_at(place);
 		if (!v || !v->small)
 			continue;
-		k = div_up(least, v->give ?: 1);
-		length = v->give * (k < 10 ? k : 10);
-		if (put_off_ns[kind & 3] < length || served_now + length > most)
+		length = v->owed[kind & 3];
+		if (length > left)
+			length = left;
+		if (length < least && length < 10 * v->give)
 			break;
-		put_off_ns[kind & 3] -= length;
+		v->owed[kind & 3] -= length;
+		left -= length;
 		served_now += length;
 		v->turn = length;
 		put_off_next = place + 1;

@@ -512,31 +512,32 @@ fn adaptive_r_counts_what_is_had_while_others_sleep() {
     m.run_until(10 * ROUND).unwrap();
     let first = fair_percent(&m);
     m.run_until(100 * ROUND).unwrap();
-    assert_eq!((first, fair_percent(&m)), (33, 0));
+    // The first one has not quite all of the fast core by rank.
+    assert!((20..=33).contains(&first), "{first} %");
+    assert_eq!(fair_percent(&m), 0);
 }
 
-/// Of six VMs that gain the same four have the fast cores in a plan. Whose counters are noisy change places: each has
-/// two thirds of what the first have, and needs no protection. Whose counters are exact do not: two have nothing.
+/// Of six VMs that gain the same four have the fast cores in a plan, and counters that are off by 3 % say who: each has
+/// two thirds of what the first have, and needs no protection, although R began with what two without any need.
 #[test]
-fn adaptive_r_protects_equals_only_if_they_do_not_change_places() {
-    let run = |noise_ppm| {
-        let (vcpus, mut cast) = busy(12, 1);
-        for (i, script) in cast.scripts.iter_mut().enumerate() {
-            script.spec.phase.stalled = if i < 6 { 136_364 } else { 843_000 };
-        }
-        let kinds = vec![kind("fast", 0..4, FAST), kind("slow", 4..12, 1_000_000)];
-        let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, n)).collect();
-        let set = [("adaptive", "1")];
-        let mut m = machine_at(Hz::Exact, noise_ppm, kinds, &vms, cast, &set);
-        let plans = [20, 22, 24].map(|plan| {
-            m.run_until(plan * 2_500 * MS).unwrap();
+fn adaptive_r_does_not_protect_equals_who_change_places() {
+    let (vcpus, mut cast) = busy(12, 1);
+    for (i, script) in cast.scripts.iter_mut().enumerate() {
+        script.spec.phase.stalled = if i < 6 { 136_364 } else { 843_000 };
+    }
+    let kinds = vec![kind("fast", 0..4, FAST), kind("slow", 4..12, 1_000_000)];
+    let vms: Vec<VmSpec> = (0..).zip(vcpus).map(|(i, n)| vm(i, n)).collect();
+    let set = [("adaptive", "1")];
+    let mut m = machine_at(Hz::Exact, 30_000, kinds, &vms, cast, &set);
+    let plans: Vec<u64> = (1..24)
+        .map(|plan| {
+            m.run_until((plan * 2_500 + 100) * MS).unwrap();
             fair_percent(&m)
-        });
-        plans.iter().sum::<u64>() / 3
-    };
-    assert_eq!(run(0), 60);
-    let noisy = run(30_000);
-    assert!(noisy <= 5, "{noisy} %");
+        })
+        .collect();
+    println!("{plans:?}");
+    let late = plans[12..].iter().sum::<u64>() / 11;
+    assert!(plans[0] > 50 && late <= 10, "{plans:?}");
 }
 
 /// D3: a sample within 15 % counts; one further off waits for a second like it.

@@ -19,7 +19,8 @@
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
- * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks.
+ * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. With three
+ * kinds and more, who waits goes on earning.
  *
  * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
  * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say
@@ -31,7 +32,8 @@
  * Not good for: vCPUs that may not use all CPUs (they have no slots, and wait behind those who do
  * on a fast core), programs that stall without a miss to show for it (low IPC, yet they gain),
  * requests on a host of two kinds almost all of whose CPUs are fast (who wakes without a slot may
- * have none of these but an idle one), more than 1,024 vCPUs (those above have no slots).
+ * have none of these but an idle one), vCPUs that are due most of a CPU beside others that are not
+ * (they have less), more than 1,024 vCPUs (those above have no slots).
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
@@ -129,7 +131,7 @@ BERTH_STATS;
 #define tslice_ms	      30
 #define sampled_burn	      false
 #define domain_weight	      true
-#define zero_on_inactive      (nr_kinds < 2 || !(v->flags & VF_QUEUED))
+#define zero_on_inactive      (nr_kinds < 3 || !(v->flags & VF_QUEUED))
 #define yield_flag	      false
 #define tickle_all	      false
 #define old_pick	      true
@@ -169,11 +171,12 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	}
 }
 
-/* Who waits for a CPU earns on, whatever it has earned: else it had neither grant nor slots until a
- * tick met it, and would wait yet longer. */
+/* With three kinds and more, where slots cover all CPUs but the slowest, who waits for a CPU earns
+ * on, whatever it has earned: else it had neither grant nor slots until a tick met it, and would
+ * wait yet longer. */
 static __always_inline void credit_granted(struct vcpu *v)
 {
-	if (nr_kinds > 1 && (v->flags & VF_QUEUED) && is_guest(v))
+	if (nr_kinds > 2 && (v->flags & VF_QUEUED) && is_guest(v))
 		activate(v);
 }
 

@@ -81,7 +81,8 @@ __noinline u64 learnt_of(u32 from, u32 to, u64 q, u32 now)
 /* R of the next plan, percent; `now`: of the one before. */
 __noinline u32 adapted(u32 now)
 {
-	u64 fast = (u64)cpus_of_kind[0] * ROUND_NS, all = granted_to(0, nr_ranked), phi, own, has, q;
+	u64 fast = (u64)cpus_of_kind[0] * ROUND_NS, all = granted_to(0, nr_ranked), phi, own, has,
+	    q;
 	struct vcpu *first;
 	u64 e;
 	u32 i, r_of;

@@ -16,6 +16,7 @@
 
 static u32 put_off_next;	  /* place in the ranking that is served next */
 static u64 small_now, served_now; /* in this round: credit of small slots, and what they have */
+static u64 kept_now;		  /* and what others have, without what they give back */
 
 /* Counted here and not in locals, as in rank.bpf.h. */
 static u32 nr_with_room, group_from, group_to;
@@ -179,6 +180,7 @@ __noinline int put_off(u32 kind)
 
 	small_now = 0;
 	served_now = 0;
+	kept_now = 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		if (!v)
@@ -188,6 +190,7 @@ __noinline int put_off(u32 kind)
 			continue;
 		if (v->give >= min_slot_us * 1000 || v->give >= v->room) {
 			*owed = 0;
+			kept_now += v->give > v->lent ? v->give - v->lent : 0;
 			continue;
 		}
 		v->small = 1;
@@ -202,7 +205,9 @@ __noinline int put_off(u32 kind)
  * when it is one, or after ten rounds. */
 __noinline int serve(u32 kind)
 {
-	u64 least = min_slot_us * 1000, left = (u64)cpus_of_kind[kind & 3] * ROUND_NS, length;
+	u64 all = (u64)cpus_of_kind[kind & 3] * ROUND_NS,
+	    left = all > kept_now ? all - kept_now : 0;
+	u64 least = min_slot_us * 1000, length;
 	u32 i, place, start = nr_ranked ? put_off_next % nr_ranked : 0;
 	struct vcpu *v;
 

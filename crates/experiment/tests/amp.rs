@@ -128,7 +128,9 @@ fn predictions_follow_what_programs_gain() {
             &all(&format!("utilisation-{side}"), "score"),
         ]
         .map(|predicted| correlation(predicted, &gains));
-        println!("{side}: estimate, IPC x utilisation, IPC, utilisation, by utilisation alone: {r:.3?}");
+        println!(
+            "{side}: estimate, IPC x utilisation, IPC, utilisation, by utilisation alone: {r:.3?}"
+        );
         assert!(r[0] > 0.8, "{side}: {r:?}");
         assert!(r[1] > r[2] && r[1] > r[3], "{side}: {r:?}");
     }

@@ -172,8 +172,14 @@ fn what_cannot_be_is_refused() {
         ("model = \"busy\"\nipc = 0", "0.01 to 16"),
         ("model = \"busy\"\nipc = \"much\"", "ipc"),
         ("loop = [\"stall 101%\", \"compute 1ms\"]", "0% to 100%"),
-        ("loop = [\"stall 1% ipc 17\", \"compute 1ms\"]", "0.01 to 16"),
-        ("loop = [\"stall 1% 0.8\", \"compute 1ms\"]", "`ipc` and a number"),
+        (
+            "loop = [\"stall 1% ipc 17\", \"compute 1ms\"]",
+            "0.01 to 16",
+        ),
+        (
+            "loop = [\"stall 1% 0.8\", \"compute 1ms\"]",
+            "`ipc` and a number",
+        ),
     ] {
         let text =
             format!("[host]\ncores = 1\n[task.a]\n{task}\n[vm.v]\nvcpus = 1\ntasks = [\"a\"]\n");

@@ -62,8 +62,11 @@ impl Phrase<'_> {
             let value = word(more, "ipc").and_then(|n| n.parse::<f64>().ok());
             let fits = value.filter(|n| IPC.contains(n));
             fits.map(|n| (n * 1000.0).round() as u32).ok_or_else(|| {
-                self.error(more, "behind `stall` may stand `ipc` and a number from 0.01 to 16")
-                    .label("stall 20% ipc 0.8")
+                self.error(
+                    more,
+                    "behind `stall` may stand `ipc` and a number from 0.01 to 16",
+                )
+                .label("stall 20% ipc 0.8")
             })
         };
         Ok(Step::Stall(Stall {

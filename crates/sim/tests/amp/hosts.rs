@@ -270,7 +270,11 @@ fn whoever_always_runs_has_most_of_its_due() {
         let grants: Vec<f64> = (0..vms.len())
             .flat_map(|vm| vec![shares[vm] / vcpus[vm]; vms[vm].vcpus as usize])
             .collect();
-        let part = if mode == "fair" { 1.0 } else { r as f64 / 100.0 };
+        let part = if mode == "fair" {
+            1.0
+        } else {
+            r as f64 / 100.0
+        };
         let fair = poured(
             part * f64::from(cores[0]),
             &grants,
@@ -283,7 +287,10 @@ fn whoever_always_runs_has_most_of_its_due() {
         let n = of.iter().filter(|p| **p > 1.0 - off).count();
         100.0 * n as f64 / of.len() as f64
     };
-    for (what, of) in [("time of VMs", &times), ("fair parts of vCPUs", &fair_parts)] {
+    for (what, of) in [
+        ("time of VMs", &times),
+        ("fair parts of vCPUs", &fair_parts),
+    ] {
         println!(
             "{what}: {:.0} % have 99 % of it or more, {:.0} % have 90 %; least {:.2}",
             within(of, 0.01),

@@ -19,8 +19,8 @@
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
- * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. With three
- * kinds and more, who waits goes on earning.
+ * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. With
+ * three kinds and more, who waits goes on earning.
  *
  * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
  * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say

@@ -92,7 +92,7 @@ fn an_element_is_no_memory_of_the_policys() {
          __array(values, struct queue); }} bands SEC(\".maps\") = {{ .values = {{ &q0 }} }};"
     );
     let body = "u32 k = 0; volatile u64 *q = bpf_map_lookup_elem(&bands, &k); if (q) *q = 1;";
-    let policy = load(&enqueue(&globals, &body.replace("", ""))).unwrap();
+    let policy = load(&enqueue(&globals, body)).unwrap();
     for mode in [Mode::Native, Mode::Checked] {
         let mut machine = Machine::new();
         let config = InstanceConfig {

@@ -544,8 +544,9 @@ fn more_queues_than_cpus_are_noted() {
 #[test]
 fn more_queues_than_cpus_inside_are_noted() {
     for (vcpus, noted) in [(2, true), (5, false)] {
-        let guest =
-            format!("vcpus = {vcpus}\nguest = {{ policy = \"mrsf\", cpus = \"per_queue\" }}");
+        let guest = format!(
+            "vcpus = {vcpus}\nguest = {{ policy = \"mrsf\", set = {{ cpus = \"per_queue\" }} }}"
+        );
         let crowd = "threads = 8\nloop = [\"compute 1ms\", \"sleep 100us\"]";
         let scenario = SHORT.replace("vcpus = 2", &guest);
         let place = Place::new(&scenario.replace("model = \"busy\"", crowd));

@@ -167,7 +167,7 @@ mod tests {
         assert!(of("F-T1-LAT-CREDIT").fitted && !of("F-T1-LAT-FLMS").fitted);
         let second = of("F-LAT-VS-CREDIT, flms-direct");
         assert_eq!(second.arm.as_deref(), Some("flms-direct"));
-        assert!(of("F-LAT-VS-VTURBO").needs.is_some());
+        assert_eq!(of("F-LAT-VS-VTURBO").against.as_deref(), Some("vturbo"));
         let reduction = of("F-LAT-VS-CREDIT");
         assert!((reduction.value.unwrap() - 0.7663).abs() < 1e-9);
         assert_eq!(reduction.accept, Some((0.5, 0.95)));

@@ -64,6 +64,18 @@ fn ping_beside_compute_load() {
         "kvm",
         "flms",
         "flms-direct",
+        // Besides the paper's: rivals, Linux and Berth, and FLMS part by part.
+        "credit-short",
+        "zeng",
+        "vslicer",
+        "ecredit",
+        "credit2",
+        "linux",
+        "vmfair",
+        "groups",
+        "slices",
+        "order",
+        "steps",
     ];
     assert_eq!(arms, all);
     let arm = |name: &str| s.arms.iter().find(|a| a.name == name).unwrap();

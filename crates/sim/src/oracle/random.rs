@@ -205,7 +205,7 @@ pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u3
         }
         Kind::Stall => {
             let ppm = choose(1_000_001);
-            let ipc_milli = (ppm % 2 > 0).then(|| 10 + choose(4_000));
+            let ipc_milli = (!ppm.is_multiple_of(2)).then(|| 10 + choose(4_000));
             vec![vec![Step::Stall(Stall { ppm, ipc_milli }), work, pause]]
         }
         Kind::Fork => {

@@ -121,8 +121,9 @@ BERTH_PRESET(slices, "groups+slices",
 	     "Ablation: and short slices in the group for I/O");
 BERTH_PRESET(order, "groups+slices+order", "balancing=credit,same_package=0,other_package=0",
 	     "Ablation: and the order by IO_Boost there");
-BERTH_PRESET(steps, "groups+slices+order+steps", "balancing=steps",
-	     "Ablation: and balancing by steps and thresholds; equation 9 is what paper has besides");
+BERTH_PRESET(
+	steps, "groups+slices+order+steps", "balancing=steps",
+	"Ablation: and balancing by steps and thresholds; equation 9 is what paper has besides");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {

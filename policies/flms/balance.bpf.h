@@ -13,8 +13,9 @@
 enum step { STEALABLE, LITERAL };
 enum sp_take { BY_KEY, BY_BOOST };
 enum eq9_load { AVERAGE, LIFETIME };
-/* Ablation. `steps`: step 7 takes the first of the queue. `credit`: so it does, and victims are looked
- * at in the order of their numbers, near or far, whatever their load (Credit's search on one node).
+/* Ablation. `steps`: step 7 takes the first of the queue. `credit`: so it does, and victims are
+ * looked at in the order of their numbers, near or far, whatever their load (Credit's search on one
+ * node).
  */
 enum balancing { PAPER, STEPS, AS_CREDIT };
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every policy for hosts against Linux, in all that a user would name: where does it win, where does it lose?
 //!
-//! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--page FILE] [SCENARIO ...]`
+//! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--everybody] [--page FILE]
+//! [SCENARIO ...]`
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
 //! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
 //! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
 //! that nobody asks gets done in the CPU time that its weight is worth, and what all get done together. A group that
 //! clients ask and that uses more under Linux than its weight is worth is no witness: what it loses may be owed to
-//! others. A difference counts where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it
-//! is 50 us or more. With `--page` the tables take the place of what is between `<!-- begin against -->` and
-//! `<!-- end against -->` in the file.
+//! others (with `--everybody` all are, and all work counts). A difference counts where its 95 % interval over the
+//! seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables take the place of
+//! what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
 mod hosts;
 
 use berth_experiment::error::Failure;
@@ -40,6 +41,8 @@ const LEAST_NS: f64 = 50_000.0;
 struct Arguments {
     hosts: u64,
     seeds: u32,
+    /// Whoever is beyond its weight's share counts, too.
+    everybody: bool,
     page: Option<PathBuf>,
     write: Option<PathBuf>,
     scenarios: Vec<String>,
@@ -49,6 +52,7 @@ fn arguments() -> Result<Arguments, String> {
     let mut parsed = Arguments {
         hosts: 200,
         seeds: 5,
+        everybody: false,
         page: None,
         write: None,
         scenarios: Vec::new(),
@@ -63,11 +67,13 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--hosts" => parsed.hosts = number(100_000)?,
             "--seeds" => parsed.seeds = number(1000)?.max(2) as u32,
+            "--everybody" => parsed.everybody = true,
             "--page" => parsed.page = Some(rest.next().ok_or("--page needs a file")?.into()),
             "--write" => parsed.write = Some(rest.next().ok_or("--write needs a folder")?.into()),
             option if option.starts_with('-') => {
                 return Err(format!(
-                    "unknown option {option}: [--hosts N] [--seeds N] [--page FILE | --write FOLDER] [SCENARIO ...]"
+                    "unknown option {option}: [--hosts N] [--seeds N] [--everybody] [--page FILE | --write FOLDER] \
+                     [SCENARIO ...]"
                 ));
             }
             name => parsed.scenarios.push(name.into()),
@@ -101,8 +107,11 @@ fn weight(vm: &Vm) -> f64 {
     f64::from(vm.weight * vm.count)
 }
 
-/// CPUs that each group's weight is worth while everybody wants more.
-fn due(scenario: &Scenario) -> Vec<f64> {
+/// CPUs that each group's weight is worth while everybody wants more; what counts of it, with `--everybody` all.
+fn due(scenario: &Scenario, everybody: bool) -> Vec<f64> {
+    if everybody {
+        return vec![f64::INFINITY; scenario.vms.len()];
+    }
     let sum: f64 = scenario.vms.iter().map(weight).sum();
     let cpus = f64::from(scenario.host.nr_cpus());
     let of = |vm| cpus * weight(vm) / sum;
@@ -209,10 +218,10 @@ fn why(failure: &Failure) -> String {
     }
 }
 
-fn host(input: &Input, seeds: u32) -> Result<Host, String> {
+fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
     let (e, scenario) =
         runs(input, BASE, seeds).map_err(|f| format!("{}: {}", input.name, why(&f)))?;
-    let due = due(&scenario);
+    let due = due(&scenario, everybody);
     let base = named(&e, BASE, &scenario, &due);
     let outcomes = POLICIES.iter().map(|policy| {
         let mut outcome = Outcome::default();
@@ -316,7 +325,8 @@ fn losses(hosts: &[Host], out: &mut String) {
 
 fn run() -> Result<(), String> {
     let asked = arguments()?;
-    let (count, seeds, scenarios) = (asked.hosts, asked.seeds, asked.scenarios);
+    let (count, seeds, everybody, scenarios) =
+        (asked.hosts, asked.seeds, asked.everybody, asked.scenarios);
     if let Some(folder) = asked.write {
         let said = |e: std::io::Error| format!("{}: {e}", folder.display());
         std::fs::create_dir_all(&folder).map_err(said)?;
@@ -349,7 +359,7 @@ fn run() -> Result<(), String> {
         if talk {
             eprint!("\r{i} of {} hosts ", inputs.len());
         }
-        hosts.push(host(input, seeds)?);
+        hosts.push(host(input, seeds, everybody)?);
     }
     if talk {
         eprint!("\r{:30}\r", "");

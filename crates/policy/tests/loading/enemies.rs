@@ -1,32 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Objects that mean harm: whatever they reach for outside their instance is refused, by translated code as by the
 //! interpreter.
-use super::kernel::{Machine, VTABLE, attach};
-use super::{enqueue, load};
-use berth_policy::abi::{Op, Trap, TrapKind};
+use super::{enqueue, in_both, load};
+use berth_policy::abi::{Trap, TrapKind};
 use berth_policy::emit::{self, Guarding};
-use berth_policy::instance::{Instance, InstanceConfig, Mode};
 
 /// Calls `enqueue` with the body in both executors, on a machine of 1,024 CPUs.
 fn attack(globals: &str, body: &str) -> [Trap; 2] {
     let policy = load(&enqueue(globals, body)).unwrap();
-    [Mode::Native, Mode::Checked].map(|mode| {
-        let mut machine = Machine::new();
-        let config = InstanceConfig {
-            mode,
-            ..InstanceConfig::new(1024)
-        };
-        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
-        attach(&instance, &mut machine);
-        let args = [machine.task(1), 0];
-        // SAFETY: a live task of the machine.
-        let result = unsafe { instance.call(Op::Enqueue, &args) };
-        let trap = result.expect_err(&format!("{mode:?} lets it: {body}"));
+    in_both(&policy, 1024, |_, call| {
+        let trap = call().expect_err(body);
         // It can be called again, as often as it likes to be refused.
         for _ in 0..100 {
-            // SAFETY: as above.
-            let again = unsafe { instance.call(Op::Enqueue, &args) };
-            assert_eq!(again.map_err(|t| t.kind), Err(trap.kind.clone()), "{body}");
+            assert_eq!(call().map_err(|t| t.kind), Err(trap.kind.clone()), "{body}");
         }
         trap
     })
@@ -245,16 +231,5 @@ fn a_forged_iterator_ends() {
                 bpf_for(i, 0, 4) { at = bpf_iter_bits_next(&it); if (at) sum += *at; }\n\
                 bpf_iter_bits_destroy(&it);";
     let policy = load(&enqueue(globals, body)).unwrap();
-    for mode in [Mode::Native, Mode::Checked] {
-        let mut machine = Machine::new();
-        let config = InstanceConfig {
-            mode,
-            ..InstanceConfig::new(8)
-        };
-        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
-        attach(&instance, &mut machine);
-        let args = [machine.task(1), 0];
-        // SAFETY: a live task of the machine.
-        unsafe { instance.call(Op::Enqueue, &args) }.unwrap();
-    }
+    in_both(&policy, 8, |_, call| call().unwrap());
 }

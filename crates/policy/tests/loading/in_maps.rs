@@ -1,29 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Maps in maps: which map an element is, and what is refused.
-use super::kernel::{Machine, VTABLE, attach};
-use super::{enqueue, load};
-use berth_policy::abi::Op;
-use berth_policy::instance::{Instance, InstanceConfig, Mode};
+use super::{enqueue, in_both, load, words};
 
 /// Calls `enqueue` with the body in both executors; what it left in the words of `seen`.
 fn seen(globals: &str, body: &str) -> Vec<u64> {
     let globals = format!("u64 seen[8];\n{globals}");
     let policy = load(&enqueue(&globals, body)).unwrap();
-    let [native, checked] = [Mode::Native, Mode::Checked].map(|mode| {
-        let mut machine = Machine::new();
-        let config = InstanceConfig {
-            mode,
-            ..InstanceConfig::new(8)
-        };
-        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
-        attach(&instance, &mut machine);
-        let args = [machine.task(1), 0];
-        // SAFETY: a live task of the machine.
-        let result = unsafe { instance.call(Op::Enqueue, &args) };
-        result.unwrap_or_else(|t| panic!("{mode:?}: {t:?}"));
-        let (at, size) = instance.var("seen").unwrap();
-        // SAFETY: the variable's words.
-        unsafe { std::slice::from_raw_parts(at.cast::<u64>(), size / 8) }.to_vec()
+    let [native, checked] = in_both(&policy, 8, |instance, call| {
+        call().unwrap();
+        words(instance)
     });
     assert_eq!(native, checked);
     native
@@ -93,22 +78,13 @@ fn an_element_is_no_memory_of_the_policys() {
     );
     let body = "u32 k = 0; volatile u64 *q = bpf_map_lookup_elem(&bands, &k); if (q) *q = 1;";
     let policy = load(&enqueue(&globals, body)).unwrap();
-    for mode in [Mode::Native, Mode::Checked] {
-        let mut machine = Machine::new();
-        let config = InstanceConfig {
-            mode,
-            ..InstanceConfig::new(8)
-        };
-        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
-        attach(&instance, &mut machine);
-        let args = [machine.task(1), 0];
-        // SAFETY: a live task of the machine.
-        unsafe { instance.call(Op::Enqueue, &args) }.expect_err("it is refused");
+    in_both(&policy, 8, |instance, call| {
+        call().expect_err("it is refused");
         // The host sees maps, not where they are.
         let bands = instance.map("bands").unwrap();
         assert_eq!(bands.lookup(&0u32.to_le_bytes()), None);
         assert_eq!(bands.len(), 1);
-    }
+    });
 }
 
 #[test]

@@ -13,9 +13,12 @@ mod refusals;
 mod side_by_side;
 mod traps;
 
+use berth_policy::abi::{Op, Trap};
 use berth_policy::compile::{self, CompileOptions};
 use berth_policy::error::LoadError;
+use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::policy::{LoadOptions, Policy};
+use kernel::{Machine, VTABLE, attach};
 
 /// Compile and load C source given as text; nobody trusts it.
 fn load(text: &str) -> Result<Policy, LoadError> {
@@ -37,6 +40,35 @@ fn load_with(text: &str, options: &LoadOptions) -> Result<Policy, LoadError> {
     std::fs::write(&path, text).unwrap();
     let object = compile::compile(&path, &CompileOptions::default())?;
     Policy::from_object(&object, options)
+}
+
+/// What is done with a policy in each executor, on a machine of so many CPUs; the second argument calls its `enqueue`.
+fn in_both<R>(
+    policy: &Policy,
+    cpus: u32,
+    mut what: impl FnMut(&Instance, &mut dyn FnMut() -> Result<u64, Trap>) -> R,
+) -> [R; 2] {
+    [Mode::Native, Mode::Checked].map(|mode| {
+        let mut machine = Machine::new();
+        let config = InstanceConfig {
+            mode,
+            ..InstanceConfig::new(cpus)
+        };
+        let instance = Instance::new(policy, None, &config, &VTABLE).unwrap();
+        attach(&instance, &mut machine);
+        let args = [machine.task(1), 0];
+        // SAFETY: a live task of the machine.
+        what(&instance, &mut || unsafe {
+            instance.call(Op::Enqueue, &args)
+        })
+    })
+}
+
+/// The words of an instance's variable `seen`.
+fn words(instance: &Instance) -> Vec<u64> {
+    let (at, size) = instance.var("seen").unwrap();
+    // SAFETY: the variable's words.
+    unsafe { std::slice::from_raw_parts(at.cast::<u64>(), size / 8) }.to_vec()
 }
 
 /// A scheduler whose `enqueue` has this body.

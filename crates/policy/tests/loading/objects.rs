@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Objects of a policy's own, in trees and lists, and as kernel pointers in maps.
-use super::kernel::{Machine, VTABLE, attach};
-use super::{enqueue, load};
-use berth_policy::abi::{Op, Trap, TrapKind};
-use berth_policy::instance::{Instance, InstanceConfig, Mode};
+use super::{enqueue, in_both, load, words};
+use berth_policy::abi::{Trap, TrapKind};
 
 const NODES: &str = "u64 seen[16];\n\
     struct item { struct bpf_rb_node rb; struct bpf_list_node link; u64 key, born; };\n\
@@ -20,22 +18,11 @@ type Result = std::result::Result<Vec<u64>, Trap>;
 /// What both executors leave in `seen` after so many calls.
 fn run(body: &str, calls: u32) -> [Result; 2] {
     let policy = load(&enqueue(NODES, body)).unwrap();
-    [Mode::Native, Mode::Checked].map(|mode| {
-        let mut machine = Machine::new();
-        let config = InstanceConfig {
-            mode,
-            ..InstanceConfig::new(8)
-        };
-        let instance = Instance::new(&policy, None, &config, &VTABLE).unwrap();
-        attach(&instance, &mut machine);
+    in_both(&policy, 8, |instance, call| {
         for _ in 0..calls {
-            let args = [machine.task(1), 0];
-            // SAFETY: a live task of the machine.
-            unsafe { instance.call(Op::Enqueue, &args) }?;
+            call()?;
         }
-        let (at, size) = instance.var("seen").unwrap();
-        // SAFETY: the variable's words.
-        Ok(unsafe { std::slice::from_raw_parts(at.cast::<u64>(), size / 8) }.to_vec())
+        Ok(words(instance))
     })
 }
 

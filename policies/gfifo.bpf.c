@@ -23,7 +23,8 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("none", "One first-come-first-served queue for the whole machine");
 
-BERTH_PARAM(u64, slice_us, "us", 20000, 100, 1000000, "Longest run while another thread waits");
+BERTH_PARAM(u64, slice_us, "us", 20000, 100, 1000000,
+	    "Longest run of who was chosen while others waited; who goes on alone has 20 ms");
 
 #define QUEUE 0
 

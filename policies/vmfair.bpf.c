@@ -55,7 +55,7 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY(
 	"task",
-	"Weighted virtual time per VM, then per vCPU; waking latency threads preempt within their share");
+	"Weighted virtual time per VM, then per vCPU; who wakes within its VM's share preempts");
 
 BERTH_PARAM(
 	u64, slice_us, "us", 3000, 100, 100000,

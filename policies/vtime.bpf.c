@@ -22,7 +22,8 @@ UEI_DEFINE(uei);
 
 BERTH_POLICY("task", "One queue ordered by weighted run time: the smallest fair policy");
 
-BERTH_PARAM(u64, slice_us, "us", 3000, 100, 1000000, "Longest run while another thread waits");
+BERTH_PARAM(u64, slice_us, "us", 3000, 100, 1000000,
+	    "Longest run of who was chosen while others waited; who goes on alone has 20 ms");
 
 #define QUEUE 0
 

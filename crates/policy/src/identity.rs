@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What makes two objects the same policy: code, data, maps, and the names they refer to, but not where and in what
-//! order the compiler put types and debug information. (clang orders some types by their addresses in its own memory,
-//! so the same source gives other bytes in a folder of another name.)
+//! What makes two objects the same policy: code, data, maps, parameters, and the names they refer to, but neither what
+//! they tell people nor where and in what order the compiler put types and debug information. (clang orders some types by
+//! their addresses in its own memory, so the same source gives other bytes in a folder of another name.)
 use crate::btf::Btf;
 use crate::elf::Elf;
 use crate::error::Result;
@@ -20,6 +20,11 @@ fn about_the_source(name: &str) -> bool {
     ]
     .iter()
     .any(|prefix| name.starts_with(prefix))
+}
+
+/// A declaration (policies/include/berth/param.bpf.h) up to its words for people, which come last.
+fn without_help(tag: &str) -> &str {
+    tag.split_once(" help=").map_or(tag, |(told, _)| told)
 }
 
 /// BLAKE3, hexadecimal, of what a kernel would run of this object; of all its bytes if they cannot be read as a policy.
@@ -41,8 +46,9 @@ fn read(bytes: &[u8]) -> Result<String> {
             let said = format!("{:?}", map.def);
             text(&said.replace(", inner: [], extra: 0 }", " }"));
         }
-        // Declarations for people and for parameters are strings; their order is the compiler's.
-        let mut tags = btf.tags();
+        // Parameters and presets are strings; their order is the compiler's, and what is told people runs nowhere.
+        let tags = btf.tags();
+        let mut tags: Vec<&str> = tags.iter().map(|tag| without_help(tag)).collect();
         tags.sort_unstable();
         tags.iter().for_each(|tag| text(tag));
     }
@@ -72,7 +78,12 @@ mod tests {
         let file = folder.join("same.bpf.c");
         std::fs::write(&file, source).unwrap();
         let out = folder.join("same.bpf.o");
-        compile_to(&file, &out, &CompileOptions::default()).unwrap();
+        let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/include");
+        let options = CompileOptions {
+            include: vec![shared],
+            ..CompileOptions::default()
+        };
+        compile_to(&file, &out, &options).unwrap();
         let bytes = std::fs::read(out).unwrap();
         let hash = super::hash(&bytes);
         (bytes, hash)
@@ -80,7 +91,9 @@ mod tests {
 
     const SOURCE: &str = r#"
 #include <scx/common.bpf.h>
+#include "berth/param.bpf.h"
 char _license[] SEC("license") = "GPL";
+BERTH_PARAM(u64, step, "count", 1, 1, 9, "What is added");
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 4);
@@ -93,7 +106,7 @@ void BPF_STRUCT_OPS(same_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 *count = bpf_map_lookup_elem(&counts, &slot);
 
 	if (count)
-		*count += 1;
+		*count += step;
 	scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_DFL, enq_flags);
 }
 SCX_OPS_DEFINE(same_ops, .enqueue = (void *)same_enqueue, .name = "same");
@@ -105,10 +118,17 @@ SCX_OPS_DEFINE(same_ops, .enqueue = (void *)same_enqueue, .name = "same");
         let (_, here) = compiled(&folder.join("a"), SOURCE);
         let (_, there) = compiled(&folder.join("another/and/much/deeper/folder"), SOURCE);
         assert_eq!(here, there, "where it is compiled does not matter");
-        let comment = SOURCE.replace("u32 slot = 0;", "u32 slot = 0; /* the first */");
-        assert_eq!(here, compiled(&folder.join("a"), &comment).1, "a comment");
         for (from, to) in [
-            ("*count += 1", "*count += 2"),
+            ("u32 slot = 0;", "u32 slot = 0; /* the first */"),
+            ("What is added", "What is added to each"),
+        ] {
+            let told = SOURCE.replace(from, to);
+            assert_ne!(told, SOURCE);
+            assert_eq!(here, compiled(&folder.join("a"), &told).1, "{to}");
+        }
+        for (from, to) in [
+            ("*count += step", "*count += 2 * step"),
+            ("\"count\", 1, 1, 9", "\"count\", 1, 1, 8"),
             ("max_entries, 4", "max_entries, 5"),
             (
                 "scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL",

@@ -5,7 +5,8 @@ use crate::load::rejected;
 use crate::log::Capture;
 use crate::prepare::{HEADERS_OWN, list, map_error, map_names, open};
 use crate::shared::Shared;
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, Object};
 use std::io::Read;
 use std::os::fd::AsFd;
 
@@ -42,6 +43,42 @@ impl Watcher {
             links.push((program.name().to_string_lossy().into_owned(), link));
         }
         Ok(Watcher { links, object })
+    }
+
+    /// Loads the object and attaches its programs (`SEC("kprobe.multi")`) to all these functions of the kernel. Each is
+    /// told which one was called by `bpf_get_attach_cookie`, the place in the list; the array `map` has a place for
+    /// each. Linux 6.2 with `CONFIG_FPROBE`.
+    ///
+    /// # Errors
+    /// Not an object, no such map, a function that there is not, or the kernel refuses.
+    pub fn on_calls(object: &[u8], functions: &[String], map: &str) -> Result<Watcher, ScxError> {
+        let capture = Capture::start();
+        let mut open = open(object, &capture)?;
+        let places = u32::try_from(functions.len()).unwrap_or(u32::MAX);
+        for mut m in open.maps_mut().filter(|m| m.name() == map) {
+            m.set_max_entries(places).map_err(|e| map_error(map, &e))?;
+        }
+        let object = open.load().map_err(|e| rejected(&e, &capture))?;
+        let mut links = Vec::new();
+        for program in object.progs_mut() {
+            let wanted = KprobeMultiOpts {
+                symbols: functions.to_vec(),
+                cookies: (0..u64::from(places)).collect(),
+                ..KprobeMultiOpts::default()
+            };
+            let link = program.attach_kprobe_multi_with_opts(wanted);
+            let link = link.map_err(|e| rejected(&e, &capture))?;
+            links.push((program.name().to_string_lossy().into_owned(), link));
+        }
+        Ok(Watcher { links, object })
+    }
+
+    /// How often a program was not run, because another of them ran on that CPU already.
+    pub fn missed(&self) -> u64 {
+        let ids = self.links.iter().filter_map(|(_, link)| link.info().ok());
+        let ids: Vec<u32> = ids.map(|info| info.prog_id).collect();
+        let ours = ProgInfoIter::default().filter(|p| ids.contains(&p.id));
+        ours.map(|p| p.recursion_misses).sum()
     }
 
     /// No program runs from now on; the maps stay.
@@ -102,6 +139,20 @@ impl Watcher {
             .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
             .map_err(|e| map_error(map, &e))?;
         Ok(all.take(n).map(|(_, value)| value).collect())
+    }
+
+    /// The first `n` elements of an array map that has each once for each CPU: by element, by CPU.
+    ///
+    /// # Errors
+    /// No such map, or the kernel refuses.
+    pub fn per_cpu(&self, map: &str, n: usize) -> Result<Vec<Vec<Vec<u8>>>, ScxError> {
+        let m = self.map(map)?;
+        let element = |at: usize| {
+            let key = u32::try_from(at).unwrap_or(u32::MAX).to_ne_bytes();
+            let found = m.lookup_percpu(&key, MapFlags::ANY);
+            Ok(found.map_err(|e| map_error(map, &e))?.unwrap_or_default())
+        };
+        (0..n).map(element).collect()
     }
 
     /// Removes an element of a hash map; one that is not there is no error.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Watches by BPF how long the threads of VMs wait for a CPU, for whom, and how long they run before they sleep: the
 //! [`berth_host::trace::Tracer`] of a kernel with BTF, for root. `bpf/tracer.bpf.c` keeps the sums, this reads them.
+//! [`CallCounter`] counts calls of the kernel's functions on a VM's path.
+mod calls;
+
 use berth_host::class::Bursts;
 use berth_host::classes::VmId;
 use berth_host::model::{Role, Snapshot, TaskId};
@@ -10,6 +13,8 @@ use berth_scx::{ScxError, Shared, Watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
+
+pub use calls::{CallCounter, CallsError};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracer.bpf.o"));
 // As in the object.

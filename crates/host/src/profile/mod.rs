@@ -3,11 +3,13 @@
 //! VM's threads was running.
 //!
 //! Samples are of time (or of cycles, where the machine counts them), not of calls: a function that is called twice as
-//! often for half as long has as many.
+//! often for half as long has as many. Calls are counted apart ([`Calls`]), since counting them slows what is counted.
+mod functions;
 mod ring;
 mod symbols;
 
 use crate::model::Vm;
+pub use functions::Functions;
 use ring::{Mode, Ring};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +22,7 @@ pub const PER_SECOND: u64 = 997;
 /// Between two readings of the rings, which hold some seconds.
 const READ: Duration = Duration::from_millis(100);
 
-/// Samples of one module.
+/// Samples, or calls, of one module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// On all CPUs, whoever ran.
@@ -40,6 +42,21 @@ pub struct Profile {
     /// By module, or part of the kernel that is built in; `user`: programs; `guest`: guests.
     pub samples: BTreeMap<String, Count>,
     /// Samples that did not fit.
+    pub lost: u64,
+}
+
+/// Calls that were counted. They are no samples: what is called as often may take longer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Calls {
+    pub vm: String,
+    pub seconds: f64,
+    /// Functions that were watched.
+    pub watched: usize,
+    /// Calls of all watched functions of a module, or of a part of the kernel that is built in.
+    pub calls: BTreeMap<String, Count>,
+    /// Of each function that was called.
+    pub functions: BTreeMap<String, Count>,
+    /// Calls that interrupted the counting of another one on their CPU, and are not counted.
     pub lost: u64,
 }
 

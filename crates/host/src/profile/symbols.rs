@@ -126,7 +126,12 @@ impl Symbols {
     }
 }
 
-fn built_in(name: &str) -> String {
+/// Parts of the kernel that a module of this name is of, or has the name of.
+pub(super) fn is_part(module: &str) -> bool {
+    BUILT_IN.iter().any(|(part, _)| *part == module)
+}
+
+pub(super) fn built_in(name: &str) -> String {
     let fits = |(_, begins): &&(&str, &[&str])| begins.iter().any(|b| name.starts_with(b));
     BUILT_IN
         .iter()

@@ -17,12 +17,14 @@ use berth_agent::pins::{Method, Pinning};
 use berth_agent::register::VmKey;
 use berth_agent::rules::Rules;
 use berth_host::model::Role;
+use berth_host::profile::{Count, Functions};
 use berth_host::root::Root;
 use berth_lab::assets::{Assets, modules};
 use berth_lab::run::LabOptions;
 use berth_loadgen::Vcpus;
 use berth_scenario::model::Scenario;
 use berth_scx::Loaded;
+use berth_tracer::CallCounter;
 use client::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -137,6 +139,10 @@ struct Row {
     /// Samples by part of the kernel, of as many packets again.
     samples: BTreeMap<String, u64>,
     packets: usize,
+    /// Calls by part of the kernel, and of functions, of as many packets once more.
+    calls: BTreeMap<String, u64>,
+    functions: BTreeMap<String, u64>,
+    counted: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -147,6 +153,9 @@ struct Job {
     /// Also where the kernel spends its time, after that.
     profile: bool,
 }
+
+/// Of these the calls are counted, too, each time.
+const COUNTED: [&str; 2] = [LINUX.name, CONFINED];
 
 /// Parts of the kernel that are on the path.
 const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
@@ -198,6 +207,14 @@ fn shown(row: &Row) -> String {
         let all: Vec<String> = PARTS.iter().map(per).collect();
         said += &format!("; samples of 1,000 packets: {}", all.join(", "));
     }
+    if row.counted > 0 {
+        let per = |part: &&str| {
+            let calls = row.calls.get(*part).copied().unwrap_or(0);
+            format!("{part} {:.1}", calls as f64 / row.counted as f64)
+        };
+        let all: Vec<String> = PARTS.iter().map(per).collect();
+        said += &format!("; calls of a packet: {}", all.join(", "));
+    }
     said
 }
 
@@ -225,6 +242,7 @@ fn boot(assets: &Assets, seconds: f64, seed: u64, profile: bool) -> Result<Vec<R
 pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let job: Job = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
     client::network_is_quiet()?;
+    tracefs()?;
     network::add_bridge(BRIDGE)?;
     network::up(BRIDGE, None)?;
     let client = Client::start(CABLE)?;
@@ -238,6 +256,20 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let rows = rows?;
     ended?;
     Ok(json!(rows))
+}
+
+/// What says which functions can be watched.
+fn tracefs() -> Result<(), String> {
+    // SAFETY: plain strings that end in a zero byte.
+    let done = unsafe {
+        let (what, place) = (c"tracefs".as_ptr(), c"/sys/kernel/tracing".as_ptr());
+        libc::mount(what, place, what, 0, std::ptr::null())
+    };
+    let error = std::io::Error::last_os_error();
+    match done == 0 || error.raw_os_error() == Some(libc::EBUSY) {
+        true => Ok(()),
+        false => Err(format!("tracefs: {error}")),
+    }
 }
 
 /// CPU sets for the groups below.
@@ -314,6 +346,9 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
         let mut row = measure(job, client, &mut agent, arm, bound)?;
         if job.profile {
             profile(job, client, &agent, arm, &mut row)?;
+        }
+        if job.profile || COUNTED.contains(&arm.name) {
+            count(job, client, &agent, arm, &mut row)?;
         }
         agent.unpin(None).map_err(|e| e.to_string())?;
         put_back(&before, &state()?)?;
@@ -409,11 +444,7 @@ fn profile(
     arm: &Arm,
     row: &mut Row,
 ) -> Result<(), String> {
-    let vms = &agent.vms().vms;
-    let echo = vms
-        .iter()
-        .find(|vm| vm.name.starts_with(vm::NAME))
-        .ok_or("no VM")?;
+    let echo = echo(agent)?;
     client.ask(ask(job, arm));
     let cpus: Vec<u32> = (0..CPUS).collect();
     let time = Duration::from_nanos(job.measure_ns);
@@ -424,13 +455,61 @@ fn profile(
         .into_iter()
         .map(|(part, count)| (part, count.all))
         .collect();
+    row.packets = wait(client)?;
+    Ok(())
+}
+
+fn echo(agent: &Agent) -> Result<&berth_host::model::Vm, String> {
+    let mut vms = agent.vms().vms.iter();
+    vms.find(|vm| vm.name.starts_with(vm::NAME))
+        .ok_or("no VM".into())
+}
+
+/// Until the client is done: how many packets it has sent.
+fn wait(client: &Client) -> Result<usize, String> {
     loop {
         if let Some(measured) = client.done() {
-            row.packets = measured?.sent;
-            return Ok(());
+            return Ok(measured?.sent);
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// How often the kernel's functions are called, as `berth profile --calls` counts them. Each packet goes over the cable
+/// there and back, and into the tap once: no call is counted twice, and none is missed.
+fn count(
+    job: &Job,
+    client: &Client,
+    agent: &Agent,
+    arm: &Arm,
+    row: &mut Row,
+) -> Result<(), String> {
+    let functions = Functions::on_the_path().map_err(|e| e.to_string())?;
+    let counter = CallCounter::start(echo(agent)?, functions).map_err(|e| e.to_string())?;
+    client.ask(ask(job, arm));
+    let packets = wait(client)?;
+    let calls = counter.read().map_err(|e| e.to_string())?;
+    drop(counter);
+    let all = |(name, count): (String, Count)| (name, count.all);
+    let of = |name: &str| calls.functions.get(name).copied().unwrap_or_default();
+    let (cable, tap) = (of("veth_xmit"), of("tun_net_xmit"));
+    check(
+        cable.all == 2 * packets as u64 && tap.all == packets as u64 && calls.lost == 0,
+        format!(
+            "{packets} packets: {cable:?} over the cable, {tap:?} into the tap, {} lost",
+            calls.lost
+        ),
+    )?;
+    // What comes out of the VM is put on its way by its vhost worker, one or several at a time.
+    let out = of("tun_sendmsg");
+    check(
+        (1..=packets as u64).contains(&out.all) && (arm.vms > 1 || out.of_vm == out.all),
+        format!("{packets} packets, out of the tap {out:?}"),
+    )?;
+    row.calls = calls.calls.into_iter().map(all).collect();
+    row.functions = calls.functions.into_iter().map(all).collect();
+    row.counted = packets;
+    Ok(())
 }
 
 fn ask(job: &Job, arm: &Arm) -> client::Ask {
@@ -548,6 +627,9 @@ fn measure(
         bound,
         samples: BTreeMap::new(),
         packets: 0,
+        calls: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        counted: 0,
     })
 }
 

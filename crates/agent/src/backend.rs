@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The seam behind which there are ways of acting on a host. Everything else of the agent is the same for all of them:
-//! it finds VMs, says who they are ([`Sink`]), watches that nobody is starved, and takes back what it did.
+//! The seam behind which there are ways of acting on a host. The agent is the same for all of them: it finds VMs, says
+//! who they are ([`Sink`]), and takes back what it did. What it asks a [`Way`] itself is little: whether starved VMs
+//! have to be watched for, who a VM's rules are told to, and what follows when one has failed.
 //!
 //! A new one is a file below `backend/` that implements [`Backend`], [`Ready`] and [`Acting`], a [`Way`], and its place
 //! in [`Ways`].

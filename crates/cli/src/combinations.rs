@@ -9,8 +9,12 @@ use berth_experiment::simulator::Running;
 use berth_scenario::edit;
 use std::io::{BufRead, IsTerminal, Write};
 
-/// So many combinations are run without a question.
+/// So many combinations are run without a question, and so many runs before one is tried how long it takes.
 const UNASKED: u64 = 1_000;
+
+/// What takes this long, seconds, by the time that one run took, is not begun without a question. More than [`LONG_S`]:
+/// a busy machine is no reason to ask.
+const LONG_BY_ONE_S: f64 = 600.0;
 
 /// What takes this long, seconds, is not begun without a question.
 pub const LONG_S: f64 = 120.0;
@@ -26,11 +30,15 @@ pub fn ask(request: &Request, running: &Running, yes: bool) -> Done {
         return Ok(());
     }
     // One run of it may take too long to find out by.
-    let first = request.first()?;
-    let least = estimate::least_seconds(&plan(&first, &policies::shipped(), None)?);
+    let first = plan(&request.first()?, &policies::shipped(), None)?;
+    let least = estimate::least_seconds(&first);
     let all = least * combinations as f64;
-    if combinations > UNASKED && least < LONG_S {
-        return go_on(&words(&Estimate::of(request, running)?));
+    let runs = (first.runs() as u64).saturating_mul(combinations);
+    if runs > UNASKED && least < LONG_S {
+        let estimate = Estimate::of(request, running)?;
+        if combinations > UNASKED || estimate.seconds() >= LONG_BY_ONE_S {
+            return go_on(&words(&estimate));
+        }
     }
     if all >= LONG_S {
         return go_on(&format!(

@@ -123,8 +123,9 @@ pub fn table(experiment: &Experiment, style: &Style) -> String {
         line(format!("{text}{tail}"));
     }
     if dropped > 0 {
+        let columns = if dropped == 1 { "column" } else { "columns" };
         line(format!(
-            "  ({dropped} columns more on a wider terminal, and in the results file)"
+            "  ({dropped} more {columns} on a wider terminal, and in the results file)"
         ));
     }
     out
@@ -261,13 +262,17 @@ fn time_column(
                 .map(|e| (e.mean, e.half)),
         })
         .collect();
-    // One unit per column, so that a glance compares.
+    // One unit per column, so that a glance compares; what nothing would be left of has its own.
     let scale = time_scale(values.iter().flatten().map(|v| v.0));
+    let unit = |value: f64| match value < scale.factor / 100.0 {
+        true => time_scale([value]),
+        false => scale,
+    };
     let cells = values
         .iter()
         .map(|v| match v {
             None => ABSENT.into(),
-            Some((value, half)) => cell(*value, *half, scale),
+            Some((value, half)) => cell(*value, *half, unit(*value)),
         })
         .collect();
     Column {

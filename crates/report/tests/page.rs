@@ -427,6 +427,7 @@ fn the_page_is_whole_at_every_width() {
     let pages = [
         ("report", html::page(&[&both[0], &both[1]])),
         ("sweep", html::page(&[&swept(true)])),
+        ("many", html::page(&[&among(14)])),
     ];
     for (page, report) in &pages {
         std::fs::write(folder.join(format!("{page}.html")), report).unwrap();
@@ -507,6 +508,24 @@ fn arms_and_groups_do_not_share_colours() {
     assert!(part("Who waited for whom", "The worst wait").contains("dashed"));
 }
 
+/// So many VMs that each waited for each other one.
+fn among(vms: u64) -> Results {
+    let mut all = results(Place::Sim, 1.0);
+    let e = &mut all.experiments[0];
+    let name = |vm: u64| format!("database-{vm}");
+    for run in &mut e.runs {
+        let pairs = (1..=vms).flat_map(|a| (1..=vms).map(move |b| (a, b)));
+        run.waits = pairs
+            .map(|(a, b)| Wait {
+                waiter: name(a),
+                cause: name(b),
+                ns: a * b * 1_000_000_000,
+            })
+            .collect();
+    }
+    all
+}
+
 /// Three values of one address, or two of each of two; the leader changes with the first.
 fn swept(second: bool) -> Results {
     let mut all = results(Place::Sim, 1.0);
@@ -536,7 +555,7 @@ fn what_was_varied_is_drawn() {
     let text = visible(&page);
     assert!(text.contains("Over vm.web.count"), "{text}");
     let lead = "the order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
-                web.response.p99 has flms from 1 to 2";
+                web.response.p99: flms from 1 to 2";
     assert!(text.contains(lead), "{text}");
     let pictures = page.matches("class=\"sweep\"").count();
     assert!(

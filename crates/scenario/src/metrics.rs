@@ -147,7 +147,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
         "disk",
         &["mean", "p50", "p90", "p99", "p999", "max", "count"],
         "ns",
-        "of a step read or write, from its begin to its end (simulator)",
+        "of a step read or write, from its start to its end (simulator)",
     ),
     ("read", &[], "bit/s", "what steps have read (simulator)"),
     (

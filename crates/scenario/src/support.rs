@@ -226,7 +226,7 @@ pub static TABLE: [Row; 32] = {
         row(
             SharedCgroups,
             "cgroups that VMs with guests share",
-            "vm.cgroup",
+            "vm.cgroup, with guests",
             No,
             Yes,
         ),
@@ -588,10 +588,14 @@ pub fn page() -> String {
         Has::No => "-".to_string(),
         Has::Instead(words) | Has::Own(words) => words.to_string(),
     };
-    out.push_str(&format!("  {:<30} {:<37} {}\n", "", "simulator", "lab"));
+    let widest = TABLE.iter().map(|row| row.keys.len()).max().unwrap_or(0);
+    out.push_str(&format!(
+        "  {:<widest$}  {:<37} {}\n",
+        "", "simulator", "lab"
+    ));
     for row in &TABLE {
         out.push_str(&format!(
-            "  {:<30} {:<37} {}\n",
+            "  {:<widest$}  {:<37} {}\n",
             row.keys,
             cell(row.sim),
             cell(row.lab)

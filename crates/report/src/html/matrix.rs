@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// More VMs than this are shown by group.
 const VMS: usize = 14;
 
+/// With more columns than this a narrow page has the rows as lists of causes, without those that are nothing.
+const NARROW: usize = 6;
+
 /// Waiting of an arm: mean over its runs, ns per second of the measured window.
 pub type Table = BTreeMap<(String, String), f64>;
 
@@ -144,22 +147,24 @@ fn one(arm: &str, table: &Table, waiters: &[String], causes: &[String], largest:
             let text = if ns == 0.0 { "·".into() } else { ms(ns) };
             let own = if waiter == cause { " own" } else { "" };
             let dark = if heat > 62.0 { " dark" } else { "" };
+            let none = if ns == 0.0 { " none" } else { "" };
+            let named = escape(cause);
             cells.push_str(&format!(
-                "<td class=\"heat{own}{dark}\" style=\"--h:{heat:.0}%\" title=\"{} waited {} ms/s while {} had the \
-                 CPU\">{text}</td>",
+                "<td class=\"heat{own}{dark}{none}\" style=\"--h:{heat:.0}%\" data-of=\"{named}\" title=\"{} waited {} \
+                 ms/s while {named} had the CPU\">{text}</td>",
                 escape(waiter),
                 ms(ns),
-                escape(cause)
             ));
         }
         rows.push_str(&format!(
-            "<tr><th scope=\"row\">{}</th>{cells}<td class=\"sum\">{}</td></tr>",
+            "<tr><th scope=\"row\">{}</th>{cells}<td class=\"sum\" data-of=\"all\">{}</td></tr>",
             escape(waiter),
             ms(sum)
         ));
     }
+    let many = if causes.len() > NARROW { " many" } else { "" };
     format!(
-        "<div class=\"matrix\"><h4>{}</h4><div class=\"scroll\"><table><thead><tr><th></th>{head}<th \
+        "<div class=\"matrix{many}\"><h4>{}</h4><div class=\"scroll\"><table><thead><tr><th></th>{head}<th \
          scope=\"col\"><span>all</span></th></tr></thead><tbody>{rows}</tbody></table></div></div>",
         escape(arm)
     )

@@ -365,7 +365,7 @@ fn order(
         false => format!("the order of policies changes ({})", pairs.join(", ")),
     };
     Some(format!(
-        "{}{says} over {}: lowest {} has {}.",
+        "{}{says} over {}: lowest {}: {}.",
         escape(&with),
         escape(&along.address),
         escape(&metric),

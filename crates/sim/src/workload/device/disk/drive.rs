@@ -10,7 +10,7 @@ pub(super) struct Drive {
     near: Nanos,
     far: Nanos,
     size: u64,
-    /// Where the last request ended, bytes from the begin of the disk.
+    /// Where the last request ended, bytes from the start of the disk.
     head: u64,
     /// Numbers of the requests that wait.
     pub queue: VecDeque<u32>,

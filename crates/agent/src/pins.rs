@@ -254,6 +254,8 @@ impl<H: Host> Pins<H> {
         host: &Keeper,
         asked: Vec<(VmKey, Pinning)>,
     ) -> Result<Vec<(VmKey, String)>, PinError> {
+        // Whoever has just begun to look knows of no CPU how busy it is.
+        self.busy.settle(&self.root);
         let vms = host.snapshot();
         let (mut befores, mut refused) = (BTreeMap::new(), Vec::new());
         for (vm, asked) in asked {

@@ -206,15 +206,15 @@ pub fn start(args: &StartArgs) -> Done {
     if args.json {
         return output::json(&answer.status);
     }
-    let acting = answer
-        .status
-        .as_ref()
-        .and_then(|s| s.policy.as_ref())
-        .map(|p| p.name.clone());
-    let name = &acting.unwrap_or_else(|| args.policy.clone());
+    let acting = answer.status.as_ref().and_then(|s| s.policy.as_ref());
+    let name = acting.map_or(&args.policy, |p| &p.name);
     let acts = match name == OPTIMISER {
-        true => "sets CPUs, weights and caps of this host's VMs",
-        false => "schedules this host",
+        true => {
+            let by = acting.and_then(|p| p.parameters.get("by"));
+            let by = by.map_or("sets,weights,caps".into(), |by| by.to_string());
+            format!("acts on this host's VMs by {}", by.replace(',', ", "))
+        }
+        false => "schedules this host".into(),
     };
     let said = match answer.started {
         Some(Started::Changed) => format!("{name}: parameters changed while it runs"),
@@ -260,15 +260,24 @@ pub fn stop(args: &StopArgs) -> Done {
     Ok(())
 }
 
+/// The agent's status; none: there is no agent, or it has ended while it was asked.
+fn asked(socket: &Path) -> Result<Option<Answer>, Failure> {
+    /// One that ends is gone sooner.
+    const ENDS: Duration = Duration::from_secs(2);
+    let end = Instant::now() + ENDS;
+    while listening(socket)? {
+        match control::ask(socket, &Request::Status, &[]) {
+            Ok(answer) => return done(answer).map(Some),
+            Err(e) if Instant::now() > end => return Err(gone(socket, &e)),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Ok(None)
+}
+
 pub fn status(args: &StatusArgs) -> Done {
     let socket = &args.agent.socket;
-    let answer = match listening(socket)? {
-        true => Some(done(
-            control::ask(socket, &Request::Status, &[]).map_err(|e| gone(socket, &e))?,
-        )?),
-        false => None,
-    };
-    let status = answer.and_then(|a| a.status);
+    let status = asked(socket)?.and_then(|a| a.status);
     match &status {
         _ if args.json => output::json(&status)?,
         Some(status) => output::print(&text(status)),
@@ -572,7 +581,8 @@ fn text(status: &Status) -> String {
                 out += "note: this host's cores are all alike: nobody is scored, time is shared\n";
             }
         }
-        None => out += "no policy is loaded: Berth only watches\n",
+        None if status.pins.is_empty() => out += "no policy is loaded: Berth only watches\n",
+        None => out += "no policy is loaded; what is pinned stands below\n",
     }
     if let Some(why) = &status.trouble {
         out += &format!("trouble: {why}\n");

@@ -132,6 +132,28 @@ fn agent(socket: &Path, trouble: &str) {
     });
 }
 
+/// One that ends when it is asked is none: `berth unpin; berth status` on a host that nothing else of Berth acts on.
+#[cfg(feature = "kernel")]
+#[test]
+fn an_agent_that_ends_while_it_is_asked_is_none() {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("ends.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let ends = std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            if stream.read_line(&mut String::new()).is_ok_and(|n| n > 0) {
+                break;
+            }
+        }
+        std::fs::remove_file(socket).unwrap();
+    });
+    let (shown, _) = berth(folder.path(), 1, &["status", "--socket", "ends.sock"]);
+    ends.join().unwrap();
+    assert!(shown.contains("no agent of Berth is running"), "{shown}");
+}
+
 #[cfg(feature = "kernel")]
 #[test]
 fn a_status_of_an_agent_in_trouble_is_status_1() {

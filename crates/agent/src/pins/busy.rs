@@ -42,6 +42,15 @@ impl Busy {
         }
     }
 
+    /// Waits for the second reading, if there is but one.
+    pub fn settle(&mut self, root: &Root) {
+        self.look(root);
+        if self.readings.len() == 1 {
+            root.sleep(APART);
+            self.look(root);
+        }
+    }
+
     /// 0 to 1 of each CPU; empty before there are two readings.
     pub fn of(&self) -> BTreeMap<u32, f64> {
         let (Some((_, first)), Some((_, last))) = (self.readings.front(), self.readings.back())
@@ -99,5 +108,22 @@ mod tests {
             assert!(read(bad).is_empty(), "{bad}");
         }
         assert!(Busy::default().of().is_empty());
+    }
+
+    #[test]
+    fn the_first_one_who_asks_waits_for_a_second_reading() {
+        use berth_host::time::Played;
+        let folder = tempfile::tempdir().unwrap();
+        let stat = folder.path().join("proc/stat");
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        std::fs::write(&stat, "cpu0 0 0 0 100 0\n").unwrap();
+        let later = move |_: Duration| std::fs::write(&stat, "cpu0 30 0 0 120 0\n").unwrap();
+        let root = Root::at(folder.path()).with_time(std::sync::Arc::new(Played::new(later)));
+        let mut busy = Busy::default();
+        let begun = root.now();
+        busy.settle(&root);
+        assert_eq!(busy.of(), [(0, 0.6)].into());
+        busy.settle(&root);
+        assert_eq!(root.now() - begun, APART, "it waits once");
     }
 }

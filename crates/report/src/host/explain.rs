@@ -4,7 +4,7 @@ use super::list::TOO_LONG;
 use super::{columns, left, notes, right, share, shortened};
 use crate::{Style, text};
 use berth_host::class::{Rules, SETTLED_S, Verdict};
-use berth_host::explain::Explanation;
+use berth_host::explain::{Bound, Explanation};
 use berth_host::model::{NameFrom, Proof, Role, Thread};
 use berth_host::places::KindShare;
 use std::collections::BTreeMap;
@@ -142,6 +142,32 @@ fn stands_behind(e: &Explanation) -> String {
     text + "."
 }
 
+fn pinned(bound: &Bound) -> String {
+    const NAMED: usize = 4;
+    let (cpus, only) = match bound.cpus {
+        1 => ("CPU", "it"),
+        _ => ("CPUs", "them"),
+    };
+    let named = bound.with.iter().take(NAMED).cloned().collect::<Vec<_>>();
+    let more = match bound.with.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let who = match named.is_empty() {
+        true => "no other VM is bound to".to_string(),
+        false => format!(
+            "with {}{more}, bound to {only} as well, it wanted {:.1} of",
+            named.join(", "),
+            bound.wanted_cpus
+        ),
+    };
+    let end = match named.is_empty() {
+        true => format!(" {only}"),
+        false => format!(" {}", bound.cpus),
+    };
+    format!("Its vCPUs may run on {cpus} {} only; {who}{end}.", bound.to)
+}
+
 fn because(e: &Explanation) -> String {
     let free = e.wanted_cpus < e.cpus as f64 * 0.9;
     let delay = e.vm.run_delay.unwrap_or(0.0);
@@ -149,6 +175,10 @@ fn because(e: &Explanation) -> String {
         "VMs and host together wanted {:.1} of {} CPUs",
         e.wanted_cpus, e.cpus
     );
+    // Of the CPUs that it may run on, first: elsewhere there may be free ones, or none.
+    if let Some(bound) = e.bound.as_ref().filter(|_| delay > TOO_LONG) {
+        return format!("{} {base}.", pinned(bound));
+    }
     match (free, delay > TOO_LONG) {
         (false, true) => base + ": more than there is.",
         (true, true) => {
@@ -345,6 +375,32 @@ mod tests {
         assert!(row.contains("vcpu0") && row.contains("0.90"), "{text}");
         // Above what there is: more than 2 CPUs are wanted.
         e.wanted_cpus = 3.0;
+        let bound = |cpus, to: &str, with: &[&str]| Bound {
+            to: to.into(),
+            cpus,
+            wanted_cpus: 2.75,
+            with: with.iter().map(|w| w.to_string()).collect(),
+        };
+        for (bound, says) in [
+            (
+                bound(1, "1", &["build-1"]),
+                "Its vCPUs may run on CPU 1 only; with build-1, bound to it as well, it wanted 2.8 of 1.",
+            ),
+            (
+                bound(2, "0-1", &["a", "b", "c", "d", "e"]),
+                "on CPUs 0-1 only; with a, b, c, d and 1 more, bound to them as well, it wanted 2.8 of 2.",
+            ),
+            (bound(2, "0-1", &[]), "only; no other VM is bound to them."),
+        ] {
+            e.bound = Some(bound);
+            let text = explain(&e, 2.0, &[], &STYLE);
+            let plain = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                plain.contains(says) && plain.contains("together wanted 3.0 of 2 CPUs"),
+                "{text}"
+            );
+        }
+        e.bound = None;
         assert!(line(&explain(&e, 2.0, &[], &STYLE), "Because").contains("more than there is"));
         e.vm.rates = None;
         let text = explain(&e, 2.0, &["A footnote.".into()], &STYLE);

@@ -74,7 +74,7 @@ pub fn list(view: &View, style: &Style) -> String {
     out
 }
 
-/// `kvm07 · 16 CPUs (8 P + 8 E) · 7 VMs, 40 vCPUs (2.5 per CPU) · scheduler linux · berth only watches`
+/// `kvm07 · 16 CPUs (8 P + 8 E) · 7 VMs, 40 vCPUs (2.5 per CPU) · scheduler linux · this changes nothing`
 pub fn headline(view: &View) -> String {
     let vcpus: u32 = view.vms.iter().map(|v| v.vm.vcpus).sum();
     let per_cpu = match view.machine.cpus.len() {
@@ -83,7 +83,7 @@ pub fn headline(view: &View) -> String {
     };
     let s = |n: usize| if n == 1 { "" } else { "s" };
     format!(
-        "{} · {} · {} VM{}, {vcpus} vCPU{}{per_cpu} · scheduler {} · berth only watches",
+        "{} · {} · {} VM{}, {vcpus} vCPU{}{per_cpu} · scheduler {} · this changes nothing",
         view.machine.name,
         view.machine.cpus_in_words(),
         view.vms.len(),

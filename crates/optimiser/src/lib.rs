@@ -10,6 +10,7 @@
 //! demand                                how much a VM would use, from run time and run delay
 //! admission                             whose guarantee does not fit, and what would
 //! share                                 how much of the machine each gets: weighted water-filling
+//! pins                                  what VMs have of the CPUs to which somebody else pinned them together
 //! owners, dedicate                      who has CPUs of its own, and which
 //! place, pack                           where the others run: one pool, or packed by their shares
 //! act, due, duty                        shares as weights, caps and freezing; what VMs would have by them; when frozen
@@ -64,6 +65,7 @@ pub mod observe;
 pub mod optimiser;
 pub mod owners;
 pub mod pack;
+pub mod pins;
 pub mod place;
 pub mod plan;
 pub mod promise;

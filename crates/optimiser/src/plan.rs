@@ -5,6 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::due::due;
 use crate::machine::Machine;
 use crate::owners::owners;
+use crate::pins::{Held, held};
 use crate::place::{Place, Rest, place};
 use crate::promise::Promise;
 use crate::reason::{Bound, Reason};
@@ -87,6 +88,12 @@ pub fn plan(
 ) -> Plan {
     let capacity = settings.capacity(machine.online());
     let mut claims: Vec<Claim> = guests.iter().map(|g| g.claim).chain([host]).collect();
+    let held = held(machine, guests, &claims);
+    for (claim, held) in claims.iter_mut().zip(&held) {
+        if let Some(held) = held {
+            claim.limit = claim.limit.min(held.share);
+        }
+    }
     let shares = allot(capacity, &claims);
     let owners = owners(machine, settings, guests, &shares.cpus);
     let taken: Vec<u32> = owners.iter().flatten().flat_map(CpuSet::iter).collect();
@@ -140,11 +147,13 @@ pub fn plan(
             uneven,
         };
         let weight = if own { None } else { weights.next() };
+        // Who is pinned has rivals on these CPUs first.
+        let weight = held[i].map_or(weight, |held| Some(held.weight));
         let packed = place.packed;
         let (setting, reasons) = settled(settings, &guests[i], place, weight, bounds);
         Outcome {
             share: division.cpus[i],
-            bound: bound(&claims[i], division.cpus[i], &division.rest),
+            bound: bound(&claims[i], division.cpus[i], &division.rest, held[i]),
             setting,
             own,
             packed,
@@ -236,8 +245,15 @@ fn divide(capacity: f64, pool: usize, claims: &[Claim], owns: &dyn Fn(usize) -> 
 }
 
 /// What bounds this share.
-fn bound(claim: &Claim, share: f64, rest: &Shares) -> Bound {
+fn bound(claim: &Claim, share: f64, rest: &Shares, held: Option<Held>) -> Bound {
     const EXACT: f64 = 1e-9;
+    if let Some(held) = held.filter(|held| held.share < claim.demand && share >= held.share - EXACT)
+    {
+        return match held.guarantees {
+            true => Bound::Guarantee,
+            false => Bound::Pin,
+        };
+    }
     if share >= claim.wanted() - EXACT {
         return match claim.demand <= claim.limit {
             true => Bound::Demand,

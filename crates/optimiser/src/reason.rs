@@ -50,6 +50,8 @@ pub enum Bound {
     Guarantee,
     /// What every VM keeps.
     Floor,
+    /// The CPUs to which it is pinned, together with others.
+    Pin,
 }
 
 impl Bound {
@@ -60,6 +62,7 @@ impl Bound {
             Bound::Weight => "weight",
             Bound::Guarantee => "guarantee",
             Bound::Floor => "floor",
+            Bound::Pin => "pin",
         }
     }
 }

@@ -427,6 +427,45 @@ fn a_pinned_vm_gets_no_more_than_its_cpus() {
     );
 }
 
+/// Three VMs on one of two CPUs: what is free on the other one is not theirs. By hand: a third for each; with a
+/// guarantee of 0.7 its VM has that and a third of the 0.3 that are left, so the weights are as 0.8 to 0.1.
+#[test]
+fn vms_that_are_pinned_together_divide_their_cpus() {
+    let pinned = |name: &str, promise| {
+        let mut vm = vm(name, 0.9, promise);
+        vm.pinned = CpuSet::of([1]);
+        vm
+    };
+    let three = |web| {
+        let other = |name| pinned(name, Promise::default());
+        let vms = vec![pinned("web", web), other("a"), other("b")];
+        let mut o = optimiser();
+        let d = o.observe(&seen(1, 2, vms)).unwrap().unwrap();
+        let weights = ["web", "a", "b"].map(|vm| set(&o, vm).weight);
+        (d, weights)
+    };
+    let (d, weights) = three(Promise::default());
+    for vm in ["web", "a", "b"] {
+        assert!((share(&d, vm) - 1.0 / 3.0).abs() < 1e-9, "{d:?}");
+    }
+    assert!(d.allotments.iter().all(|a| a.bound == Bound::Pin));
+    assert_eq!(weights, [100; 3]);
+    let (d, weights) = three(Promise {
+        guarantee: 0.7,
+        ..Promise::default()
+    });
+    for (vm, by_hand) in [("web", 0.8), ("a", 0.1), ("b", 0.1)] {
+        assert!((share(&d, vm) - by_hand).abs() < 1e-9, "{d:?}");
+    }
+    assert_eq!(weights, [800, 100, 100]);
+    // Both are guaranteed more than the CPU.
+    let (d, _) = three(Promise {
+        guarantee: 1.0,
+        ..Promise::default()
+    });
+    assert!(d.allotments.iter().all(|a| a.share > 0.0), "{d:?}");
+}
+
 #[test]
 fn a_vm_whose_cpus_all_go_runs_on_all_until_it_may_be_changed() {
     let mut o = optimiser();
@@ -695,6 +734,16 @@ proptest! {
                 prop_assert!(a.share <= a.demand.max(floor) + 1e-9);
                 prop_assert!(a.share <= vm.promise.limit.unwrap_or(1e9) + 1e-9);
                 prop_assert!(scaled || a.share >= a.demand.min(vm.promise.guarantee).min(reach) - 1e-9, "{a:?} {vm:?}");
+            }
+            let mut pinned: BTreeMap<&CpuSet, f64> = BTreeMap::new();
+            for (a, vm) in d.allotments.iter().map(|a| (a, observation.vms.iter().find(|v| v.name == a.vm).unwrap())) {
+                if let Some(pin) = vm.pinned.as_ref().filter(|p| p.iter().any(|cpu| online.contains(&cpu))) {
+                    *pinned.entry(pin).or_default() += a.share;
+                }
+            }
+            for (pin, sum) in pinned {
+                let there_is = pin.iter().filter(|cpu| online.contains(cpu)).count() as f64;
+                prop_assert!(sum <= there_is + 1e-9, "{pin}: {sum}");
             }
             let guaranteed: f64 = observation.vms.iter().map(|v| v.promise.guarantee).sum();
             prop_assert_eq!(d.misfits.is_empty(), guaranteed <= d.capacity + 1e-9);

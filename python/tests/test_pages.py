@@ -15,7 +15,7 @@ def blocks(page, begin, end):
 
 
 def test_three_lines_give_a_table_and_a_figure(capsys, tmp_path):
-    (lines,) = blocks("README.md", "Researchers' path", "An ordinary sched_ext scheduler")
+    (lines,) = blocks("README.md", "## Three paths", "## Can it be trusted?")
     assert lines in blocks("docs/python.md", "# Berth from Python", "## Scenarios and policies")
     exec(lines, {})
     said = capsys.readouterr().out

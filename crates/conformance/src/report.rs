@@ -228,7 +228,7 @@ one sleeps for an RCU grace period first, which says nothing about the policy.
     page.push_str(
         "\n## Models that are wrong on purpose\n\nA row is worth something only if it rejects a model that makes the \
          usual mistake.\n\n\
-         | checklist row | mistake | | rejected by |\n|---|---|---|---|\n",
+         | checklist row | mistake | rejected by |\n|---|---|---|\n",
     );
     for (mutation, caught) in &report.mutations {
         let by = match caught {

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "FORM", default_value = "auto", value_parser = Vcpus::parse)]
     vcpus: Vcpus,
 
-    /// Measure what events cost on this machine (about 2 s), and write the simulator's cost profile `this-host` (or FILE;
+    /// Measure what events cost on this machine (about 2 s), and write the cost profile `this-host` (or FILE;
     /// `-` prints it); no scenario is run
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "", conflicts_with = "scenario")]
     measure_costs: Option<String>,

@@ -83,7 +83,7 @@ pub fn verdict(checks: &[Check]) -> String {
     match allowed(checks) {
         true => "Policies can be loaded with sched_ext; watching works.".into(),
         false => format!(
-            "No policy can be loaded with sched_ext ({}); watching works, and `berth start optimiser` needs no sched_ext.",
+            "No policy can be loaded with sched_ext ({}); watching works, and `berth start optimiser` needs none.",
             refused.join(", ")
         ),
     }
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(state(&checks, "BTF").0, State::Refuse);
         assert_eq!(
             verdict(&checks),
-            "No policy can be loaded with sched_ext (BTF); watching works, and `berth start optimiser` needs no sched_ext."
+            "No policy can be loaded with sched_ext (BTF); watching works, and `berth start optimiser` needs none."
         );
 
         let foreign =

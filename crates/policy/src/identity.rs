@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes two objects the same policy: code, data, maps, parameters, and the names they refer to, but neither what
-//! they tell people nor where and in what order the compiler put types and debug information. (clang orders some types by
-//! their addresses in its own memory, so the same source gives other bytes in a folder of another name.)
+//! they tell people nor where and in what order the compiler put types and debug information. (clang orders some types
+//! by their addresses in its own memory, so the same source gives other bytes in a folder of another name.)
 use crate::btf::Btf;
 use crate::elf::Elf;
 use crate::error::Result;

@@ -16,7 +16,7 @@ use berth_agent::agent::Agent;
 use berth_agent::pins::{Method, Pinning};
 use berth_agent::register::VmKey;
 use berth_agent::rules::Rules;
-use berth_host::model::Role;
+use berth_host::model::{Role, Vm};
 use berth_host::profile::{Count, Functions};
 use berth_host::root::Root;
 use berth_lab::assets::{Assets, modules};
@@ -459,9 +459,9 @@ fn profile(
     Ok(())
 }
 
-fn echo(agent: &Agent) -> Result<&berth_host::model::Vm, String> {
-    let mut vms = agent.vms().vms.iter();
-    vms.find(|vm| vm.name.starts_with(vm::NAME))
+fn echo(agent: &Agent) -> Result<&Vm, String> {
+    let mut vms = agent.vms().vms.iter().map(AsRef::as_ref);
+    vms.find(|vm: &&Vm| vm.name.starts_with(vm::NAME))
         .ok_or("no VM".into())
 }
 

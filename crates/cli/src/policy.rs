@@ -265,9 +265,10 @@ fn show(name: &str, as_json: bool, loader: &LoaderOptions) -> Done {
         false => policies::load(name, &LoadOptions::default())?,
     };
     let (charges, help) = policies::description(&policy);
+    let memory = policies::memory(&policy);
     if as_json {
         json(&serde_json::json!({
-            "name": name, "help": help, "charges": charges, "hash": policy.hash(),
+            "name": name, "help": help, "charges": charges, "hash": policy.hash(), "bytes": memory,
             "parameters": policy.params(), "presets": policy.presets(),
         }));
         return Ok(());
@@ -283,9 +284,12 @@ fn show(name: &str, as_json: bool, loader: &LoaderOptions) -> Done {
         text.push_str(&format!("  charges  {words}\n"));
     }
     text.push_str(&format!(
-        "  object   {}\n  ops      {}\n",
+        "  object   {}\n  ops      {}\n  keeps    {} bytes of each thread, {} of each CPU, {} besides\n",
         policy.hash(),
-        ops(&policy)
+        ops(&policy),
+        memory.thread,
+        memory.cpu,
+        memory.once
     ));
     if policy.params().is_empty() {
         text.push_str("\n  It has no parameters.\n");

@@ -722,6 +722,7 @@ fn words_about_scenarios_and_policies() {
         show.contains("slice_us") && show.contains("3000 us"),
         "{show}"
     );
+    assert!(show.contains("bytes of each thread"), "{show}");
     assert!(
         place
             .works(&["policy", "show", "gfifo", "--source"])

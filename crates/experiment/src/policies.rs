@@ -6,12 +6,14 @@ use berth_identity::record::{SCORES, VMS};
 use berth_policy::abi::Op;
 use berth_policy::error::LoadError;
 use berth_policy::ir::Program;
+use berth_policy::maps::{BPF_F_NO_PREALLOC, kind};
 use berth_policy::params::Param;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::presets::{self, Preset};
 use berth_policy::profile::KernelProfile;
 use berth_scenario::diag::nearest;
 use berth_scenario::model::{Arm, Loader, Scenario};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -116,6 +118,42 @@ pub fn description(policy: &Policy) -> (String, String) {
         .split_whitespace()
         .find_map(|w| w.strip_prefix("charges="));
     (charges.unwrap_or("").to_string(), help.trim().to_string())
+}
+
+/// What a policy keeps, bytes: what its maps have from the beginning, and its variables. Maps that grow, of records for
+/// instance, are not counted, and neither is what the kernel needs to find it all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Of each thread.
+    pub thread: u64,
+    /// Of each CPU.
+    pub cpu: u64,
+    /// Besides.
+    pub once: u64,
+}
+
+/// What `policy` keeps.
+pub fn memory(policy: &Policy) -> Memory {
+    let program = policy.program();
+    let mut memory = Memory::default();
+    for map in &program.maps {
+        let [key, value, entries] = [map.key_size, map.value_size, map.max_entries].map(u64::from);
+        match map.kind {
+            kind::TASK_STORAGE => memory.thread += value,
+            kind::PERCPU_ARRAY => memory.cpu += value * entries,
+            kind::ARRAY => memory.once += value * entries,
+            kind::HASH | kind::LRU_HASH if map.flags & BPF_F_NO_PREALLOC == 0 => {
+                memory.once += (key + value) * entries;
+            }
+            _ => {}
+        }
+    }
+    memory.once += program
+        .sections
+        .iter()
+        .map(|s| s.data.len() as u64)
+        .sum::<u64>();
+    memory
 }
 
 /// What somebody asks of a policy: its preset, and parameters as written.
@@ -398,6 +436,22 @@ pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Fa
 mod tests {
     use super::*;
     use berth_scenario::model::Vm;
+
+    /// mrsf: a `struct job` of 80 bytes of each thread, 7 counters of each CPU; seats and places of 1024 CPUs of 24
+    /// bytes each, as many learned means, a timer, and its variables.
+    #[test]
+    fn what_a_policy_keeps_is_counted() {
+        let of = |name: &str| {
+            let policy = berth_builtin::find(name).unwrap();
+            memory(&policy.load(&LoadOptions::default()).unwrap())
+        };
+        let mrsf = of("mrsf");
+        assert_eq!((mrsf.thread, mrsf.cpu), (80, 7 * 8), "{mrsf:?}");
+        let maps = 1024 * (24 + 24 + 8) + 16;
+        assert!((maps..maps + 4096).contains(&mrsf.once), "{mrsf:?}");
+        // Records of jobs are a map that grows.
+        assert_eq!(of("fcfs").thread, 80);
+    }
 
     #[test]
     fn turbo_vcpus_need_a_policy_that_has_cpus_for_them() {

@@ -38,6 +38,7 @@ pub fn text(options: &Options, served: &Served, refused: Refused) -> String {
     line("replies", served.replies);
     line("requests_refused", served.refused);
     line("requests_dropped", served.dropped);
+    line("frames_refused", refused.frames);
     line("senders_refused", refused.senders);
     line("answers_dropped", refused.answers);
     line("response_us_mean", mean_us);

@@ -6,6 +6,7 @@
 //!   reply to a forged sender that nobody has would stand before all others for ever.
 //! - Nobody is answered at a port below 1024, or at the unikernel's own ports: two services that echo would answer each
 //!   other for ever over a forged sender. Broadcasts are not answered either.
+//! - A frame that is longer than any that may be sent is dropped: its echo would be as long.
 //! - No answer is longer than what was asked, counters neither: a forged sender would have others flooded.
 use crate::card::Card;
 use crate::frames::{self, End};
@@ -44,6 +45,8 @@ pub struct Sender {
 /// Counts of what the network refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
+    /// Frames that were longer than any that may be sent.
+    pub frames: u64,
     /// Datagrams whose sender may not be answered.
     pub senders: u64,
     /// Answers with counters for which there was no room.
@@ -56,6 +59,8 @@ struct Port<C: Card> {
     /// By number modulo their count: the frame's number, and its sender.
     senders: Box<[(u32, EthernetAddress)]>,
     number: u32,
+    /// Frames that were too long.
+    long: u64,
 }
 
 struct Frame(Vec<u8>, u32);
@@ -95,7 +100,12 @@ impl<C: Card> Device for Port<C> {
         if !self.card.has_room() {
             return None;
         }
-        let frame = self.card.receive(now_us)?;
+        let mut frame = self.card.receive(now_us)?;
+        if frame.len() > FRAME {
+            self.long += 1;
+            // An empty one says nothing.
+            frame.clear();
+        }
         self.number = self.number.wrapping_add(1);
         if let Some(sender) = frame.get(6..12).and_then(|bytes| bytes.first_chunk()) {
             let place = self.number as usize % self.senders.len();
@@ -185,6 +195,7 @@ impl<C: Card> Stack<C> {
             card,
             senders,
             number: 0,
+            long: 0,
         };
         let mut config = Config::new(me.mac.into());
         config.random_seed = seed;
@@ -255,11 +266,12 @@ impl<C: Card> Stack<C> {
     /// Answers who asks for counters with as much of `text` as the question is long; `text` is only made if somebody
     /// asks. How many did.
     pub fn answer(&mut self, now_us: u64, text: impl FnOnce(Refused) -> String) -> usize {
+        let refused = self.refused();
         let socket = self.sockets.get_mut::<udp::Socket>(self.questions);
         if !socket.can_recv() {
             return 0;
         }
-        let text = text(self.refused);
+        let text = text(refused);
         let mut asked = 0;
         while let Ok((bytes, datagram)) = socket.recv() {
             asked += 1;
@@ -278,7 +290,10 @@ impl<C: Card> Stack<C> {
 
     /// What was refused so far.
     pub fn refused(&self) -> Refused {
-        self.refused
+        Refused {
+            frames: self.port.long,
+            ..self.refused
+        }
     }
 }
 

@@ -31,6 +31,10 @@ impl Card for Queues {
     }
 
     fn send<R>(&mut self, _: u64, bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        assert!(
+            bytes <= 1514,
+            "a frame of {bytes} bytes, which no card sends"
+        );
         let mut frame = vec![0; bytes];
         let result = fill(&mut frame);
         self.from_guest.push_back(frame);
@@ -168,6 +172,19 @@ fn counters_are_not_longer_than_the_question() {
     );
     let all = ask(&mut stack, me, server, 3000, COUNTERS_PORT, &[0; 1400]);
     assert!(all[0].1.len() == 1400 && all[0].1.starts_with(b"refused_senders 0\n"));
+}
+
+/// A card hands over what its buffers hold, more than it may send: such a request is not answered, nor a question.
+#[test]
+fn frames_that_are_too_long_are_dropped() {
+    let (mut stack, me, server) = stack();
+    for bytes in [1473, 1994, 60_000] {
+        let long = vec![7; bytes];
+        assert_eq!(ask(&mut stack, me, server, 3000, PORT, &long), []);
+        assert_eq!(ask(&mut stack, me, server, 3000, COUNTERS_PORT, &long), []);
+    }
+    assert_eq!(stack.refused().frames, 6);
+    assert_eq!(ask(&mut stack, me, server, 3000, PORT, b"hello").len(), 1);
 }
 
 /// More than there is room for: some are lost, none twice, and afterwards it answers as before.

@@ -403,48 +403,49 @@ mod tests {
         (got - told).abs() <= 0.5 * 10_f64.powi(-digits) * 1.02
     }
 
-    /// Section 5's table: load, N; E(L), T and the sum of (10) by the paper; p0, p_N, Lq, Wq, L of M/M/3/N.
+    /// Section 5's table: load, N; E(L), T and the sum of (10) by the paper; p0, Lq, Wq, L of M/M/3/N; and p_N
+    /// with the digits after the point that the table has of it.
     #[test]
     fn the_formulas_are_the_specification_s_table() {
         let table = [
             (
-                0.5,
-                10,
+                (0.5, 10),
                 [1.4946, 2.9893, 1.4919],
-                [0.2107, 0.00093, 0.2287, 0.1526, 1.7273],
+                [0.2107, 0.2287, 0.1526, 1.7273],
+                (0.00093, 5),
             ),
             (
-                0.5,
-                100,
+                (0.5, 100),
                 [1.5, 3.0, 1.5],
-                [0.2105, 0.0, 0.2368, 0.1579, 1.7368],
+                [0.2105, 0.2368, 0.1579, 1.7368],
+                (0.0, 20),
             ),
             (
-                0.8,
-                10,
+                (0.8, 10),
                 [8.5663, 10.7079, 7.1192],
-                [0.0630, 0.0305, 1.4424, 0.6199, 3.7693],
+                [0.0630, 1.4424, 0.6199, 3.7693],
+                (0.0305, 4),
             ),
             (
-                0.8,
-                100,
+                (0.8, 100),
                 [9.6, 12.0, 9.6],
-                [0.0562, 5e-11, 2.5888, 1.0787, 4.9888],
+                [0.0562, 2.5888, 1.0787, 4.9888],
+                (5e-11, 11),
             ),
             (
-                0.9,
-                10,
+                (0.9, 10),
                 [19.2694, 21.4105, 10.7175],
-                [0.0384, 0.0603, 2.1200, 0.8355, 4.6572],
+                [0.0384, 2.1200, 0.8355, 4.6572],
+                (0.0603, 4),
             ),
             (
-                0.9,
-                100,
+                (0.9, 100),
                 [24.2976, 26.9973, 24.2935],
-                [0.0249, 3e-6, 7.3509, 2.7226, 10.0509],
+                [0.0249, 7.3509, 2.7226, 10.0509],
+                (3e-6, 6),
             ),
         ];
-        for (load, room, paper, queue) in table {
+        for ((load, room), paper, queue, (lost, digits)) in table {
             let p = printed(load, room).unwrap();
             for (got, told) in [p.length, p.delay, p.sum].into_iter().zip(paper) {
                 assert!(
@@ -453,7 +454,7 @@ mod tests {
                 );
             }
             let q = mmcn(load, 3, room);
-            for (got, told) in [q.empty, q.lost, q.waiting, q.wait, q.present]
+            for (got, told) in [q.empty, q.waiting, q.wait, q.present]
                 .into_iter()
                 .zip(queue)
             {
@@ -462,14 +463,21 @@ mod tests {
                     "M/M/3/N at {load}, {room}: {got} for {told}"
                 );
             }
+            assert!(
+                near(q.lost, lost, digits),
+                "p_N at {load}, {room}: {} for {lost}",
+                q.lost
+            );
         }
         let p = printed(0.99, 100).unwrap();
         assert!(near(p.length, 236.63, 2) && near(p.delay, 239.02, 2) && near(p.sum, 123.55, 2));
         let q = mmcn(0.99, 3, 100);
+        assert!(near(q.empty, 0.0035, 4) && near(q.lost, 0.0058, 4), "{q:?}");
         assert!(
             near(q.waiting, 39.378, 3) && near(q.wait, 13.3365, 4) && near(q.present, 42.331, 3)
         );
-        assert!(printed(0.99, 10).unwrap().delay > 10.0, "a delay beyond N");
+        let full = printed(0.99, 10).unwrap().delay;
+        assert!(near(full, 201.9, 1), "a delay beyond N: {full}");
         assert_eq!(printed(1.0, 10), None);
     }
 

@@ -82,7 +82,7 @@ extern "C" fn start_first(info: *const StartInfo) -> ! {
         // SAFETY: PVH has a string there, outside of the heap, for ever.
         unsafe { CStr::from_ptr(info.command_line as *const core::ffi::c_char) }
             .to_str()
-            .unwrap_or("(no UTF-8)")
+            .unwrap_or("(no-UTF-8)")
     };
     // The boot options are read before the memory they are in can be used for anything else.
     let command_line: &'static str = Box::leak(Box::from(command_line));

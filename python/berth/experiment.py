@@ -104,6 +104,8 @@ def load(folder: Union[str, os.PathLike], *, place: Optional[str] = None) -> Uni
     file = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
     if os.path.isfile(file) and file.endswith(".parquet"):
         return Sweep(_native.Runs.read(file), os.path.dirname(file) or ".")
+    if os.path.isdir(os.path.join(folder, "parts")):
+        raise InputError(f"{folder} has a sweep that is not finished: the same call of berth.sweep goes on from there")
     if os.path.isfile(folder):
         folder = os.path.dirname(folder) or "."
     return _native.load(folder, place)

@@ -28,6 +28,9 @@ from berth.scenario import Scenario, scenarios
 from berth.sweep import RayEngine, Sweep, sweep
 from berth.trace import from_perf
 
+#: There may be nothing.
+RunError.results = None
+
 #: The version of Berth; ``VERSION`` has also what its results depend on.
 __version__ = VERSION.split("+")[0]
 

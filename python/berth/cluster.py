@@ -39,7 +39,10 @@ def do(
     """
     ray = installed()
     if not ray.is_initialized():
-        ray.init(address=engine.address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        try:
+            ray.init(address=engine.address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        except (ConnectionError, ValueError) as error:
+            raise InputError(f"cannot join or start Ray (address={engine.address!r}): {error}") from error
     same_version(ray)
     folder = os.path.join(os.path.abspath(out), "parts") if engine.shared else None
     task = ray.remote(num_cpus=1, max_retries=engine.retries, scheduling_strategy="SPREAD")(_work)
@@ -49,6 +52,10 @@ def do(
     lost: dict[int, int] = {}
     failures: dict[str, str] = {}
     seconds: Optional[float] = None
+
+    def tell_of(whose: str, why: object) -> None:
+        failures.setdefault(whose.split(", seed ")[0] + whose.split(", with ")[-1], f"{whose}: {why}")
+
     while todo or pending:
         most = TASKS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
         for _ in range(min(most - len(pending), len(todo))):
@@ -67,7 +74,7 @@ def do(
                 for number in numbers:
                     lost[number] = lost.get(number, 0) + 1
                     if lost[number] > 1:
-                        failures.setdefault(f"job {number}", f"job {number}: its worker was lost: {error}")
+                        tell_of(plan.which(number), f"its worker was lost: {error}")
                 seconds = engine.task_seconds
                 todo.extendleft(n for n in reversed(numbers) if lost[n] == 1)
                 continue
@@ -78,8 +85,7 @@ def do(
             if name:
                 plan.accept(out, name, part)
             for key, why in failed:
-                whose = plan.whose(key)
-                failures.setdefault(whose.split(", seed ")[0] + whose.split(", with ")[-1], f"{whose}: {why}")
+                tell_of(plan.whose(key), why)
         if tell is not None:
             tell(plan.finished, len(plan))
     return list(failures.values())

@@ -10,7 +10,7 @@ from typing import Any, Optional, Union
 from berth import _native
 from berth._native import InputError, Policy, Results
 from berth.progress import Progress, told
-from berth.scenario import Like, Scenario
+from berth.scenario import Like, Scenario, native, whole
 from berth.sweep import FILE, Sweep
 
 #: An arm of the scenario, a shipped policy's name, a policy's file, or a :class:`berth.Policy`.
@@ -21,9 +21,14 @@ def names(arms: Union[None, Arm, Iterable[Arm]], what: str = "arms") -> list[str
     """Arms as the command line names them."""
     if arms is None:
         return []
-    if isinstance(arms, (str, os.PathLike, Policy)):
+    if isinstance(arms, (str, bytes, os.PathLike, Policy)) or not isinstance(arms, Iterable):
         arms = [arms]
-    found = [arm.name if isinstance(arm, Policy) else os.fspath(arm) for arm in arms]
+    found = []
+    for arm in arms:
+        name = arm.name if isinstance(arm, Policy) else os.fspath(arm) if isinstance(arm, os.PathLike) else arm
+        if not isinstance(name, str):
+            raise InputError(f"{what}: {arm!r} is none: it is a name, a file or a berth.Policy")
+        found.append(name)
     if not found and what == "arms":
         raise InputError("arms is empty: leave it out for all arms of the scenario")
     return found
@@ -33,13 +38,10 @@ def count(seeds: Optional[int]) -> Optional[int]:
     """The number of seeds."""
     if seeds is None:
         return None
-    if hasattr(seeds, "item"):
-        seeds = seeds.item()
+    seeds = native(seeds)
     if isinstance(seeds, bool) or not isinstance(seeds, int):
         raise InputError(f"seeds={seeds!r}: it is a number N, for seeds 1 to N; one seed is seed=7")
-    if not 1 <= seeds < 2**32:
-        raise InputError(f"seeds={seeds}: it is at least 1")
-    return seeds
+    return whole(seeds, "seeds", 1)
 
 
 def path(of: Union[None, str, os.PathLike]) -> Optional[str]:
@@ -77,8 +79,9 @@ def run(
         "arms": names(arms),
         "policies": names(policies, "policies"),
         "seeds": count(seeds),
-        "seed": seed,
-        "workers": workers,
+        # Tables have it as Arrow's int64.
+        "seed": None if seed is None else whole(seed, "seed", 0, 2**63 - 1),
+        "workers": whole(workers, "workers", 0),
         "checked": checked,
         "calibrate": calibrate,
         "kept": path(kept),
@@ -101,6 +104,8 @@ def load(folder: Union[str, os.PathLike], *, place: Optional[str] = None) -> Uni
     file = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
     if os.path.isfile(file) and file.endswith(".parquet"):
         return Sweep(_native.Runs.read(file), os.path.dirname(file) or ".")
+    if os.path.isdir(os.path.join(folder, "parts")):
+        raise InputError(f"{folder} has a sweep that is not finished: the same call of berth.sweep goes on from there")
     if os.path.isfile(folder):
         folder = os.path.dirname(folder) or "."
     return _native.load(folder, place)
@@ -142,6 +147,7 @@ def compare(
         return what.compare(other)
     if costs not in ("lab", "scenario"):
         raise InputError(f"costs={costs!r}: it is \"lab\" or \"scenario\"")
+    workers = whole(workers, "workers", 0)
     found, text = _native.compare_records(os.fspath(what), names(arms), count(seeds), costs == "lab", workers)
     return Comparison(json.loads(found), text)
 
@@ -188,5 +194,6 @@ def reproduce(
     ``quick``: short runs with two seeds, of which nothing is judged. ``papers``: the folder of papers, in Berth's
     repository. ``kept``: the folder of kept runs; without it the user's, which the command line has too.
     """
+    workers = whole(workers, "workers", 0)
     told_of = _native.reproduce(paper, experiment, quick, workers, os.fspath(papers), path(kept))
     return Reproduced(json.loads(told_of))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from berth._native import InputError
 
@@ -26,7 +26,12 @@ def leading(metrics: Sequence[str]) -> Optional[str]:
 
 
 def lines(
-    sweep: Sweep, metric: Optional[str], x: Optional[str], arms: Optional[Sequence[str]], log: bool, ax: Any
+    sweep: Sweep,
+    metric: Optional[str],
+    x: Optional[str],
+    arms: Union[None, str, Sequence[str]],
+    log: bool,
+    ax: Any,
 ) -> Any:
     try:
         from matplotlib.figure import Figure
@@ -42,6 +47,7 @@ def lines(
             self.savefig(png, format="png", dpi=100)
             return png.getvalue()
 
+    arms = [arms] if isinstance(arms, str) else arms
     metric = metric or leading(sweep.metrics)
     if metric is None:
         raise InputError("the sweep has no runs to draw")

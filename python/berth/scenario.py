@@ -15,25 +15,45 @@ from berth._native import InputError
 Like = Union["Scenario", str, os.PathLike, Mapping[str, Any]]
 
 
+def native(value: Any) -> Any:
+    """As Python has it, also inside of lists and tables: numbers and arrays of NumPy or pandas, paths."""
+    if hasattr(value, "tolist"):
+        return native(value.tolist())
+    if isinstance(value, Mapping):
+        return {key: native(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [native(each) for each in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def whole(value: Any, what: str, least: int, most: int = 2**32 - 1) -> int:
+    """A whole number, also one of NumPy. Raises :class:`InputError`."""
+    value = native(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{what}={value!r}: it is a whole number from {least} to {most}")
+    return value
+
+
 def plain(value: Any) -> int | float | str:
     """A value as the simulator takes it: a whole number, a number, or a TOML value's text.
 
-    Booleans become ``true`` and ``false``, lists TOML arrays; scalars of NumPy are what their ``item()`` is.
+    Booleans become ``true`` and ``false``, lists TOML arrays; numbers of NumPy are what they are in Python, and a whole
+    number may be a float.
     """
-    if hasattr(value, "item") and not isinstance(value, (list, tuple)):
-        value = value.item()
+    value = native(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, (int, float, str)):
         return value
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         try:
-            text = tomli_w.dumps({"v": [v.item() if hasattr(v, "item") else v for v in value]})
+            text = tomli_w.dumps({"v": value})
         except TypeError as error:
             raise InputError(f"{value!r} is no value of a scenario: {error}") from None
-        return " ".join(text.split("=", 1)[1].split())
-    if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
+        if text.startswith("v = "):
+            return " ".join(line.strip() for line in text.removeprefix("v = ").splitlines())
     raise InputError(f"{value!r} is no value of a scenario: it is a {type(value).__name__}")
 
 
@@ -63,14 +83,16 @@ class Scenario:
         ``folder`` is where files lie that it names. Raises :class:`InputError` with the line of :meth:`show`.
         """
         try:
-            text = tomli_w.dumps(dict(tables))
-        except (TypeError, AttributeError, ValueError) as error:
+            text = tomli_w.dumps(native(dict(tables)))
+        except (TypeError, AttributeError, ValueError, RecursionError) as error:
             raise InputError(f"the dict is no scenario: {error}") from None
         return Scenario.from_text(text, name=name, folder=folder)
 
     @staticmethod
     def from_text(text: str, *, name: str = "scenario", folder: str | os.PathLike | None = None) -> Scenario:
         """A scenario from the text of a file. Raises :class:`InputError` with file, line and nearest name."""
+        if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+            raise InputError(f"name={name!r}: results are in a folder of this name")
         scenario = Scenario(_native.Scenario.from_text(name, text, None if folder is None else os.fspath(folder)))
         scenario._native.arms()
         return scenario

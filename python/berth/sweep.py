@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from berth import _native
 from berth._native import InputError, RunError, Table
 from berth.progress import Progress, told
-from berth.scenario import Like, Scenario, plain
+from berth.scenario import Like, Scenario, plain, whole
 
 if TYPE_CHECKING:
     from berth.experiment import Arm
@@ -142,7 +142,7 @@ class Sweep:
         metric: Optional[str] = None,
         x: Optional[str] = None,
         *,
-        arms: Optional[Sequence[str]] = None,
+        arms: Union[None, str, Sequence[str]] = None,
         log: bool = False,
         ax: Any = None,
     ) -> Any:
@@ -207,10 +207,10 @@ def sweep(
     """
     from berth.experiment import count, names
 
-    if isinstance(engine, str) and engine not in ("local", "ray"):
-        raise InputError(f"engine={engine!r}: it is \"local\" or \"ray\"")
     if engine == "ray":
         engine = RayEngine()
+    if engine != "local" and not isinstance(engine, RayEngine):
+        raise InputError(f"engine={engine!r}: it is \"local\" or \"ray\", or a berth.RayEngine")
     if isinstance(engine, RayEngine):
         from berth import cluster
 
@@ -221,7 +221,7 @@ def sweep(
         "seeds": count(seeds),
         "checked": checked,
         "calibrate": calibrate,
-        "workers": workers,
+        "workers": whole(workers, "workers", 0),
     }
     scenario = Scenario.of(scenario)
     points = points_of(grid)
@@ -237,6 +237,11 @@ def sweep(
     def there() -> str:
         return f"{plan.finished} of {len(plan)} runs are kept in {out}, and the same call goes on from there"
 
+    def stopped(why: str) -> RunError:
+        error = RunError(why)
+        error.results = Sweep(plan.runs(), out)
+        return error
+
     with told(progress, scenario.name) as tell:
         try:
             if engine == "local":
@@ -247,15 +252,13 @@ def sweep(
             print(f"interrupted: {there()}", file=sys.stderr)
             raise
         except RunError as error:
-            raise RunError(f"{error}\n  {there()}") from None
+            raise stopped(f"{error}\n  {there()}") from None
     done = Sweep(plan.runs(), out)
     try:
         done._runs.write(os.path.join(out, FILE))
     except RunError as error:
-        raise RunError(f"{error}\n  {there()}") from None
+        raise stopped(f"{error}\n  {there()}") from None
     if failures:
         said = f"  {len(done)} of {len(plan)} runs are kept: the exception's `results`"
-        error = RunError("\n".join([*failures, said]))
-        error.results = done
-        raise error
+        raise stopped("\n".join([*failures, said]))
     return done

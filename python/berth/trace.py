@@ -10,12 +10,15 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import tomli_w
 
 from berth._native import InputError
-from berth.scenario import Scenario
+from berth.scenario import Scenario, native, whole
+
+if TYPE_CHECKING:
+    from berth.experiment import Arm
 
 #: Columns of a table.
 COLUMNS = "vm", "time", "demand", "request", "vcpus", "class", "weight"
@@ -33,21 +36,26 @@ def rows(table: Table) -> Iterator[Mapping[str, Any]]:
     """The rows of a CSV or Parquet file, of a table of pandas, Polars, Arrow or Berth, or dicts as they are."""
     if isinstance(table, (str, os.PathLike)):
         path = os.fspath(table)
-        if path.endswith(".parquet"):
+        if path.lower().endswith(".parquet"):
             try:
                 import pyarrow.parquet
             except ImportError:
                 raise ImportError("pyarrow is not installed: pip install 'berth-sched[pandas]'") from None
-            yield from pyarrow.parquet.read_table(path).to_pylist()
+            try:
+                found = pyarrow.parquet.read_table(path)
+            except (OSError, pyarrow.ArrowException) as error:
+                raise InputError(f"cannot read {path}: {error}") from None
+            yield from found.to_pylist()
             return
         try:
-            with open(path, newline="", encoding="utf-8") as file:
+            # Whatever writes CSV on Windows puts a byte order mark in front.
+            with open(path, newline="", encoding="utf-8-sig") as file:
                 yield from csv.DictReader(file)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"cannot read {path}: {error}") from None
         return
     for method, arguments in (("to_dicts", ()), ("to_pylist", ()), ("rows", ()), ("to_dict", ("records",))):
-        if hasattr(table, method) and not isinstance(table, Mapping):
+        if hasattr(table, method) and hasattr(table, "columns"):
             yield from getattr(table, method)(*arguments)
             return
     if isinstance(table, Mapping) or not isinstance(table, Iterable):
@@ -66,16 +74,29 @@ def number(row: Mapping[str, Any], column: str, where: str) -> float:
     return value
 
 
+def whole_number(row: Mapping[str, Any], column: str, where: str) -> int:
+    value = number(row, column, where)
+    if not value.is_integer():
+        raise InputError(f"{where}: {column} is {value:g}: it is a whole number")
+    return int(value)
+
+
 def absent(row: Mapping[str, Any], column: str) -> bool:
     """There is nothing in this column: not even, as pandas has it, no number."""
     value = row.get(column)
-    return value is None or value == "" or value != value
+    try:
+        return bool(value is None or value == "" or value != value)
+    except TypeError:
+        # pandas.NA is neither the same as anything nor not.
+        return True
 
 
 def checked(row: Mapping[str, Any], where: str) -> None:
     """Raises :class:`InputError`: a column that nobody knows, or one that is missing."""
     if not isinstance(row, Mapping):
         raise InputError(f"{where}: {row!r} is no row: a dict of columns and values is wanted")
+    if None in row:
+        raise InputError(f"{where}: it has more values than there are columns")
     for column in row:
         if column not in COLUMNS:
             near = difflib.get_close_matches(str(column), COLUMNS, 1)
@@ -85,10 +106,12 @@ def checked(row: Mapping[str, Any], where: str) -> None:
         if not any(column in row for column in needed):
             missing = " or ".join(f"`{column}`" for column in needed)
             raise InputError(f"the column {missing} is missing\n  Columns: {', '.join(COLUMNS)}")
+    if absent(row, "vm"):
+        raise InputError(f"{where}: there is no vm")
 
 
 def nanoseconds(text: str, what: str) -> int:
-    found = re.fullmatch(r"\s*([0-9.]+)\s*(ns|us|ms|s)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ns|us|ms|s)\s*", str(text))
     ns = float(found[1]) * {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[found[2]] if found else 0
     if ns < 1:
         raise InputError(f"{what}={text!r}: it is a duration, such as \"10ms\"")
@@ -135,7 +158,7 @@ def from_table(
     table: Table,
     *,
     cpus: int,
-    policies: Iterable[str] = ("linux", "vmfair"),
+    policies: Union[Arm, Iterable[Arm]] = ("linux", "vmfair"),
     time_scale: float = 1.0,
     tick: str = "10ms",
     name: str = "trace",
@@ -158,6 +181,8 @@ def from_table(
     beyond the VM's vCPUs.
     """
     step = nanoseconds(tick, "tick")
+    cpus = whole(cpus, "cpus", 0)
+    time_scale = native(time_scale)
     if not (isinstance(time_scale, (int, float)) and 0 < time_scale < math.inf):
         raise InputError(f"time_scale={time_scale!r}: it is a number above 0")
     vms: dict[str, Vm] = {}
@@ -188,7 +213,7 @@ def from_table(
             raise InputError(f"{called} has one time only: its last row says when it stops")
         until = vm.demands if not vm.requests else [*vm.demands, (begin + end / (time_scale * 1e9), 0.0)]
         largest = max((demand for _, demand in until[:-1]), default=0.0)
-        vcpus = max(1, math.ceil(largest)) if absent(vm.row, "vcpus") else int(number(vm.row, "vcpus", called))
+        vcpus = max(1, math.ceil(largest)) if absent(vm.row, "vcpus") else whole_number(vm.row, "vcpus", called)
         if vcpus < 1 or largest > vcpus:
             raise InputError(f"{called} wants {largest:g} CPUs, and has {vcpus} vCPUs")
         group = made["vm"][key] = {"vcpus": vcpus, "tasks": []}
@@ -222,7 +247,7 @@ def from_table(
         if not absent(vm.row, "class"):
             group["class"] = str(vm.row["class"])
         if not absent(vm.row, "weight"):
-            group["weight"] = int(number(vm.row, "weight", called))
+            group["weight"] = whole_number(vm.row, "weight", called)
     lost = ["Bursts below its resolution and who waits for whom are not in a table."]
     if any(vm.demands for vm in vms.values()):
         lost.append("Demand is spread evenly over vCPUs and ticks.")
@@ -257,14 +282,22 @@ def wanted(length: int, each: float, tick: int) -> Iterator[str]:
 
 
 def of_tables(
-    name: str, title: str, cpus: int, measure: int, made: Mapping[str, Any], policies: Iterable[str], lost: list[str]
+    name: str,
+    title: str,
+    cpus: int,
+    measure: int,
+    made: Mapping[str, Any],
+    policies: Union[Arm, Iterable[Arm]],
+    lost: list[str],
 ) -> Scenario:
+    from berth.experiment import names
+
     tables = {
         "title": title,
-        "host": {"cores": int(cpus)},
+        "host": {"cores": cpus},
         "run": {"warmup": "0ms", "measure": f"{measure}ns", "seeds": 3},
         **made,
-        "compare": {"policies": list(policies)},
+        "compare": {"policies": names(policies, "policies")},
     }
     words = "".join(f"# {line}\n" for line in lost)
     return Scenario.from_text(words + tomli_w.dumps(tables), name=word(name))
@@ -278,7 +311,7 @@ SWITCH = re.compile(
 )
 WAKE = re.compile(
     r"\s(?P<time>\d+\.\d+):\s+(?:sched:)?sched_wak(?:eup|ing)(?:_new)?:\s+"
-    r"(?:comm=.*? pid=(?P<pid>\d+)|.*?:(?P<pid2>\d+) \[)"
+    r"(?:comm=(?P<comm>.*?) pid=(?P<pid>\d+)|(?P<comm2>.*?):(?P<pid2>\d+) \[)"
 )
 
 
@@ -287,7 +320,7 @@ def from_perf(
     *,
     cpus: Optional[int] = None,
     vms: Optional[Mapping[int, str]] = None,
-    policies: Iterable[str] = ("linux", "vmfair"),
+    policies: Union[Arm, Iterable[Arm]] = ("linux", "vmfair"),
     least: float = 0.001,
     name: str = "perf",
 ) -> Scenario:
@@ -302,14 +335,20 @@ def from_perf(
 
     Raises :class:`InputError` with the line: no event in it, times that go backwards.
     """
+    if not isinstance(text, (str, os.PathLike)):
+        raise InputError(f"it is the text of perf script or a file of it, not a {type(text).__name__}")
     lines = text
-    if isinstance(text, os.PathLike) or "\n" not in str(text):
+    if isinstance(text, os.PathLike) or "\n" not in text:
         try:
             with open(text, encoding="utf-8", errors="replace") as file:
                 lines = file.read()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"cannot read {os.fspath(text)}: {error}") from None
-    threads, used, span = recorded(str(lines))
+    threads, used, span = recorded(lines)
+    cpus = used if cpus is None else whole(cpus, "cpus", 1)
+    for pid in vms or ():
+        if pid not in threads:
+            raise InputError(f"vms: there is no thread {pid!r} in the recording")
     lost = [
         "From perf's scheduler events. Lost: time in run queues, which is what a policy changes; whom a thread waits",
         "for, which is a sleep as long as recorded; caches and frequencies.",
@@ -335,7 +374,7 @@ def from_perf(
     if sum(len(task["first"]) for task in tasks.values()) > MOST_STEPS:
         raise InputError(f"the recording makes more than {MOST_STEPS} steps: take a part of it (perf script --time)")
     title = f"{len(tasks)} threads of a recording of {span / 1e9:.3g} s"
-    return of_tables(name, title, cpus or used, span, {"vm": groups, "task": tasks}, policies, lost)
+    return of_tables(name, title, cpus, span, {"vm": groups, "task": tasks}, policies, lost)
 
 
 class Thread:
@@ -346,6 +385,8 @@ class Thread:
         self.steps: list[tuple[str, int]] = []
         self.since: Optional[int] = None
         self.asleep: Optional[int] = None
+        #: It has come or gone: what it did before is known.
+        self.switched = False
 
     def add(self, kind: str, ns: int) -> None:
         # Runs with a wait between them are one.
@@ -377,18 +418,24 @@ def recorded(text: str) -> tuple[dict[int, Thread], int, int]:
             raise InputError(f"line {at}: time goes backwards, from {last / 1e9:.6f} s to {now / 1e9:.6f} s")
         last = now
         if wake is not None:
-            thread = threads.get(int(wake["pid"] or wake["pid2"]))
-            if thread is not None:
-                thread.wakes(now)
+            pid = int(wake["pid"] or wake["pid2"])
+            thread = threads.get(pid)
+            if thread is None:
+                # It slept until now, unless it turns out that it ran.
+                thread = threads[pid] = Thread(wake["comm"] or wake["comm2"] or "")
+                thread.asleep = begin
+            thread.wakes(now)
             continue
         cpu = re.search(r"\[(\d+)\]", line)
         if cpu:
             cpus.add(int(cpu[1]))
         pid, to = int(switch["pid"] or switch["pid2"]), int(switch["to"] or switch["to2"])
         thread = threads.setdefault(pid, Thread(switch["comm"] or switch["comm2"] or ""))
-        if thread.since is None and not thread.steps and thread.asleep is None:
+        if not thread.switched:
             # It ran before the recording began.
+            thread.steps.clear()
             thread.since = begin
+        thread.switched = True
         if thread.since is not None:
             thread.add("compute", now - thread.since)
             thread.since = None
@@ -402,12 +449,13 @@ def recorded(text: str) -> tuple[dict[int, Thread], int, int]:
                 thread.add("sleep", now - begin)
         thread.wakes(now)
         thread.since = now
+        thread.switched = True
     if begin is None:
         raise InputError("there is no sched_switch event in it: perf sched record, then perf sched script")
     for thread in threads.values():
         if thread.since is not None and last > thread.since:
             thread.add("compute", last - thread.since)
-    threads.pop(0, None)
+    threads = {pid: thread for pid, thread in threads.items() if pid != 0 and thread.switched}
     if last - begin < 1_000_000:
         raise InputError(f"the recording is {last - begin} ns long: at least 1 ms is wanted")
     return threads, max(1, len(cpus)), last - begin

@@ -96,6 +96,26 @@ def test_a_small_ray_gives_the_same_bytes(world, own_ray, tmp_path):
             berth.sweep(world, GRID, seeds=4, out=tmp_path / "other", engine="ray")
     assert not (tmp_path / "other").exists()
 
+    def dies(*_):
+        os._exit(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "_work", dies)
+        said = "arm linux, seed 1, with vm.hog.count=3: its worker was lost"
+        engine = berth.RayEngine(retries=0)
+        with pytest.raises(berth.RunError, match=said) as error:
+            berth.sweep(world, {"vm.hog.count": [3]}, arms="linux", seeds=1, out=tmp_path / "lost", engine=engine)
+    assert len(error.value.results) == 0 and not error.value.results.complete
+
+
+def test_a_ray_that_is_not_there(world, monkeypatch):
+    def nobody(**_):
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(ray, "init", nobody)
+    with pytest.raises(berth.InputError, match=r"cannot join or start Ray \(address='moon:1'\): nobody answers"):
+        berth.sweep(world, GRID, engine=berth.RayEngine(address="moon:1"))
+
 
 @pytest.mark.cluster
 def test_a_policy_that_does_not_compile_on_a_node(world, own_ray, tmp_path):

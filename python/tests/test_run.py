@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import numpy
 import polars
 import pyarrow
 import pytest
@@ -142,8 +143,17 @@ def test_a_policy_of_ones_own(world, tmp_path):
     [
         ({"arms": "vmfare"}, "did you mean `vmfair`?"),
         ({"arms": []}, "arms is empty"),
-        ({"seeds": 0}, "at least 1"),
+        ({"arms": 3}, "arms: 3 is none"),
+        ({"arms": [None]}, "arms: None is none"),
+        ({"policies": b"linux"}, "policies: b'linux' is none"),
+        ({"seeds": 0}, "seeds=0: it is a whole number from 1"),
         ({"seeds": "3"}, "it is a number N"),
+        ({"seeds": numpy.arange(3)}, "it is a number N"),
+        ({"seeds": 2**40}, "seeds=1099511627776: it is a whole number from 1 to 4294967295"),
+        ({"seed": -1}, "seed=-1: it is a whole number from 0"),
+        ({"seed": 2**63}, "seed=9223372036854775808: it is a whole number from 0"),
+        ({"seed": 1.5}, "seed=1.5: it is a whole number"),
+        ({"workers": -1}, "workers=-1: it is a whole number"),
         ({"seeds": 2, "seed": 1}, "say one of them"),
         ({"trace": "x.pftrace"}, "--trace is of one run, and this would be 4 runs"),
         ({"trace": "x.pftrace", "trace_span": "2s..1s", "arms": "linux", "seed": 1}, "ends before it begins"),

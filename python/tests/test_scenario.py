@@ -18,7 +18,7 @@ def test_a_ready_scenario_a_file_and_a_dict():
     made = berth.Scenario.from_dict(WORLD, name="world")
     assert made.name == "world" and made.arms == ["linux", "vmfair"]
     # The order of arms is the dict's, also where it is not the alphabet's.
-    other = {**WORLD, "compare": {"policies": ["vmfair", "credit"]}}
+    other = {**WORLD, "host": {"cores": numpy.int64(2)}, "compare": {"policies": numpy.array(["vmfair", "credit"])}}
     assert berth.Scenario.from_dict(other).arms == ["vmfair", "credit"]
 
 
@@ -38,8 +38,12 @@ def test_set_gives_another_scenario():
     assert any(line.startswith("count = 8 ") and "command line" in line for line in lines), two.text()
     assert any(line.startswith("threads = 3 ") for line in lines)
     assert "vm.web.count=8" in repr(two)
-    two = berth.Scenario.load("consolidation").set("compare.policies", ["linux", "gfifo"])
-    assert two.arms == ["linux", "gfifo"]
+    for policies in ["linux", "gfifo"], ("linux", "gfifo"), numpy.array(["linux", "gfifo"]):
+        assert berth.Scenario.load("consolidation").set("compare.policies", policies).arms == ["linux", "gfifo"]
+    # What is between quotes stays as it is; a whole number may be a float, as in a grid.
+    assert repr(one.set("vm.web.count", numpy.float64(3))) == "<berth.Scenario noisy-neighbour vm.web.count=3>"
+    loop = berth.Scenario.from_dict(WORLD).set("task.worker.loop", ["receive  users", "reply"])
+    assert "receive  users" in repr(loop)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,10 @@ def test_set_gives_another_scenario():
         (lambda: berth.Scenario.load("noisy-neighbour").set("vm.web.count", -1), "vm.web.count=-1"),
         (lambda: berth.Scenario.load("noisy-neighbour").set("vm.web.count", None), "NoneType"),
         (lambda: berth.Scenario.load("noisy-neighbour").set("vm.web.count", object()), "object"),
+        (lambda: berth.Scenario.load("noisy-neighbour").set("vm.web.count", numpy.eye(2)), "not a list"),
+        (lambda: berth.Scenario.load("noisy-neighbour").set("vm.web.count", [{"a": "b" * 200}]), "no value"),
+        (lambda: berth.Scenario.from_dict(WORLD, name="../x"), "name='../x'"),
+        (lambda: berth.Scenario.from_dict(WORLD, name=""), "name=''"),
         (lambda: berth.Scenario.from_dict({"vm": {"web": {"vcpu": 1}}}), "did you mean `vcpus`?"),
         (lambda: berth.Scenario.from_dict({"vm": {"web": None}}), "no scenario"),
         (lambda: berth.Scenario.from_dict(7), "no scenario"),

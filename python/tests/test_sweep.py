@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import matplotlib.figure
@@ -70,6 +72,10 @@ def test_frames_and_the_file(done, tmp_path):
     shown = done._repr_html_()
     cells = "ms", "3", f"{first['mean'] / 1e6:.4g}"
     assert "24 runs" in shown and "\n".join(f"      <td>{cell}</td>" for cell in cells) in shown, shown
+    (tmp_path / "sweep" / "sweep.parquet").rename(tmp_path / "z.parquet")
+    assert berth.load(tmp_path / "z.parquet").table.rows() == done.table.rows()
+    with pytest.raises(berth.InputError, match="has a sweep that is not finished"):
+        berth.load(tmp_path / "sweep")
     (tmp_path / "x.parquet").write_bytes(b"no")
     with pytest.raises(berth.InputError, match="is no sweep"):
         berth.load(tmp_path / "x.parquet")
@@ -159,6 +165,7 @@ def test_parts_of_another_version_are_not_used(world, tmp_path, capsys):
         ([3], "3 is no point"),
         ("vm.hog.count", "a dict of lists, or a list of dicts"),
         ({"run.seeds": [2, 3]}, "points cannot differ in seeds"),
+        ({"vm.hog.count": numpy.eye(2)}, "not a list"),
     ],
 )
 def test_a_wrong_grid(world, grid, said):
@@ -169,8 +176,11 @@ def test_a_wrong_grid(world, grid, said):
 
 
 def test_wrong_options(world, monkeypatch):
-    with pytest.raises(berth.InputError, match='it is "local" or "ray"'):
-        berth.sweep(world, GRID, engine="spark")
+    for engine in "spark", None, berth.RayEngine:
+        with pytest.raises(berth.InputError, match='it is "local" or "ray"'):
+            berth.sweep(world, GRID, engine=engine)
+    with pytest.raises(berth.InputError, match="workers=-1: it is a whole number"):
+        berth.sweep(world, GRID, workers=-1)
     with pytest.raises(berth.InputError, match="bad.bpf.c:1"):
         with open("bad.bpf.c", "w") as file:
             file.write("int x = ;\n")
@@ -214,10 +224,12 @@ try:
     berth.sweep(world, {{"vm.hog.count": [1, 2, 3]}}, seeds=2000, out="out", progress=full)
 except berth.RunError as error:
     print(error)
+    print(len(error.results), error.results.complete)
 """
     child = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=1200)
     assert "cannot write out/parts/" in child.stdout, child
     kept = int(child.stdout.split("\n")[1].split(" of ")[0])
+    assert child.stdout.split("\n")[2] == f"{kept} False"
     assert "of 12000 runs are kept in out, and the same call goes on from there" in child.stdout and 0 < kept < 12000
     names = os.listdir("out/parts")
     assert names and all(name.endswith(".parquet") for name in names), "nothing half is left"
@@ -272,10 +284,51 @@ def test_a_figure(done, tmp_path):
         ({"metric": "web.response.p98"}, "did you mean"),
         ({"arms": ["none"]}, "no arm `none`"),
         ({"ax": figure.axes[0]}, "2 panels"),
+        ({"arms": "none"}, "no arm `none`"),
     ):
         with pytest.raises(berth.InputError, match=said):
             done.plot(**arguments)
     assert leading(["a.cpu", "web-1.response.p99", "web.response.p99"]) == "web.response.p99" and leading([]) is None
+
+
+def test_sweeps_into_one_folder_at_once(world, tmp_path):
+    """The same in four threads: each has all runs, whoever wrote them, and the file is whole."""
+    came = []
+
+    def one():
+        try:
+            came.append(berth.sweep(world, GRID, seeds=3, out=tmp_path / "one").table.rows())
+        except Exception as error:
+            came.append(error)
+
+    for _ in range(5):
+        threads = [threading.Thread(target=one) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = berth.load(tmp_path / "one").table.rows()
+        assert all(rows == kept for rows in came), came
+        shutil.rmtree(tmp_path / "one")
+
+
+def test_a_part_with_wrong_bytes(world, done, tmp_path, capsys):
+    """Whatever byte is another one: the part is used or not, and the sweep goes on."""
+    from berth import _native
+
+    part = next((tmp_path / "sweep" / "parts").iterdir())
+    whole = part.read_bytes()
+    asked = {"arms": [], "policies": [], "seeds": 3, "checked": False, "calibrate": True, "workers": 0}
+    plan = _native.Sweep.plan(world._native, berth.sweep.__globals__["points_of"](GRID), asked, None)
+    luck = random.Random(1)
+    unused = 0
+    for _ in range(1500):
+        wrong = bytearray(whole)
+        wrong[luck.randrange(len(whole) // 2, len(whole))] = luck.randrange(256)
+        part.write_bytes(wrong)
+        _, notes = plan.resume(str(tmp_path / "sweep"))
+        unused += len(notes)
+    assert unused > 100
 
 
 def test_chunks_by_measured_time():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
+import numpy
 import pandas
 import polars
 import pytest
@@ -63,6 +64,24 @@ def metrics(scenario, arm="linux"):
     return {r["metric"]: r["value"] for r in berth.run(scenario, arms=arm, seeds=1).metrics.rows()}
 
 
+def test_tables_as_others_write_them(tmp_path):
+    """With a byte order mark, with lines of Windows, in capitals; numbers and gaps of NumPy and pandas."""
+    plain = berth.Scenario.from_table(ROWS, cpus=4).text()
+    frame = pandas.DataFrame(ROWS)
+    frame.to_csv(tmp_path / "t.csv", index=False, encoding="utf-8-sig", lineterminator="\r\n")
+    frame.to_parquet(tmp_path / "T.PARQUET")
+    for table in (
+        tmp_path / "t.csv",
+        tmp_path / "T.PARQUET",
+        frame.convert_dtypes().assign(vm=frame.vm.astype("category"), request=pandas.NA, weight=pandas.NA),
+        [{**row, "weight": pandas.NA} for row in ROWS],
+    ):
+        assert berth.Scenario.from_table(table, cpus=numpy.int64(4), time_scale=numpy.float32(1)).text() == plain
+    policies = [berth.policy("gfifo"), "linux"]
+    assert berth.Scenario.from_table(ROWS, cpus=4, policies=policies).arms == ["gfifo", "linux"]
+    assert berth.Scenario.from_table(ROWS, cpus=4, policies="gfifo").arms == ["gfifo"]
+
+
 @pytest.mark.parametrize("form", ["dicts", "csv", "pandas"])
 def test_requests_come_when_the_table_says(form, tmp_path):
     """With CPUs to spare each takes as long as it computes."""
@@ -119,6 +138,19 @@ def test_requests_that_meet_wait():
         (ROWS, {"cpus": 0}, "cores"),
         (ROWS, {"policies": ["vmfare"]}, ""),
         ("none.csv", {}, "cannot read none.csv"),
+        ("none.parquet", {}, "cannot read none.parquet"),
+        (__file__, {}, "there is no column"),
+        ([{**ROWS[0], "vm": None}], {}, "row 1: there is no vm"),
+        ([{**ROWS[0], "vm": float("nan")}], {}, "row 1: there is no vm"),
+        ([{**ROWS[0], None: ["9"]}], {}, "row 1: it has more values than there are columns"),
+        ([{**row, "vcpus": 2.5} for row in ROWS], {}, "a: vcpus is 2.5: it is a whole number"),
+        ([{**row, "weight": 1.5} for row in ROWS], {}, "a: weight is 1.5: it is a whole number"),
+        (ROWS, {"cpus": 2.5}, "cpus=2.5: it is a whole number"),
+        (ROWS, {"cpus": None}, "cpus=None: it is a whole number"),
+        (ROWS, {"tick": 10}, "it is a duration"),
+        (ROWS, {"tick": "1.2.3ms"}, "it is a duration"),
+        (ROWS, {"policies": [3]}, "policies: 3 is none"),
+        (pandas.Series([1.0]), {}, "row 1: 1.0 is no row"),
         (7, {}, "a table is a file, a data frame or a list of dicts"),
     ],
 )
@@ -162,11 +194,39 @@ def test_perf(tmp_path):
     assert "[vm.web]" in two.text() and "vcpus = 2" in two.text()
 
 
+def test_a_wait_before_the_first_run_is_taken_out():
+    """Thread 10 is woken at 3 ms and runs from 4 ms on; 20 runs since before, though it is woken meanwhile."""
+    head = "swapper     0 [000]  1.000000: sched:sched_switch: swapper/0:0 [120] R ==> x:30 [120]"
+    text = f"""{head}
+         x    30 [000]  1.002000: sched:sched_wakeup: comm=own pid=20 prio=120 target_cpu=001
+         x    30 [000]  1.003000: sched:sched_waking: web:10 [120] CPU:000
+         x    30 [000]  1.003000: sched:sched_wakeup: web:10 [120] CPU:000
+         x    30 [000]  1.003500: sched:sched_wakeup: never:40 [120] CPU:000
+         x    30 [000]  1.004000: sched:sched_switch: x:30 [120] R ==> web:10 [120]
+       web    10 [000]  1.006000: sched:sched_switch: web:10 [120] S ==> x:30 [120]
+       own    20 [001]  1.008000: sched:sched_switch: own:20 [120] S ==> swapper/1:0 [120]
+"""
+    lines = [line.strip().strip(',').strip('"') for line in berth.from_perf(text, least=0).text().splitlines()]
+    steps = {}
+    for line in lines:
+        if line.startswith("[task."):
+            steps = {**steps, line: []}
+        if line.startswith(("compute", "sleep")):
+            steps[list(steps)[-1]].append(line)
+    assert steps == {
+        "[task.t10]": ["sleep 3000000ns", "compute 2000000ns"],
+        "[task.t20]": ["compute 8000000ns"],
+        "[task.t30]": ["compute 6000000ns"],
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("nothing\nhere\n", "no sched_switch event"),
         ("none.txt", "cannot read none.txt"),
+        ("none\0", "cannot read none"),
+        (PERF.encode(), "not a bytes"),
         (PERF + PERF, "line 7: time goes backwards"),
         ("\n".join(PERF.splitlines()[:1]) + "\n", "at least 1 ms"),
     ],
@@ -176,3 +236,8 @@ def test_wrong_recordings(text, said):
         berth.from_perf(text)
     with pytest.raises(berth.InputError, match="no thread ran"):
         berth.from_perf(PERF, least=1.0)
+    for vms in {"10": "web"}, {99: "web"}:
+        with pytest.raises(berth.InputError, match="vms: there is no thread .* in the recording"):
+            berth.from_perf(PERF, vms=vms)
+    with pytest.raises(berth.InputError, match="cpus=0: it is a whole number"):
+        berth.from_perf(PERF, cpus=0)

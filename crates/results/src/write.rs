@@ -9,6 +9,7 @@ use crate::experiment::{FORMAT, Results};
 use crate::rows;
 use crate::schema::Place;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,9 @@ pub fn atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         .file_name()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    // Threads, and processes of one number on two machines, may write the same file at once.
+    let own = RandomState::new().build_hasher().finish();
+    let beside = folder.join(format!(".{name}.{own:016x}"));
     let write = || -> io::Result<()> {
         let mut file = fs::File::create(&beside)?;
         file.write_all(bytes)?;
@@ -420,6 +423,16 @@ mod tests {
         fs::create_dir(folder.join("17")).unwrap();
         write(folder, &first).unwrap();
         assert_eq!(newest(folder, Place::Sim), Some(folder.join("18")));
+    }
+
+    #[test]
+    fn several_may_write_the_same_file_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t/part");
+        let write = || (0..20).for_each(|_| atomic(&path, &[7; 5000]).unwrap());
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(write))));
+        assert_eq!(fs::read(&path).unwrap(), [7; 5000]);
+        assert_eq!(fs::read_dir(dir.path().join("t")).unwrap().count(), 1);
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl At {
     /// The line (from 1) the range starts in.
     pub fn line(&self) -> usize {
         let end = floor(&self.source.text, self.span.start);
-        self.source.text[..end].matches('\n').count() + 1
+        let before = &self.source.text.as_bytes()[..end];
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
     }
 
     /// Where it is, in a few words: `line 12`, or the source's name.

@@ -507,13 +507,17 @@ pub fn check_features(
     } in uses(scenario)
     {
         let row = row_of(feature);
-        let asked = at(&address);
+        // Looking for the address takes long in a large scenario.
         let instead = match row.has(place) {
             Has::Yes | Has::Own(_) => continue,
-            Has::Instead(_) if default || asked.is_none() => continue,
+            Has::Instead(_) if default => continue,
             Has::Instead(words) => Some(words),
             Has::No => None,
         };
+        let asked = at(&address);
+        if instead.is_some() && asked.is_none() {
+            continue;
+        }
         return Err(refusal(place, row, &address, asked, instead));
     }
     Ok(())

@@ -12,6 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 fn wrong(why: &str) -> ParquetError {
@@ -28,6 +29,21 @@ pub enum Column {
 
 /// A column and its name.
 pub type Named = (String, Column);
+
+/// What a column's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Whole,
+    Number,
+    Text,
+}
+
+/// A column that is made when it is wanted.
+pub struct Lazy<'a> {
+    pub name: String,
+    pub kind: Kind,
+    pub make: Box<dyn Fn() -> Column + 'a>,
+}
 
 impl Column {
     pub fn words<S: AsRef<str>>(values: impl Iterator<Item = S>) -> Column {
@@ -49,16 +65,12 @@ impl Column {
         }
     }
 
-    fn schema(&self, name: &str) -> Result<Type> {
-        let (physical, converted) = match self {
-            Column::Whole(_) => (Physical::INT64, ConvertedType::NONE),
-            Column::Number(_) => (Physical::DOUBLE, ConvertedType::NONE),
-            Column::Text(_) => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
-        };
-        Type::primitive_type_builder(name, physical)
-            .with_repetition(Repetition::OPTIONAL)
-            .with_converted_type(converted)
-            .build()
+    pub fn kind(&self) -> Kind {
+        match self {
+            Column::Whole(_) => Kind::Whole,
+            Column::Number(_) => Kind::Number,
+            Column::Text(_) => Kind::Text,
+        }
     }
 
     fn extend(&mut self, other: Column) -> Result<()> {
@@ -70,6 +82,18 @@ impl Column {
         }
         Ok(())
     }
+}
+
+fn schema(name: &str, kind: Kind) -> Result<Type> {
+    let (physical, converted) = match kind {
+        Kind::Whole => (Physical::INT64, ConvertedType::NONE),
+        Kind::Number => (Physical::DOUBLE, ConvertedType::NONE),
+        Kind::Text => (Physical::BYTE_ARRAY, ConvertedType::UTF8),
+    };
+    Type::primitive_type_builder(name, physical)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_converted_type(converted)
+        .build()
 }
 
 fn put<T: DataType>(
@@ -87,11 +111,11 @@ fn put<T: DataType>(
     column.close()
 }
 
-/// The file's bytes.
+/// The file's bytes. One column at a time is made: a large sweep has them in memory once already.
 ///
 /// # Errors
 /// None that depend on the input; the library's are passed on.
-pub fn write(columns: &[Named], metadata: Vec<(&str, String)>) -> Result<Vec<u8>> {
+pub fn write(columns: &[Lazy<'_>], metadata: Vec<(&str, String)>) -> Result<Vec<u8>> {
     let metadata = metadata.into_iter();
     let metadata = metadata.map(|(k, v)| KeyValue::new(k.to_string(), v));
     let properties = WriterProperties::builder()
@@ -99,7 +123,7 @@ pub fn write(columns: &[Named], metadata: Vec<(&str, String)>) -> Result<Vec<u8>
         .build();
     let fields: Result<Vec<_>> = columns
         .iter()
-        .map(|(name, column)| Ok(Arc::new(column.schema(name)?)))
+        .map(|column| Ok(Arc::new(schema(&column.name, column.kind)?)))
         .collect();
     let schema = Type::group_type_builder("runs")
         .with_fields(fields?)
@@ -107,10 +131,10 @@ pub fn write(columns: &[Named], metadata: Vec<(&str, String)>) -> Result<Vec<u8>
     let mut bytes = Vec::new();
     let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    for (_, column) in columns {
-        match column {
-            Column::Whole(values) => put::<Int64Type>(&mut group, values)?,
-            Column::Number(values) => put::<DoubleType>(&mut group, values)?,
+    for column in columns {
+        match (column.make)() {
+            Column::Whole(values) => put::<Int64Type>(&mut group, &values)?,
+            Column::Number(values) => put::<DoubleType>(&mut group, &values)?,
             Column::Text(values) => {
                 let bytes = |text: &Option<String>| {
                     let text = text.as_ref()?;
@@ -168,6 +192,12 @@ fn column(reader: ColumnReader, rows: usize) -> Result<Column> {
 /// # Errors
 /// It is no Parquet file, or has columns of other kinds.
 pub fn read(bytes: Bytes, key: &str) -> Result<(Vec<Named>, Option<String>)> {
+    // The library panics at some files that are broken.
+    let read = std::panic::catch_unwind(AssertUnwindSafe(|| read_whole(bytes, key)));
+    read.unwrap_or_else(|_| Err(wrong("the file is broken")))
+}
+
+fn read_whole(bytes: Bytes, key: &str) -> Result<(Vec<Named>, Option<String>)> {
     let reader = SerializedFileReader::new(bytes)?;
     let file = reader.metadata().file_metadata();
     let mut metadata = file.key_value_metadata().into_iter().flatten();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What came of some jobs: a Parquet file, named by its jobs. The bytes depend on the jobs only, not on who did them or
 //! in which order.
-use super::columns::{self, Column, Named};
+use super::columns::{self, Column, Lazy, Named};
 use berth_experiment::job::VERSION;
 use berth_results::schema::RunRecord;
 use bytes::Bytes;
@@ -107,6 +107,12 @@ pub fn write(rows: &mut [Row]) -> Result<(String, Vec<u8>), String> {
         hasher.update(r.job.as_bytes());
     });
     let name = format!("{}.parquet", &hasher.finalize().to_hex()[..32]);
+    let columns = columns.into_iter().map(|(name, column)| Lazy {
+        name,
+        kind: column.kind(),
+        make: Box::new(move || column.clone()),
+    });
+    let columns: Vec<_> = columns.collect();
     let bytes = columns::write(&columns, vec![("berth.version", VERSION.into())]);
     Ok((name, bytes.map_err(|e| e.to_string())?))
 }

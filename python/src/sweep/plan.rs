@@ -215,6 +215,12 @@ impl Sweep {
         })
     }
 
+    /// Where a job stands in the sweep.
+    fn which(&self, number: usize) -> PyResult<String> {
+        self.place(number)?;
+        Ok(self.words(number))
+    }
+
     /// Which job a sentence is about: where it stands in the sweep.
     fn whose(&self, key: &str) -> String {
         let number = self.numbers.get(key).and_then(|all| all.first());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What came out of a sweep, as tables and as one Parquet file.
-use super::columns::{self, Column, Named};
+use super::columns::{self, Column, Kind, Lazy, Named};
 use crate::errors;
 use crate::results::Pair;
 use crate::table::Table;
@@ -99,25 +99,42 @@ impl Runs {
         }
     }
 
-    fn columns(&self) -> Vec<Named> {
-        let whole = |values: &mut dyn Iterator<Item = i64>| Column::counts(values);
-        let mut columns: Vec<Named> = vec![(
-            "point".into(),
-            whole(&mut self.point.iter().map(|p| *p as i64)),
-        )];
+    fn columns<'a>(&'a self) -> Vec<Lazy<'a>> {
+        let mut columns = Vec::new();
+        let mut add = |name: &str, kind: Kind, make: Box<dyn Fn() -> Column + 'a>| {
+            let name = name.to_string();
+            columns.push(Lazy { name, kind, make });
+        };
+        add(
+            "point",
+            Kind::Whole,
+            Box::new(|| Column::counts(self.point.iter().map(|p| *p as i64))),
+        );
         for address in self.addresses() {
-            let column = self.column(&address, &self.point);
-            columns.push((address, column));
+            let kind = self.column(&address, &[]).kind();
+            let name = address.clone();
+            let make = move || self.column(&name, &self.point);
+            add(&address, kind, Box::new(make));
         }
-        columns.push(("arm".into(), Column::words(self.arm.iter())));
-        let seeds = &mut self.seed.iter().map(|s| *s as i64);
-        columns.push(("seed".into(), whole(seeds)));
+        add(
+            "arm",
+            Kind::Text,
+            Box::new(|| Column::words(self.arm.iter())),
+        );
+        add(
+            "seed",
+            Kind::Whole,
+            Box::new(|| Column::counts(self.seed.iter().map(|s| *s as i64))),
+        );
         for (name, values) in &self.metrics {
-            let values = values.iter().map(|v| (!v.is_nan()).then_some(*v));
-            columns.push((name.clone(), Column::Number(values.collect())));
+            let there = |v: &f64| (!v.is_nan()).then_some(*v);
+            let make = move || Column::Number(values.iter().map(there).collect());
+            add(name, Kind::Number, Box::new(make));
         }
-        columns.push(("job".into(), Column::words(self.job.iter())));
-        columns.push(("hash".into(), Column::words(self.hash.iter())));
+        for (name, values) in [("job", &self.job), ("hash", &self.hash)] {
+            let make = move || Column::words(values.iter());
+            add(name, Kind::Text, Box::new(make));
+        }
         columns
     }
 
@@ -235,7 +252,11 @@ impl Runs {
     }
 
     fn table(&self) -> PyResult<Table> {
-        Table::of_named(&self.columns(), Vec::new())
+        let columns = self.columns();
+        let columns = columns
+            .iter()
+            .map(|c| (c.name.as_str(), (c.make)().arrow()));
+        Table::of(columns.collect())
     }
 
     fn estimates(&self, metrics: Option<Vec<String>>) -> PyResult<Table> {

@@ -6,7 +6,7 @@ use crate::log::Capture;
 use crate::prepare::{HEADERS_OWN, list, map_error, map_names, open};
 use crate::shared::Shared;
 use libbpf_rs::query::ProgInfoIter;
-use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, Object};
+use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, Object, ProgramMut};
 use std::io::Read;
 use std::os::fd::AsFd;
 
@@ -21,6 +21,47 @@ pub struct Watcher {
     /// By program.
     links: Vec<(String, Link)>,
     object: Object,
+}
+
+/// Attaches to all functions that the kernel takes: those with one that it does not take by halves. Gives of how many
+/// each link is.
+fn attach(
+    program: &ProgramMut<'_>,
+    functions: &[String],
+) -> Result<Vec<(Link, usize)>, libbpf_rs::Error> {
+    let some = |from: usize, to: usize| {
+        let wanted = KprobeMultiOpts {
+            symbols: functions[from..to].to_vec(),
+            cookies: (from as u64..to as u64).collect(),
+            ..KprobeMultiOpts::default()
+        };
+        program.attach_kprobe_multi_with_opts(wanted)
+    };
+    let whole = functions.len();
+    let refused = match some(0, whole) {
+        Ok(link) => return Ok(vec![(link, whole)]),
+        Err(e) => e,
+    };
+    // A kernel that cannot do it at all takes no single one.
+    if [0, whole / 2, whole.saturating_sub(1)]
+        .iter()
+        .all(|i| some(*i, (*i + 1).min(whole)).is_err())
+    {
+        return Err(refused);
+    }
+    let mut links = Vec::new();
+    let mut open = vec![(0, whole)];
+    while let Some((from, to)) = open.pop() {
+        match some(from, to) {
+            Ok(link) => links.push((link, to - from)),
+            Err(_) if to - from > 1 => {
+                let middle = from + (to - from) / 2;
+                open.extend([(from, middle), (middle, to)]);
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(links)
 }
 
 impl Watcher {
@@ -45,13 +86,17 @@ impl Watcher {
         Ok(Watcher { links, object })
     }
 
-    /// Loads the object and attaches its programs (`SEC("kprobe.multi")`) to all these functions of the kernel. Each is
-    /// told which one was called by `bpf_get_attach_cookie`, the place in the list; the array `map` has a place for
-    /// each. Linux 6.2 with `CONFIG_FPROBE`.
+    /// Loads the object and attaches its programs (`SEC("kprobe.multi")`) to these functions of the kernel, as many of
+    /// them as it takes; also gives how many those are. Each is told which one was called by `bpf_get_attach_cookie`,
+    /// the place in the list; the array `map` has a place for each. Linux 6.2 with `CONFIG_FPROBE`.
     ///
     /// # Errors
-    /// Not an object, no such map, a function that there is not, or the kernel refuses.
-    pub fn on_calls(object: &[u8], functions: &[String], map: &str) -> Result<Watcher, ScxError> {
+    /// Not an object, no such map, or the kernel takes none of the functions.
+    pub fn on_calls(
+        object: &[u8],
+        functions: &[String],
+        map: &str,
+    ) -> Result<(Watcher, usize), ScxError> {
         let capture = Capture::start();
         let mut open = open(object, &capture)?;
         let places = u32::try_from(functions.len()).unwrap_or(u32::MAX);
@@ -60,17 +105,14 @@ impl Watcher {
         }
         let object = open.load().map_err(|e| rejected(&e, &capture))?;
         let mut links = Vec::new();
+        let mut taken = 0;
         for program in object.progs_mut() {
-            let wanted = KprobeMultiOpts {
-                symbols: functions.to_vec(),
-                cookies: (0..u64::from(places)).collect(),
-                ..KprobeMultiOpts::default()
-            };
-            let link = program.attach_kprobe_multi_with_opts(wanted);
-            let link = link.map_err(|e| rejected(&e, &capture))?;
-            links.push((program.name().to_string_lossy().into_owned(), link));
+            let name = program.name().to_string_lossy().into_owned();
+            let attached = attach(&program, functions).map_err(|e| rejected(&e, &capture))?;
+            taken += attached.iter().map(|(_, n)| n).sum::<usize>();
+            links.extend(attached.into_iter().map(|(link, _)| (name.clone(), link)));
         }
-        Ok(Watcher { links, object })
+        Ok((Watcher { links, object }, taken))
     }
 
     /// How often a program was not run, because another of them ran on that CPU already.

@@ -31,6 +31,7 @@ pub enum CallsError {
 pub struct CallCounter {
     watcher: Watcher,
     functions: Functions,
+    watched: usize,
     vm: String,
     begun: Instant,
 }
@@ -45,7 +46,7 @@ impl CallCounter {
             return Err(CallsError::None);
         }
         let watcher = Watcher::on_calls(OBJECT, &functions.names, "counts");
-        let watcher = watcher.map_err(CallsError::Refused)?;
+        let (watcher, watched) = watcher.map_err(CallsError::Refused)?;
         for thread in vm.threads.iter().take(MAX_THREADS) {
             let tid = thread.id.tid.to_ne_bytes();
             let told = watcher.set("members", &tid, &1u32.to_ne_bytes());
@@ -54,6 +55,7 @@ impl CallCounter {
         Ok(CallCounter {
             watcher,
             functions,
+            watched,
             vm: vm.name.clone(),
             begun: Instant::now(),
         })
@@ -67,7 +69,7 @@ impl CallCounter {
         let mut calls = Calls {
             vm: self.vm.clone(),
             seconds: self.begun.elapsed().as_secs_f64(),
-            watched: self.functions.names.len(),
+            watched: self.watched,
             ..Calls::default()
         };
         let whole = self.watcher.per_cpu("counts", self.functions.names.len());

@@ -39,7 +39,7 @@ const EXAMPLES: &str = "Examples:
 
 Samples are of cycles, or of time on a machine without performance counters. A function that is called as often may take
 longer: see both, one after the other. To compare, the same traffic before and after berth pin, divided by its packets.
---calls needs root, Linux 6.2 or newer with CONFIG_FPROBE, and tracefs.";
+--calls needs root, Linux 6.5 or newer with CONFIG_FPROBE, and tracefs.";
 
 pub fn run(args: &Args) -> Done {
     let root = Root::live();

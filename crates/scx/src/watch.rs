@@ -6,9 +6,10 @@ use crate::log::Capture;
 use crate::prepare::{HEADERS_OWN, list, map_error, map_names, open};
 use crate::shared::Shared;
 use libbpf_rs::query::ProgInfoIter;
-use libbpf_rs::{Iter, KprobeMultiOpts, Link, MapCore, MapFlags, Object, ProgramMut};
+use libbpf_rs::{AsRawLibbpf, Iter, Link, MapCore, MapFlags, Object, ProgramMut, libbpf_sys};
 use std::io::Read;
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 
 /// Elements read with one system call.
 const BATCH: u32 = 4096;
@@ -23,45 +24,29 @@ pub struct Watcher {
     object: Object,
 }
 
-/// Attaches to all functions that the kernel takes: those with one that it does not take by halves. Gives of how many
-/// each link is.
-fn attach(
-    program: &ProgramMut<'_>,
-    functions: &[String],
-) -> Result<Vec<(Link, usize)>, libbpf_rs::Error> {
-    let some = |from: usize, to: usize| {
-        let wanted = KprobeMultiOpts {
-            symbols: functions[from..to].to_vec(),
-            cookies: (from as u64..to as u64).collect(),
-            ..KprobeMultiOpts::default()
-        };
-        program.attach_kprobe_multi_with_opts(wanted)
+/// Attaches to all functions that begin at these addresses; each has its place as its cookie.
+fn attach(program: &ProgramMut<'_>, addresses: &[u64]) -> std::io::Result<Link> {
+    let cookies: Vec<u64> = (0..addresses.len() as u64).collect();
+    let opts = libbpf_sys::bpf_kprobe_multi_opts {
+        sz: size_of::<libbpf_sys::bpf_kprobe_multi_opts>() as _,
+        addrs: addresses.as_ptr().cast(),
+        cookies: cookies.as_ptr(),
+        cnt: addresses.len() as _,
+        ..Default::default()
     };
-    let whole = functions.len();
-    let refused = match some(0, whole) {
-        Ok(link) => return Ok(vec![(link, whole)]),
-        Err(e) => e,
+    // SAFETY: the program lives as long as its object; the arrays outlive the call, which copies them; no pattern.
+    let link = unsafe {
+        libbpf_sys::bpf_program__attach_kprobe_multi_opts(
+            program.as_libbpf_object().as_ptr(),
+            std::ptr::null(),
+            &raw const opts,
+        )
     };
-    // A kernel that cannot do it at all takes no single one.
-    if [0, whole / 2, whole.saturating_sub(1)]
-        .iter()
-        .all(|i| some(*i, (*i + 1).min(whole)).is_err())
-    {
-        return Err(refused);
+    match NonNull::new(link) {
+        // SAFETY: libbpf's own, owned by nobody else.
+        Some(link) => Ok(unsafe { Link::from_ptr(link) }),
+        None => Err(std::io::Error::last_os_error()),
     }
-    let mut links = Vec::new();
-    let mut open = vec![(0, whole)];
-    while let Some((from, to)) = open.pop() {
-        match some(from, to) {
-            Ok(link) => links.push((link, to - from)),
-            Err(_) if to - from > 1 => {
-                let middle = from + (to - from) / 2;
-                open.extend([(from, middle), (middle, to)]);
-            }
-            Err(_) => {}
-        }
-    }
-    Ok(links)
 }
 
 impl Watcher {
@@ -86,33 +71,27 @@ impl Watcher {
         Ok(Watcher { links, object })
     }
 
-    /// Loads the object and attaches its programs (`SEC("kprobe.multi")`) to these functions of the kernel, as many of
-    /// them as it takes; also gives how many those are. Each is told which one was called by `bpf_get_attach_cookie`,
-    /// the place in the list; the array `map` has a place for each. Linux 6.2 with `CONFIG_FPROBE`.
+    /// Loads the object and attaches its programs (`SEC("kprobe.multi")`) to all functions of the kernel that begin at
+    /// these addresses. Each is told which one was called by `bpf_get_attach_cookie`, the place in the list; the array
+    /// `map` has a place for each. Linux 6.2 with `CONFIG_FPROBE`.
     ///
     /// # Errors
-    /// Not an object, no such map, or the kernel takes none of the functions.
-    pub fn on_calls(
-        object: &[u8],
-        functions: &[String],
-        map: &str,
-    ) -> Result<(Watcher, usize), ScxError> {
+    /// Not an object, no such map, an address at which nothing can be watched, or the kernel refuses.
+    pub fn on_calls(object: &[u8], addresses: &[u64], map: &str) -> Result<Watcher, ScxError> {
         let capture = Capture::start();
         let mut open = open(object, &capture)?;
-        let places = u32::try_from(functions.len()).unwrap_or(u32::MAX);
+        let places = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         for mut m in open.maps_mut().filter(|m| m.name() == map) {
             m.set_max_entries(places).map_err(|e| map_error(map, &e))?;
         }
         let object = open.load().map_err(|e| rejected(&e, &capture))?;
         let mut links = Vec::new();
-        let mut taken = 0;
         for program in object.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            let attached = attach(&program, functions).map_err(|e| rejected(&e, &capture))?;
-            taken += attached.iter().map(|(_, n)| n).sum::<usize>();
-            links.extend(attached.into_iter().map(|(link, _)| (name.clone(), link)));
+            let link = attach(&program, addresses);
+            let link = link.map_err(|e| rejected(&libbpf_rs::Error::from(e), &capture))?;
+            links.push((program.name().to_string_lossy().into_owned(), link));
         }
-        Ok((Watcher { links, object }, taken))
+        Ok(Watcher { links, object })
     }
 
     /// How often a program was not run, because another of them ran on that CPU already.

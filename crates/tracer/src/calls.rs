@@ -13,12 +13,12 @@ const MAX_THREADS: usize = 32_768;
 #[derive(Debug, thiserror::Error)]
 pub enum CallsError {
     #[error(
-        "this kernel does not count calls of its functions: {0} (it takes root, and Linux 6.2 or newer with \
+        "this kernel does not count calls of its functions: {0} (it takes root, and Linux 6.5 or newer with \
          CONFIG_FPROBE)"
     )]
     Refused(ScxError),
     #[error(
-        "which functions of this kernel can be watched is not to be had: {0} (it takes root, and tracefs)"
+        "which functions of this kernel can be watched is not to be had: {0} (it takes root, tracefs, and Linux 6.5 or newer)"
     )]
     NoList(std::io::Error),
     #[error(
@@ -31,7 +31,6 @@ pub enum CallsError {
 pub struct CallCounter {
     watcher: Watcher,
     functions: Functions,
-    watched: usize,
     vm: String,
     begun: Instant,
 }
@@ -45,8 +44,8 @@ impl CallCounter {
         if functions.names.is_empty() {
             return Err(CallsError::None);
         }
-        let watcher = Watcher::on_calls(OBJECT, &functions.names, "counts");
-        let (watcher, watched) = watcher.map_err(CallsError::Refused)?;
+        let watcher = Watcher::on_calls(OBJECT, &functions.addresses, "counts");
+        let watcher = watcher.map_err(CallsError::Refused)?;
         for thread in vm.threads.iter().take(MAX_THREADS) {
             let tid = thread.id.tid.to_ne_bytes();
             let told = watcher.set("members", &tid, &1u32.to_ne_bytes());
@@ -55,7 +54,6 @@ impl CallCounter {
         Ok(CallCounter {
             watcher,
             functions,
-            watched,
             vm: vm.name.clone(),
             begun: Instant::now(),
         })
@@ -69,7 +67,7 @@ impl CallCounter {
         let mut calls = Calls {
             vm: self.vm.clone(),
             seconds: self.begun.elapsed().as_secs_f64(),
-            watched: self.watched,
+            watched: self.functions.names.len(),
             ..Calls::default()
         };
         let whole = self.watcher.per_cpu("counts", self.functions.names.len());

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which functions of the kernel are on the path of VMs, and can be watched: by tracefs' `available_filter_functions`.
+//! Which functions of the kernel are on the path of VMs, and can be watched: by tracefs' `available_filter_functions_addrs`
+//! (Linux 6.5).
 use super::symbols::{OTHER, built_in, is_part};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 /// Where tracefs may be mounted.
 const LISTS: [&str; 2] = [
-    "/sys/kernel/tracing/available_filter_functions",
-    "/sys/kernel/debug/tracing/available_filter_functions",
+    "/sys/kernel/tracing/available_filter_functions_addrs",
+    "/sys/kernel/debug/tracing/available_filter_functions_addrs",
 ];
 /// What the names of modules on the path begin with, besides those named as parts.
 const MODULES: [&str; 8] = [
@@ -16,9 +17,13 @@ const MODULES: [&str; 8] = [
 /// No part of the path: most calls of these are everybody's.
 const NOT: [&str; 2] = [OTHER, "scheduler"];
 
-/// Functions, by their places, and the part of the kernel of each.
+/// So far behind its beginning, in bytes, a function calls the tracer at most: there may be a landing pad before.
+const AFTER: u64 = 16;
+
+/// Functions, by their places: where each begins, its name, and the part of the kernel that it is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Functions {
+    pub addresses: Vec<u64>,
     pub names: Vec<String>,
     pub parts: Vec<String>,
 }
@@ -40,21 +45,21 @@ impl Functions {
         Ok(Functions::of(&list, &symbols, &drivers.collect()))
     }
 
-    /// Of the list's text: a function a line, behind it in brackets its module. A name that several symbols have, also
-    /// such as cannot be watched (`symbols`: `/proc/kallsyms`), is left out: the kernel would take the first one.
+    /// Of the list's text: where the function calls the tracer, its name, in brackets its module, a line each.
+    /// `symbols`: `/proc/kallsyms`, by which it is known where it begins.
     pub fn of(text: &str, symbols: &str, drivers: &BTreeSet<String>) -> Functions {
-        let mut times: HashMap<&str, u32> = HashMap::new();
-        for name in symbols
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(2))
-        {
-            *times.entry(name).or_default() += 1;
+        let mut begins: HashMap<&str, Vec<u64>> = HashMap::new();
+        for line in symbols.lines() {
+            let mut words = line.split_whitespace();
+            let (address, name) = (words.next().and_then(address), words.nth(1));
+            if let (Some(address), Some(name)) = (address, name) {
+                begins.entry(name).or_default().push(address);
+            }
         }
-        let several = |name: &str| times.get(name).is_some_and(|n| *n > 1);
-        let mut parts: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        let mut found: BTreeMap<u64, (&str, String)> = BTreeMap::new();
         for line in text.lines() {
             let mut words = line.split_whitespace();
-            let Some(name) = words.next().filter(|name| !several(name)) else {
+            let (Some(at), Some(name)) = (words.next().and_then(address), words.next()) else {
                 continue;
             };
             let module = words
@@ -64,17 +69,36 @@ impl Functions {
                 Some(module) => on_the_path(module, drivers).then(|| module.to_string()),
                 None => Some(built_in(name)).filter(|part| !NOT.contains(&part.as_str())),
             };
-            parts
-                .entry(name)
-                .and_modify(|there| *there = None)
-                .or_insert(part);
+            let near = |begin: &&u64| (**begin..=**begin + AFTER).contains(&at);
+            let begin = begins.get(name).and_then(|all| all.iter().find(near));
+            if let (Some(part), Some(begin)) = (part, begin) {
+                found.insert(*begin, (name, part));
+            }
         }
-        let found = parts
-            .into_iter()
-            .filter_map(|(name, part)| Some((name.to_string(), part?)));
-        let (names, parts) = found.unzip();
-        Functions { names, parts }
+        let mut functions = Functions::default();
+        for (address, (name, part)) in found {
+            functions.addresses.push(address);
+            functions.names.push(name.into());
+            functions.parts.push(part);
+        }
+        functions
     }
+
+    /// Those of some parts only.
+    pub fn of_parts(self, parts: &[&str]) -> Functions {
+        let mut functions = Functions::default();
+        let all = self.addresses.into_iter().zip(self.names).zip(self.parts);
+        for ((address, name), part) in all.filter(|(_, part)| parts.contains(&part.as_str())) {
+            functions.addresses.push(address);
+            functions.names.push(name);
+            functions.parts.push(part);
+        }
+        functions
+    }
+}
+
+fn address(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok().filter(|a| *a > 0)
 }
 
 fn on_the_path(module: &str, drivers: &BTreeSet<String>) -> bool {
@@ -87,25 +111,49 @@ mod tests {
 
     #[test]
     fn modules_parts_and_drivers_of_the_path() {
-        let text = "do_exit\nbr_handle_frame\nbr_twice\nschedule\nkvm_vcpu_run [kvm]\nvmx_run [kvm_intel]\ntun_net_xmit [tun]\n\
-                    e1000_clean [e1000e]\nigb_poll [igb]\next4_sync [ext4]\nhelp [nf_nat]\nhelp [ext4]\nhelp [tun]\n\
-                    \nhalf [tun\n";
+        let list = [
+            ("do_exit", ""),
+            ("br_handle_frame", ""),
+            ("schedule", ""),
+            ("kvm_vcpu_run", " [kvm]"),
+            ("vmx_run", " [kvm_intel]"),
+            ("tun_net_xmit", " [tun]"),
+            ("e1000_clean", " [e1000e]"),
+            ("igb_poll", " [igb]"),
+            ("ext4_sync", " [ext4]"),
+            ("help", " [ext4]"),
+            ("help", " [tun]"),
+            ("half", " [tun"),
+        ];
+        // Each calls the tracer 4 bytes behind its beginning, but the last.
+        let (mut text, mut symbols) =
+            (String::from("nonsense\n0 br_hidden\n"), String::from("x\n"));
+        for (i, (name, module)) in list.iter().enumerate() {
+            let begin = 0x1000 * (i as u64 + 1);
+            let far = if *name == "half" { 64 } else { 4 };
+            text += &format!("{:x} {name}{module}\n", begin + far);
+            symbols += &format!("{begin:x} t {name}\t{}\n", module.trim());
+        }
         let drivers = BTreeSet::from(["e1000e".to_string()]);
-        let symbols =
-            "0 t br_handle_frame\n0 t br_twice\n0 d br_twice\t[tun]\n0 T do_exit\nnonsense\n";
-        let found = Functions::of(text, symbols, &drivers);
-        let both: Vec<_> = found.names.iter().zip(&found.parts).collect();
-        let both: Vec<(&str, &str)> = both.iter().map(|(n, p)| (n.as_str(), p.as_str())).collect();
+        let found = Functions::of(&text, &symbols, &drivers);
+        let rows = found.addresses.iter().zip(&found.names).zip(&found.parts);
+        let rows: Vec<(u64, &str, &str)> = rows
+            .map(|((a, n), p)| (*a, n.as_str(), p.as_str()))
+            .collect();
+        let bridge = (0x2000, "br_handle_frame", "bridge");
         assert_eq!(
-            both,
+            rows,
             [
-                ("br_handle_frame", "bridge"),
-                ("e1000_clean", "e1000e"),
-                ("kvm_vcpu_run", "kvm"),
-                ("tun_net_xmit", "tun"),
-                ("vmx_run", "kvm_intel"),
+                bridge,
+                (0x4000, "kvm_vcpu_run", "kvm"),
+                (0x5000, "vmx_run", "kvm_intel"),
+                (0x6000, "tun_net_xmit", "tun"),
+                (0x7000, "e1000_clean", "e1000e"),
+                // Of two functions of one name the one that is meant.
+                (0xb000, "help", "tun"),
             ]
         );
+        assert_eq!(found.clone().of_parts(&["bridge"]).addresses, [bridge.0]);
         assert_eq!(Functions::of("", "", &drivers), Functions::default());
     }
 }

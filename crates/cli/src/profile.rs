@@ -11,7 +11,7 @@ use berth_host::root::Root;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -76,6 +76,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[cfg(feature = "kernel")]
 fn counted(vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> Result<Calls, Failure> {
     use berth_tracer::{CallCounter, CallsError};
+    use std::time::Instant;
     let failed = |e: CallsError| Failure::Input(e.to_string());
     let functions = profile::Functions::on_the_path().map_err(CallsError::NoList);
     let counter = CallCounter::start(vm, functions.map_err(failed)?).map_err(failed)?;

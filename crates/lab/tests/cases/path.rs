@@ -476,7 +476,7 @@ fn wait(client: &Client) -> Result<usize, String> {
 }
 
 /// How often the kernel's functions are called, as `berth profile --calls` counts them. Each packet goes over the cable
-/// there and back, and into the tap once: no call is counted twice, and none is missed.
+/// there and back, and into the tap once: no call is counted twice, and none is missed that is not said to be lost.
 fn count(
     job: &Job,
     client: &Client,
@@ -495,8 +495,10 @@ fn count(
     let all = |(name, count): (String, Count)| (name, count.all);
     let of = |name: &str| calls.functions.get(name).copied().unwrap_or_default();
     let (cable, tap) = (of("veth_xmit"), of("tun_net_xmit"));
+    // An interrupt that comes while a call is counted may call others, which are lost.
+    let missed = (3 * packets as u64).checked_sub(cable.all + tap.all);
     check(
-        cable.all == 2 * packets as u64 && tap.all == packets as u64 && calls.lost == 0,
+        cable.all <= 2 * packets as u64 && missed.is_some_and(|missed| missed <= calls.lost),
         format!(
             "{packets} packets: {cable:?} over the cable, {tap:?} into the tap, {} lost",
             calls.lost

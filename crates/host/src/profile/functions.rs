@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which functions of the kernel are on the path of VMs, and can be watched: by tracefs' `available_filter_functions_addrs`
-//! (Linux 6.5).
+//! Which functions of the kernel are on the path of VMs, and can be watched: by tracefs'
+//! `available_filter_functions_addrs` (Linux 6.5).
 use super::symbols::{OTHER, built_in, is_part};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

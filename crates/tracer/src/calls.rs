@@ -18,7 +18,8 @@ pub enum CallsError {
     )]
     Refused(ScxError),
     #[error(
-        "which functions of this kernel can be watched is not to be had: {0} (it takes root, tracefs, and Linux 6.5 or newer)"
+        "which functions of this kernel can be watched is not to be had: {0} (it takes root, tracefs, and Linux 6.5 or \
+         newer)"
     )]
     NoList(std::io::Error),
     #[error(

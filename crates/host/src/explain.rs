@@ -140,7 +140,7 @@ mod tests {
             format!(
                 "process {pid} lkvm\nargs lkvm run --name {name}\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n\
                  thread {tid} kvm-vcpu-0 run=4\n\
-                 file proc/{pid}/task/{tid}/status \"Tgid:\\t{pid}\\nCpus_allowed_list:\\t{cpus}\\n\"\n"
+                 file proc/{pid}/task/{tid}/status \"Tgid:\\x09{pid}\\nCpus_allowed_list:\\x09{cpus}\\n\"\n"
             )
         };
         let host = [

@@ -2,7 +2,7 @@
 //! What was changed, in a file that outlives whoever changed it.
 //!
 //! It is written and on disk before the first change that it tells of, so that whatever happens after,
-//! [`crate::restore`] knows what was there. It lies in a folder that only its owner may write to, and is of one boot of
+//! `restore` knows what was there. It lies in a folder that only its owner may write to, and is of one boot of
 //! one machine.
 use crate::cpus::same;
 use crate::error::Error;

@@ -3,7 +3,7 @@
 //! threads.
 //!
 //! What is changed is remembered first, in a file that outlives this process ([`ledger`]); it is read back after
-//! ([`Acting::set`]), and undone exactly ([`restore`]), by this process or by the next one. What somebody else has
+//! ([`Acting::set`]), and undone exactly (`restore`), by this process or by the next one. What somebody else has
 //! changed meanwhile is his: it is left alone, and said.
 //!
 //! What is systemd's to set, it is asked to ([`systemd`]).

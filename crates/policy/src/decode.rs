@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! BPF instructions: bytes to [`ir::Operation`], instruction set versions 1 to 4 (RFC 9669).
+//! BPF instructions: bytes to [`crate::ir::Operation`], instruction set versions 1 to 4 (RFC 9669).
 use crate::ir::{AluOp, AtomicOp, Cond, Operation, Size, Src};
 
 /// One instruction as encoded; a 16-byte load has the second half's immediate in `next_imm`.

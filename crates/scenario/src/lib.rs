@@ -3,7 +3,7 @@
 //!
 //! [`model`] is what every place (simulator, lab, host) consumes: complete, validated, units resolved to integers
 //! (nanoseconds, bytes, CPUs). The other modules turn a file into it: [`tree`] parses, [`edit`] applies changes of the
-//! command line, [`read`] walks and checks, [`show`] prints what came out, [`support`] says which place can do what.
+//! command line, `read` walks and checks, [`show`] prints what came out, [`support`] says what each place can do.
 pub mod chunks;
 pub mod claims;
 pub mod cost;

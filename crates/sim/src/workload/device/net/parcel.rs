@@ -7,7 +7,7 @@ use crate::words::{CpuId, Nanos};
 pub struct Cargo {
     /// When the client sent the request, ns.
     pub sent: Nanos,
-    /// Position of the client's stream in what [`Net::new`] was given.
+    /// Position of the client's stream in what `Net::new` was given.
     pub stream: u32,
     /// Number of the user in its stream.
     pub user: u32,

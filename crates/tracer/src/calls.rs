@@ -81,12 +81,12 @@ impl CallCounter {
             }
             if count.all > 0 {
                 let part = calls.calls.entry(self.functions.parts[at].clone());
-                let part = part.or_default();
-                part.all += count.all;
-                part.of_vm += count.of_vm;
-                calls
-                    .functions
-                    .insert(self.functions.names[at].clone(), count);
+                // Two modules may have functions of one name.
+                let name = calls.functions.entry(self.functions.names[at].clone());
+                for sum in [part.or_default(), name.or_default()] {
+                    sum.all += count.all;
+                    sum.of_vm += count.of_vm;
+                }
             }
         }
         calls.lost = self.watcher.missed();

@@ -623,8 +623,8 @@ fn what_the_lab_cannot_do_is_refused_before_anything_is_fetched() {
     );
 }
 
-/// Waits until a program has used so much CPU time, however long that takes here.
-fn until_worked(child: &Child, time: Duration) {
+/// Waits until a program has used so much CPU time, however long that takes here. It must not end before.
+fn until_worked(child: &mut Child, time: Duration) {
     let pid = libc::pid_t::try_from(child.id()).unwrap();
     let used = || {
         // SAFETY: all-zero is a valid time, which the kernel fills, as it does the clock's number.
@@ -636,6 +636,9 @@ fn until_worked(child: &Child, time: Duration) {
         }
     };
     while used() < time {
+        // One that has ended is a clock that stands still.
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "it has ended too early: {ended:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -643,13 +646,15 @@ fn until_worked(child: &Child, time: Duration) {
 #[test]
 fn ctrl_c_keeps_what_is_finished() {
     let place = Place::new(SHORT);
-    let child = place
+    // `--yes`: on a busy machine so many runs are asked about, on an idle one they are not.
+    let mut child = place
         .command(&["sim", "short.toml", "--seeds", "100000", "--workers", "1"])
+        .arg("--yes")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until_worked(&child, Duration::from_secs(2));
+    until_worked(&mut child, Duration::from_secs(2));
     // The shell's own `kill`: a bare machine has no program of that name.
     let sent = Command::new("sh")
         .args(["-c", &format!("kill -INT {}", child.id())])
@@ -753,14 +758,14 @@ fn words_about_scenarios_and_policies() {
 fn ctrl_c_ends_one_long_simulation_and_keeps_the_earlier_ones() {
     let place = Place::new(SHORT);
     // The second variant would take days.
-    let child = place
+    let mut child = place
         .command(&["sim", "short.toml", "--seeds", "1", "--workers", "1"])
         .args(["--vary", "run.measure=20ms,3000000s"])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until_worked(&child, Duration::from_secs(2));
+    until_worked(&mut child, Duration::from_secs(2));
     let sent = Command::new("sh")
         .args(["-c", &format!("kill -INT {}", child.id())])
         .status()

@@ -53,25 +53,28 @@ impl Span {
         start: 1 << 62,
         size: 8,
     };
+
+    pub fn has(&self, address: u64, bytes: u32) -> bool {
+        let offset = address.wrapping_sub(self.start);
+        offset < self.size && self.size - offset >= u64::from(bytes)
+    }
 }
 
-/// Spans of a guard: so many that were found and may be written, then those of the stacks, of the arguments, of the
-/// kernel's.
-pub const FOUND: usize = 4;
-pub const OF_STACKS: usize = FOUND;
-pub const OF_ARGUMENTS: usize = FOUND + 1;
-pub const OF_KERNEL: usize = FOUND + 2;
-pub const SPANS: usize = FOUND + 3;
+/// Places of a guard, for reads and for writes each.
+pub const PLACES: usize = 64;
+/// Addresses that differ in this many of the last bits have the same place.
+pub const PLACE_BITS: u32 = 6;
 
 /// What guarded code (`emit::Guarding::Guarded`) sees of its instance's guard: see [`crate::guard`].
 #[repr(C)]
 #[derive(Debug)]
 pub struct Guard {
-    /// Memory that may be read and written: where the last accesses were that were looked up, and the stacks; then
-    /// memory that may be read: the arguments of the call, and the last of the kernel's.
-    pub spans: [Span; SPANS],
-    /// Which of the first [`FOUND`] gives way next.
-    pub next: u64,
+    /// Memory that was found to be the policy's own: what may be read, what may be written. An address is looked for
+    /// at one place only ([`Guard::place`]), so that it costs the same however much memory there is.
+    pub places: [[Span; PLACES]; 2],
+    /// Where the stacks are, and the arguments of the call, which may be read.
+    pub stacks: Span,
+    pub arguments: Span,
     /// Stacks of BPF functions, one above the other.
     pub stack: *mut u8,
     /// Those in use, and how many may be.
@@ -83,6 +86,13 @@ pub struct Guard {
     pub refuses_call: unsafe extern "C" fn(*mut Inst, u32, *const u64) -> u32,
     /// Address, and whether it would have been written.
     pub refused: [u64; 2],
+}
+
+impl Guard {
+    /// Where an address is looked for.
+    pub fn place(address: u64) -> usize {
+        (address >> PLACE_BITS) as usize % PLACES
+    }
 }
 
 /// A map as translated code sees it: enough for inline lookups.

@@ -5,7 +5,7 @@
 //! It may touch its sections, maps, masks and stacks, the arguments of the call, and what the simulator says of its own
 //! objects ([`Instance::may_access`]). Stacks lie in memory of the instance, not on the stack of this program, which
 //! nothing of the policy can then reach.
-use crate::abi::{FOUND, Guard, Inst, OF_ARGUMENTS, OF_KERNEL, OF_STACKS, SPANS, Span};
+use crate::abi::{Guard, Inst, PLACES, Span};
 use crate::error::{LoadError, Result};
 use crate::instance::Instance;
 use crate::interp::{Arguments, MAX_FRAMES, Operands, STACK};
@@ -18,6 +18,9 @@ use std::sync::OnceLock;
 const STACKS: usize = 16 * MAX_FRAMES;
 /// Accesses are at most so wide.
 const WIDEST: u64 = 8;
+
+/// Nothing has been found yet.
+const NOTHING: [[Span; PLACES]; 2] = [[Span::NONE; PLACES]; 2];
 
 /// The guard of one instance.
 pub struct Fence {
@@ -41,15 +44,14 @@ impl Fence {
         let stacks = Block::zeroed(STACKS * STACK)
             .ok_or_else(|| LoadError::Setting("no memory for a policy's stacks".into()))?;
         let stack = stacks.base();
-        let mut spans = [Span::NONE; SPANS];
-        spans[OF_STACKS] = Span {
-            start: stack as u64,
-            size: (STACKS * STACK) as u64,
-        };
         Ok(Box::new(Fence {
             raw: UnsafeCell::new(Guard {
-                spans,
-                next: 0,
+                places: NOTHING,
+                stacks: Span {
+                    start: stack as u64,
+                    size: (STACKS * STACK) as u64,
+                },
+                arguments: Span::NONE,
                 stack,
                 frames: 0,
                 most_frames: MAX_FRAMES as u32,
@@ -95,16 +97,10 @@ impl Fence {
         self.show_arguments(outer.arguments);
     }
 
-    /// Another machine: what was found of the last one's memory is no longer so.
-    pub fn forget_the_kernel(&self) {
-        // SAFETY: as `enter`.
-        unsafe { (*self.raw.get()).spans[OF_KERNEL] = Span::NONE };
-    }
-
-    /// Memory that was found may be gone: an arena's pages.
+    /// Memory that was found may be gone: another machine, or an arena's pages.
     pub fn forget_the_found(&self) {
         // SAFETY: as `enter`.
-        unsafe { (&mut (*self.raw.get()).spans)[..FOUND].fill(Span::NONE) };
+        unsafe { (*self.raw.get()).places = NOTHING };
     }
 
     fn show_arguments(&self, of: Arguments) {
@@ -116,7 +112,7 @@ impl Fence {
             false => Span::NONE,
         };
         // SAFETY: as `enter`.
-        unsafe { (*self.raw.get()).spans[OF_ARGUMENTS] = span };
+        unsafe { (*self.raw.get()).arguments = span };
     }
 
     /// Do these bytes lie on the stacks?
@@ -131,41 +127,33 @@ impl Fence {
     }
 }
 
-/// May the policy touch these bytes, and if they lie in a whole piece that it may write, which?
+/// May the policy touch these bytes? If they lie in a whole piece that it may, that is remembered.
 fn allowed(inst: &Instance, fence: &Fence, address: u64, size: u32, write: bool) -> bool {
-    if fence.on_stack(address, size) || fence.of_arguments(address, size, write) {
+    let place = Guard::place(address);
+    // SAFETY: as `Fence::enter`.
+    let g = unsafe { &mut *fence.raw() };
+    if g.places[usize::from(write)][place].has(address, size) {
         return true;
     }
-    if let Some((start, end)) = inst.piece(address)
-        && end - address >= u64::from(size)
-    {
-        // SAFETY: as `Fence::enter`.
-        let g = unsafe { &mut *fence.raw() };
-        if end - start >= WIDEST {
-            // The latest first, where translated code looks first.
-            let i = g.next as usize % FOUND;
-            g.next += 1;
-            g.spans[i] = g.spans[0];
-            g.spans[0] = Span {
-                start,
-                size: end - start,
-            };
-        }
+    if fence.of_arguments(address, size, write) {
         return true;
     }
-    if !write
-        && let Some((start, end)) = inst.kernel_piece(address)
-        && end - address >= u64::from(size)
-    {
-        // SAFETY: as `Fence::enter`.
-        let g = unsafe { &mut *fence.raw() };
-        g.spans[OF_KERNEL] = Span {
+    let piece = match g.stacks.has(address, size) {
+        true => Some(g.stacks),
+        false => inst.piece(address, write).map(|(start, end)| Span {
             start,
             size: end - start,
-        };
-        return true;
+        }),
+    };
+    match piece {
+        Some(piece) if piece.has(address, size) => {
+            if piece.size >= WIDEST {
+                g.places[usize::from(write)][place] = piece;
+            }
+            true
+        }
+        _ => inst.may_access(address, size, write),
     }
-    inst.may_access(address, size, write)
 }
 
 /// [`Guard::refuses`]

@@ -37,13 +37,12 @@ struct span {
 	u64 start, size;
 };
 
-/* Spans that may be written, and all. */
-#define WRITTEN 5
-#define SPANS	7
+#define PLACES	   64
+#define PLACE_BITS 6
 
 struct guard {
-	struct span spans[SPANS];
-	u64 next;
+	struct span places[2][PLACES];
+	struct span stacks, arguments;
 	u8 *stack;
 	u32 frames;
 	u32 most_frames;
@@ -105,8 +104,8 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 	} while (0)
 
 /*
- * Guarded code: nothing but what the instance may touch. The places that were looked up last are
- * remembered; each has at least eight bytes.
+ * Guarded code: nothing but what the instance may touch. What was looked up is remembered by the
+ * address; each piece has at least eight bytes.
  */
 #define OUTSIDE(span, at, bytes) ((at) - (span).start > (span).size - (bytes))
 
@@ -115,16 +114,17 @@ static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, 
 {
 	struct guard *g = I->guard;
 
-	for (u32 i = 1; i < (write ? WRITTEN : SPANS); i++)
-		if (!OUTSIDE(g->spans[i], at, bytes))
-			return 0;
+	if (!write && !OUTSIDE(g->arguments, at, bytes))
+		return 0;
 	return g->refuses(I, at, bytes, write);
 }
 
 #define GUARD(address, bytes, write)                                                               \
 	do {                                                                                       \
 		u64 at_ = (address);                                                               \
-		if (OUTSIDE(I->guard->spans[0], at_, bytes) &&                                     \
+		const struct span *s_ =                                                            \
+			&I->guard->places[write][at_ >> PLACE_BITS & (PLACES - 1)];                \
+		if (unlikely(OUTSIDE(*s_, at_, bytes)) &&                                          \
 		    unlikely(rt_refused(I, at_, bytes, write))) {                                  \
 			FLUSH();                                                                   \
 			I->fns[0](I, TRAP_ACCESS, at_, write, 0, 0);                               \

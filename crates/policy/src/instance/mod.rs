@@ -242,7 +242,7 @@ impl Instance {
         // SAFETY: one thread; no reference into `raw` is held anywhere.
         unsafe { (*self.raw.get()).machine = machine }
         if let Some(fence) = &self.fence {
-            fence.forget_the_kernel();
+            fence.forget_the_found();
         }
     }
 

@@ -21,17 +21,17 @@ const RESIZED: [&str; 3] = [".data.", ".rodata.", ".bss."];
 const NEAR: u64 = 1 << 20;
 
 impl Instance {
-    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read and write: a section,
-    /// or the elements of an array.
-    pub fn piece(&self, address: u64) -> Option<(u64, u64)> {
+    /// The piece of memory, `[start, end)`, around an address, all of which the policy may read, or write: a section,
+    /// the elements of a map, and to read, a piece of the machine's own memory.
+    pub fn piece(&self, address: u64, write: bool) -> Option<(u64, u64)> {
         let sections = self.policy.program().sections.iter().zip(&self.sections);
         // An arena's own are among its pages.
-        let writable = sections.filter(|(section, _)| !section.readonly && !section.in_arena());
-        let mut sections = writable.filter_map(|(_, data)| {
+        let of_these = sections.filter(|(s, _)| !(write && s.readonly) && !s.in_arena());
+        let mut of_these = of_these.filter_map(|(_, data)| {
             let start = data.place()? as u64;
             Some((start, start + data.len() as u64))
         });
-        sections
+        let own = of_these
             .find(|(start, end)| (*start..*end).contains(&address))
             .or_else(|| {
                 // SAFETY: one operation.
@@ -39,7 +39,13 @@ impl Instance {
                 maps.find_map(|slot| slot.runtime.piece(address))
             })
             // SAFETY: one operation.
-            .or_else(|| unsafe { self.state() }.objects.piece(address))
+            .or_else(|| unsafe { self.state() }.objects.piece(address));
+        if own.is_some() || write {
+            return own;
+        }
+        let of = self.vtable.pieces?;
+        // SAFETY: the simulator's own function, with its own machine.
+        unsafe { of((*self.raw.get()).machine, address) }
     }
 
     /// What to say of an access there that was refused: by a pointer into an arena, or beyond the section of its own
@@ -86,13 +92,6 @@ impl Instance {
                 arena.name
             )
         })
-    }
-
-    /// The piece of the machine's own memory around an address, all of which the policy may read.
-    pub(crate) fn kernel_piece(&self, address: u64) -> Option<(u64, u64)> {
-        let of = self.vtable.pieces?;
-        // SAFETY: the simulator's own function, with its own machine.
-        unsafe { of((*self.raw.get()).machine, address) }
     }
 
     /// May the policy touch these bytes? Sections, live map elements, masks, and what the simulator's

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The second witness: translated code built with an address sanitizer's checks before each access, which ask here. It
 //! shares nothing with the guard but what an instance says of its memory, and sees what the compiler made of the C.
-use berth_policy::abi::{Guard, Inst, Map, OF_ARGUMENTS, OF_STACKS};
+use berth_policy::abi::{Guard, Inst, Map};
 use berth_policy::instance::Instance;
 use berth_policy::maps::kind;
 use berth_policy::table::FUNCS;
@@ -119,8 +119,8 @@ unsafe fn fine(instance: &Instance, address: u64, size: u64, write: bool) -> boo
         let guard: &Guard = &*raw.guard;
         let maps = instance.policy().program().maps.len();
         let sections = instance.policy().program().sections.len();
-        let stacks = guard.spans[OF_STACKS];
-        let arguments = guard.spans[OF_ARGUMENTS];
+        let stacks = guard.stacks;
+        let arguments = guard.arguments;
         let own = within(instance.raw() as u64, size_of::<Inst>() as u64)
             || within(raw.guard as u64, size_of::<Guard>() as u64)
             || within(stacks.start, stacks.size)
@@ -140,7 +140,7 @@ unsafe fn fine(instance: &Instance, address: u64, size: u64, write: bool) -> boo
                 }));
         own || tables
             || instance
-                .piece(address)
+                .piece(address, write)
                 .is_some_and(|(_, end)| end - address >= size)
             || u32::try_from(size).is_ok_and(|size| instance.may_access(address, size, write))
     }

@@ -617,12 +617,28 @@ impl Handle {
                 || self.idle.regions().any(|(p, n)| within(p, n))
                 || [&self.online, &self.no_cpus]
                     .iter()
-                    .any(|m| within(m.words().as_ptr().cast(), m.words().len() * 8))
+                    .any(|m| within(m.words().as_ptr().cast(), size_of_val(m.words())))
                 || self.cgroups.regions().any(|(p, n)| within(p, n))
                 || self.dsqs.regions().any(|(p, n)| within(p, n))
                 || self
                     .cpus
                     .iter()
                     .any(|c| within((&raw const c.rq).cast(), size_of_val(&c.rq))))
+    }
+
+    /// The piece of memory, `[start, end)`, around an address, all of which a policy may read as long as the machine
+    /// is: task structures, masks, run queues.
+    pub fn lasting_piece(self, addr: u64) -> Option<(u64, u64)> {
+        let words = |m: &CpuMask| (m.words().as_ptr().cast(), size_of_val(m.words()));
+        let tasks = self.tasks.regions();
+        let masks = self.masks.regions().chain(self.idle.regions());
+        let masks = masks.chain([&self.online, &self.no_cpus].map(words));
+        let queues = self.cpus.iter();
+        let queues = queues.map(|c| ((&raw const c.rq).cast::<u8>(), size_of_val(&c.rq)));
+        tasks
+            .chain(masks)
+            .chain(queues)
+            .map(|(p, n)| (p as u64, p as u64 + n as u64))
+            .find(|(start, end)| (*start..*end).contains(&addr))
     }
 }

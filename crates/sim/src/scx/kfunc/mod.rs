@@ -148,17 +148,11 @@ unsafe fn counter(machine: *mut std::ffi::c_void, cpu: u32, event: usize) -> Opt
     Some([pmu.read(cpu, now)[event], now, now])
 }
 
-/// The chunk of task structures around an address.
+/// The piece of the machine's own memory around an address.
 unsafe fn memory_piece(machine: *mut std::ffi::c_void, addr: u64) -> Option<(u64, u64)> {
     // SAFETY: the machine of a running instance.
     let k = unsafe { Handle::new(NonNull::new(machine.cast())?) };
-    let pieces = k
-        .tasks
-        .regions()
-        .map(|(p, n)| (p as u64, p as u64 + n as u64));
-    pieces
-        .into_iter()
-        .find(|(start, end)| (*start..*end).contains(&addr))
+    k.lasting_piece(addr)
 }
 
 /// The table for instances in the simulator.

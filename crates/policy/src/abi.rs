@@ -63,7 +63,7 @@ impl Span {
 /// Places of a guard, for reads and for writes each.
 pub const PLACES: usize = 64;
 /// Addresses that differ in this many of the last bits have the same place.
-pub const PLACE_BITS: u32 = 6;
+pub const PLACE_BITS: u32 = 8;
 
 /// What guarded code (`emit::Guarding::Guarded`) sees of its instance's guard: see [`crate::guard`].
 #[repr(C)]

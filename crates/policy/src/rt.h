@@ -38,7 +38,7 @@ struct span {
 };
 
 #define PLACES	   64
-#define PLACE_BITS 6
+#define PLACE_BITS 8
 
 struct guard {
 	struct span places[2][PLACES];

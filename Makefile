@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab kvm-table readme papers mutants docs \
-	unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser clean
+	book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -115,6 +115,9 @@ mutants: setup-sim ## at most 200 wrong changes of code and policies: which does
 
 docs: setup-sim setup-lab ## the book as HTML with search, its links checked, in target/book; the API, in target/doc
 	@tools/docs
+
+book-pictures: setup-browser docs ## each page of the book as a browser shows it, at two widths, in target/book/pictures
+	@tools/book-pictures
 
 setup-sim: ## what simulator and tests need (clang)
 	@tools/setup sim

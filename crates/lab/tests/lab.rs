@@ -11,7 +11,7 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 15] = [
+const HANDLERS: [(&str, Handler); 16] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
@@ -21,6 +21,7 @@ const HANDLERS: [(&str, Handler); 15] = [
     ("path", cases::path_inside),
     ("verbs", cases::verbs_inside),
     ("programs", cases::programs_inside),
+    ("survival", cases::survival_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),
     ("topology", cases::topology_inside),

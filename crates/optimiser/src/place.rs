@@ -2,7 +2,7 @@
 //! Where each VM runs: on CPUs of its own, where it was pinned, packed with others, or on all that are nobody's own.
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
-use crate::pack::{Item, pack};
+use crate::pack::{Evenness, Item, Packed, pack};
 use crate::plan::Guest;
 use crate::reason::Reason;
 use crate::settings::{Settings, Spread};
@@ -42,7 +42,8 @@ pub fn place(
         true => packed(machine, settings, guests, &shared, shares, rest.pool),
         false => Vec::new(),
     };
-    let load = load(machine, shared.iter().map(|i| shares[*i]).zip(&sets));
+    let cpus = sets.iter().map(|packed| &packed.cpus);
+    let load = load(machine, shared.iter().map(|i| shares[*i]).zip(cpus));
     let mut packed = sets.into_iter();
     let place = |(i, owner): (usize, &Result<CpuSet, Option<Reason>>)| {
         let guest = &guests[i];
@@ -65,12 +66,18 @@ pub fn place(
                 let is_packed = pack.is_some();
                 let crowd = pack
                     .as_ref()
-                    .and_then(|set| crowded(machine, guest, set, &load));
-                let (cpus, reason) = shared_place(machine, settings, pack, shares[i], rest);
+                    .and_then(|packed| crowded(machine, guest, &packed.cpus, &load));
+                let joined = pack.as_ref().filter(|packed| packed.joined);
+                let joined = joined.map(|packed| Reason::Joined {
+                    cpus: packed.cpus.count(),
+                });
+                let cpus = pack.map(|packed| packed.cpus);
+                let (cpus, reason) = shared_place(machine, settings, cpus, shares[i], rest);
+                let reasons = why.iter().cloned().chain(reason).chain(joined).chain(crowd);
                 Place {
                     packed: is_packed,
                     cpus,
-                    reasons: why.iter().cloned().chain(reason).chain(crowd).collect(),
+                    reasons: reasons.collect(),
                 }
             }
         }
@@ -121,7 +128,7 @@ fn packed(
     shared: &[usize],
     shares: &[f64],
     pool: &CpuSet,
-) -> Vec<CpuSet> {
+) -> Vec<Packed> {
     let item = |i: &usize| Item {
         service: guests[*i].promise.service,
         share: shares[*i],
@@ -130,7 +137,11 @@ fn packed(
         pinned: guests[*i].pinned,
     };
     let items: Vec<Item> = shared.iter().map(item).collect();
-    pack(machine, pool, &items, settings.imbalance)
+    let even = Evenness {
+        imbalance: settings.imbalance,
+        join: settings.means.weights,
+    };
+    pack(machine, pool, &items, even)
 }
 
 /// CPUs of shares on each CPU, by position in the machine.

@@ -87,6 +87,8 @@ pub enum Reason {
         wanted: f64,
         there_is: f64,
     },
+    /// Whole VMs do not fill CPUs evenly: it has so many together with others, divided by weight.
+    Joined { cpus: usize },
     /// It is guaranteed something, and one of its CPUs has shares of so many CPUs on it: whole VMs do not fit better.
     Crowded { load: f64, guarantee: f64 },
     /// There is enough for all everywhere.
@@ -143,6 +145,10 @@ impl fmt::Display for Reason {
             } => write!(
                 f,
                 "{wanted:.2} CPUs are wanted and {there_is:.2} are there: its share is {share:.3}"
+            ),
+            Reason::Joined { cpus } => write!(
+                f,
+                "whole VMs do not fill CPUs evenly: some have {cpus} together, by weight"
             ),
             Reason::Crowded { load, guarantee } => write!(
                 f,

@@ -508,17 +508,32 @@ fn a_pin_to_cpus_that_are_offline_is_left_alone() {
     assert_eq!(cpus(&o, "target"), "1");
 }
 
-/// Three guarantees of 0.6 fit into two CPUs, three whole VMs do not: it is said.
+/// Three guarantees of 0.6 fit into two CPUs, three whole VMs do not: they have both together, and where nobody divides
+/// by weight it is said.
 #[test]
 fn guarantees_that_no_packing_holds_are_told() {
     let promise = |guarantee| Promise {
         guarantee,
         ..Promise::default()
     };
-    let mut o = optimiser();
+    let unweighted = || {
+        let mut settings = Settings::default();
+        settings.means.weights = false;
+        Optimiser::new(settings).unwrap()
+    };
     let mut vms: Vec<VmSeen> = (0..3)
         .map(|i| vm(&format!("vm-{i}"), 1.0, promise(0.6)))
         .collect();
+    let mut o = optimiser();
+    o.observe(&seen(1, 2, vms.clone())).unwrap();
+    for vm in &vms {
+        assert_eq!(cpus(&o, &vm.name), "0-1");
+        let why = &o.explain(&vm.name).unwrap().1;
+        assert!(why.contains(&Reason::Joined { cpus: 2 }), "{why:?}");
+        let crowded = |r: &Reason| matches!(r, Reason::Crowded { .. });
+        assert!(!why.iter().any(crowded), "{why:?}");
+    }
+    let mut o = unweighted();
     let d = o.observe(&seen(1, 2, vms.clone())).unwrap().unwrap();
     assert!(d.misfits.is_empty());
     let crowded = |o: &Optimiser, vm: &VmSeen| {
@@ -530,7 +545,7 @@ fn guarantees_that_no_packing_holds_are_told() {
     };
     assert_eq!(vms.iter().filter(|vm| crowded(&o, vm)).count(), 2);
     // Who is guaranteed nothing is told nothing.
-    let mut free = optimiser();
+    let mut free = unweighted();
     let none: Vec<VmSeen> = (0..3)
         .map(|i| vm(&format!("vm-{i}"), 1.0, Promise::default()))
         .collect();
@@ -539,7 +554,7 @@ fn guarantees_that_no_packing_holds_are_told() {
     // Two fit.
     vms.pop();
     vms.push(vm("small", 1.0, Promise::default()));
-    let mut o = optimiser();
+    let mut o = unweighted();
     vms[0].promise = promise(0.9);
     o.observe(&seen(1, 2, vms.clone())).unwrap();
     assert!(!vms.iter().any(|vm| crowded(&o, vm)), "{o:?}");

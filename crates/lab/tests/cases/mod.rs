@@ -11,6 +11,7 @@ mod noticed;
 mod path;
 mod programs;
 mod sizes;
+mod survival;
 mod traced;
 mod verbs;
 mod waits;
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 23] = [
+const CASES: [(&str, Case); 24] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -60,6 +61,10 @@ const CASES: [(&str, Case); 23] = [
     (
         "the optimiser beside micro-VMs: set, handed over to, put back",
         any_kernel::optimised,
+    ),
+    (
+        "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
+        survival::survived,
     ),
     (
         "the network path of a micro-VM, bound and not: tap, bridge, vhost-net",
@@ -106,6 +111,7 @@ pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
 pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
+pub use survival::inside as survival_inside;
 pub use traced::inside as traced_inside;
 pub use verbs::inside as verbs_inside;
 

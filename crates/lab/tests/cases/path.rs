@@ -49,7 +49,7 @@ policies = ["linux"]
 "#;
 const HOGS: usize = 6;
 const CPUS: u32 = 2;
-const GROUPS: &str = "/sys/fs/cgroup/berth";
+pub(super) const GROUPS: &str = "/sys/fs/cgroup/berth";
 const BRIDGE: &str = "br0";
 const CABLE: &str = "cable0";
 /// After a change, before measuring.
@@ -252,10 +252,9 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let load = load(job.scenario.clone(), Arc::clone(&over));
     let rows = beside(&job, &client, &over);
     over.store(true, Ordering::Relaxed);
-    let ended = load.join().map_err(|_| "the load panicked")?;
-    let rows = rows?;
-    ended?;
-    Ok(json!(rows))
+    // What ended the load ended what is beside it, too.
+    load.join().map_err(|_| "the load panicked")??;
+    Ok(json!(rows?))
 }
 
 /// What says which functions can be watched.
@@ -273,7 +272,7 @@ fn tracefs() -> Result<(), String> {
 }
 
 /// CPU sets for the groups below.
-fn enable(group: &Path) -> Result<(), String> {
+pub(super) fn enable(group: &Path) -> Result<(), String> {
     let file = group.join("cgroup.subtree_control");
     fs::write(&file, "+cpuset").map_err(|e| format!("{}: {e}", file.display()))
 }
@@ -295,7 +294,10 @@ fn load(scenario: Scenario, over: Arc<AtomicBool>) -> JoinHandle<Result<(), Stri
         };
         match berth_loadgen::run(&scenario, 1, &mut how) {
             Ok(_) | Err(berth_loadgen::LoadError::Interrupted) => Ok(()),
-            Err(e) => Err(e.to_string()),
+            Err(e) => {
+                over.store(true, Ordering::Relaxed);
+                Err(e.to_string())
+            }
         }
     })
 }

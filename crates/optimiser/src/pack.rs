@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! VMs onto CPUs by their shares, the largest first, each to the least loaded CPUs: then the CPUs divide the machine,
 //! whatever the scheduler does on each. A VM stays where it was unless its CPUs would be loaded too far above the mean.
-//! Where whole VMs do not fill CPUs evenly (three equal VMs on two CPUs), CPUs are joined: their VMs have them together,
-//! and the scheduler divides them by weight.
+//! Where whole VMs do not fill CPUs evenly (three equal VMs on two CPUs), CPUs are joined: their VMs have them
+//! together, and the scheduler divides them by weight.
 use crate::cpuset::CpuSet;
 use crate::machine::Machine;
 use crate::promise::Service;

@@ -116,7 +116,8 @@ mutants: setup-sim ## at most 200 wrong changes of code and policies: which does
 docs: setup-sim setup-lab ## the book as HTML with search, its links checked, in target/book; the API, in target/doc
 	@tools/docs
 
-book-pictures: setup-browser docs ## each page of the book as a browser shows it, at two widths, in target/book/pictures
+book-pictures: setup-sim setup-lab setup-browser ## each page of the book as a browser shows it, at two widths
+	@tools/docs --book
 	@tools/book-pictures
 
 setup-sim: ## what simulator and tests need (clang)

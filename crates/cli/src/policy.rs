@@ -353,12 +353,19 @@ fn ops(policy: &Policy) -> String {
 
 fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
     let running = Running::new(1, interrupt::flag());
+    if !loader.edits().is_empty() && !names.iter().any(|name| policies::is_file(name)) {
+        return Err(exit::Failure::Input(
+            "--rodata, --ops-flags, --resize, --include and --headers are for schedulers in files, and none is named"
+                .into(),
+        ));
+    }
     exit::each(names, |name| {
         let Trial { policy, notes } = trial(name, &loader.edits(), kernel, &running)?;
-        let functions = policy.program().funcs.len();
-        let parameters = policy.params().len();
+        let several = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let functions = several(policy.program().funcs.len(), "function");
+        let parameters = several(policy.params().len(), "parameter");
         output::print(&format!(
-            "ok   {name} · kernel {kernel} · {functions} functions, {parameters} parameters · {}\n     ran {WHAT}\n",
+            "ok   {name} · kernel {kernel} · {functions}, {parameters} · {}\n     ran {WHAT}\n",
             &policy.hash()[..16.min(policy.hash().len())]
         ));
         for note in notes {
@@ -373,8 +380,9 @@ fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
 fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
     let failed =
         |e: std::io::Error| exit::Failure::Run(format!("cannot write {}: {e}", out.display()));
+    may_be_written(files, out)?;
     let beside = out.with_extension(format!("{}.link", std::process::id()));
-    std::fs::create_dir_all(&beside).map_err(failed)?;
+    std::fs::create_dir(&beside).map_err(failed)?;
     let linked = (|| {
         let mut objects = Vec::new();
         for (i, file) in files.iter().enumerate() {
@@ -402,10 +410,40 @@ fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
     let name = name.map_or("no scheduler in it".to_string(), |n| {
         format!("scheduler {n}")
     });
-    output::print(&format!(
-        "{} · {} files · {name}\n",
-        out.display(),
-        files.len()
-    ));
+    let files = match files.len() {
+        1 => "1 file".into(),
+        n => format!("{n} files"),
+    };
+    output::print(&format!("{} · {files} · {name}\n", out.display()));
+    Ok(())
+}
+
+/// What is to be linked is not written over, nor a source, nor anything that is no file; an object of before may be.
+#[cfg(feature = "kernel")]
+fn may_be_written(files: &[String], out: &std::path::Path) -> Done {
+    let refused = |why: &str| {
+        Err(exit::Failure::Input(format!(
+            "--output {}: {why}\n  Name a file for the linked object, for instance all.bpf.o",
+            out.display()
+        )))
+    };
+    if out.extension().is_some_and(|e| e == "c" || e == "h") {
+        return refused("that is the name of a source");
+    }
+    let Ok(there) = std::fs::metadata(out) else {
+        return Ok(());
+    };
+    if !there.is_file() {
+        return refused("that is there, and no file");
+    }
+    let same = |file: &String| std::fs::canonicalize(file).ok() == std::fs::canonicalize(out).ok();
+    if files.iter().any(same) {
+        return refused("that is one of the files to link");
+    }
+    let start =
+        std::fs::read(out).map_err(|e| exit::Failure::Run(format!("{}: {e}", out.display())))?;
+    if !start.is_empty() && !start.starts_with(b"\x7fELF") {
+        return refused("that is there, and no object");
+    }
     Ok(())
 }

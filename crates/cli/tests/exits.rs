@@ -925,6 +925,37 @@ fn what_takes_minutes_is_asked_for() {
     assert!(place.works(&check).contains("or more"));
 }
 
+/// What takes long for its time or its VMs, and what has more VMs than a policy has room for.
+#[test]
+fn long_times_and_many_vms_are_found_before() {
+    let place = Place::new(
+        "[run]\nwarmup = \"0s\"\nseeds = 1\n[host]\ncores = 1\n[vm.v]\ncount = 2\ntasks = [\"burn\"]\n\
+         [task.burn]\nmodel = \"busy\"\n[compare]\npolicies = [\"linux\", \"vmfair\"]\n",
+    );
+    let long = ["run.measure=2400h", "host.cores=4", "vm.v.count=8"].map(|s| ["--set", s]);
+    let long = [&["sim", "short.toml", "-q"][..], long.as_flattened()].concat();
+    let said = place.fails(2, &long);
+    assert!(
+        said.contains("minutes or more") && said.contains("--yes"),
+        "{said}"
+    );
+    let check = ["scenario", "check", "short.toml", "--set"];
+    for (count, room) in [(4096, 4095), (100_000, 4095)] {
+        let set = format!("vm.v.count={count}");
+        let said = place.fails(2, &[&check[..], &[&set]].concat());
+        let words = format!("has {count} VMs, and policy linux has room for {room}");
+        assert!(
+            said.contains(&words) && said.contains("vm.v.count"),
+            "{said}"
+        );
+    }
+    place.works(&[&check[..], &["vm.v.count=4095"]].concat());
+    // As many do run.
+    let most = ["--set", "vm.v.count=4095", "--set", "run.measure=1ms"];
+    place.works(&[&["sim", "short.toml", "-q"][..], &most].concat());
+    assert!(place.has_results());
+}
+
 #[test]
 fn results_are_never_written_over() {
     let place = Place::new(SHORT);

@@ -268,7 +268,7 @@ fn a_check_runs_init_and_a_second() {
     assert!(out.contains("strict = false"), "{out}");
     let said = place.fails(&["policy", "check", &main, "--rodata", "strict=true"]);
     assert!(
-        said.contains("it loads, but") && said.contains("init"),
+        said.contains("it loads, but") && said.contains("init") && said.contains("note: "),
         "{said}"
     );
     // The shipped ones live, whatever they are made for.
@@ -366,4 +366,86 @@ fn several_files_are_linked() {
         !left.iter().any(|p| p.to_string_lossy().contains(".link")),
         "{left:?}"
     );
+    // Nothing but an object of before is written over.
+    place.works(&["policy", "link", "whole.bpf.o", "-o", "whole.bpf.o.copy"]);
+    place.write("notes.txt", "mine");
+    for (out, why) in [
+        ("main.bpf.c", "the name of a source"),
+        ("whole.bpf.o", "one of the files to link"),
+        ("notes.txt", "no object"),
+        ("/dev/null", "no file"),
+    ] {
+        let said = place.fails(&["policy", "link", "whole.bpf.o", "-o", out]);
+        assert!(said.contains(why), "{out}: {said}");
+    }
+    let kept = std::fs::read_to_string(place.0.path().join("main.bpf.c")).unwrap();
+    assert_eq!(kept, text);
+    place.works(&[
+        "policy",
+        "link",
+        "main.bpf.c",
+        "lib.bpf.c",
+        "-o",
+        "whole.bpf.o",
+    ]);
+}
+
+/// Options of a loader are for schedulers in files; what is no file is not waited for.
+#[test]
+fn a_check_takes_files_only() {
+    let place = Place::new();
+    let said = place.fails(&["policy", "check", "vtime", "--rodata", "slice_us=4"]);
+    assert!(said.contains("are for schedulers in files"), "{said}");
+    let pipe = place.0.path().join("pipe.bpf.o");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", place.0.path().join("zero.bpf.c")).unwrap();
+    for name in ["pipe.bpf.o", "zero.bpf.c"] {
+        let said = place.fails(&["policy", "check", name]);
+        assert!(said.contains(&format!("{name}: not a file")), "{said}");
+    }
+}
+
+/// As the scx project's `pmu.h` reads counters.
+#[test]
+fn counters_are_read_by_the_kernels_own_structure() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    let text = text.replace(
+        "static u64 now_v;",
+        "static u64 now_v, counted;\nstruct {\n\t__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);\n\t__uint(key_size, \
+         4);\n\t__uint(value_size, 4);\n} events SEC(\".maps\");",
+    );
+    let text = text.replace(
+        "\tif (started)",
+        "\tstruct bpf_perf_event_value v = {};\n\n\tif (!bpf_perf_event_read_value(&events, BPF_F_CURRENT_CPU, &v, \
+         sizeof(v)))\n\t\tcounted += v.counter - v.enabled + v.running;\n\tif (started)",
+    );
+    place.write("pmu.bpf.c", &text);
+    place.works(&["policy", "check", "pmu.bpf.c", "--rodata", "slice_ns=5ms"]);
+}
+
+/// A scheduler that is compared with is one more arm: the scenario's own stays the baseline.
+#[test]
+fn the_baseline_stays() {
+    let place = Place::new();
+    let arms = HOGS.replace("[compare]\npolicies = []", "[arm.vtime]\n[arm.gfifo]");
+    place.write("arms.toml", &arms);
+    let main = policy("main.bpf.c");
+    let (json, _) = place.works(&[
+        "sim",
+        "arms.toml",
+        "-q",
+        "--json",
+        "--set",
+        "run.measure=1s",
+        "--policy",
+        &main,
+    ]);
+    let results: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let experiment = &results["experiments"][0];
+    let arms = experiment["arms"].as_array().unwrap();
+    let names: Vec<_> = arms.iter().map(|a| a["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["vtime", "gfifo", "loaded"]);
+    assert_eq!(experiment["baseline"], "vtime");
 }

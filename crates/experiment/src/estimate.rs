@@ -6,15 +6,18 @@ use crate::policies;
 use crate::request::Request;
 use crate::simulator::{Running, Simulator};
 use berth_scenario::edit;
-use berth_scenario::model::{Client, Scenario, Sends};
+use berth_scenario::model::{Client, Scenario, Sends, Step, Vm};
 use berth_scenario::support::Place;
 use std::time::{Duration, Instant};
 
 /// What a request costs the simulator at the very least, CPU seconds: its arrival, where nobody gets to answer it. A
 /// million a second to each of two VMs take 0.14 us each (`noisy-neighbour`, a release build).
 const REQUEST_S: f64 = 0.1e-6;
-/// What a thread costs for being there: its place, its first wake-up.
+/// What a thread costs for being there: its place, its first wake-up. 20,000 idle VMs take 50 us each (a release build).
 const THREAD_S: f64 = 10e-6;
+/// What a second of a CPU costs on which threads that compute all the time take turns. With slices of 20 ms it is 25 us
+/// (`gfifo`, two busy threads, a release build).
+const BUSY_CPU_S: f64 = 10e-6;
 
 /// Wall time of a plan's runs on this machine that they take at the very least, by the requests and threads that the
 /// scenario names alone; seconds.
@@ -50,11 +53,19 @@ fn one_run(scenario: &Scenario) -> f64 {
         };
         each * vms(&client.to)
     };
-    let threads = scenario
-        .vms
-        .iter()
-        .map(|vm| f64::from(vm.count) * f64::from(vm.vcpus));
-    scenario.clients.iter().map(requests).sum::<f64>() * REQUEST_S + threads.sum::<f64>() * THREAD_S
+    let threads = |vm: &Vm| f64::from(vm.count) * f64::from(vm.vcpus);
+    let all: f64 = scenario.vms.iter().map(threads).sum();
+    let busy = |vm: &&Vm| {
+        let mut tasks = vm.tasks.iter().filter_map(|t| scenario.tasks.get(t));
+        tasks.any(|task| task.steps.contains(&Step::Busy))
+    };
+    let busy: f64 = scenario.vms.iter().filter(busy).map(threads).sum();
+    let cpus = f64::from(scenario.host.nr_cpus());
+    // Who is alone on a CPU takes no turns.
+    let turns = if busy > cpus { cpus * time_s } else { 0.0 };
+    scenario.clients.iter().map(requests).sum::<f64>() * REQUEST_S
+        + all * THREAD_S
+        + turns * BUSY_CPU_S
 }
 
 /// What a request asks for, and what one run of it took.

@@ -209,6 +209,9 @@ pub struct Ready {
     pub notes: Vec<String>,
 }
 
+/// No scheduler is larger.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// The compiled object of a policy in a file.
 ///
 /// # Errors
@@ -216,6 +219,18 @@ pub struct Ready {
 pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Failure> {
     let path = Path::new(policy);
     let wrong = |e: LoadError| policies::wrong(policy, &e);
+    // A pipe would be waited for, and a device has no end.
+    if let Ok(there) = std::fs::metadata(path)
+        && !(there.is_file() && there.len() <= MOST_BYTES)
+    {
+        return Err(Failure::Input(format!(
+            "{policy}: {}",
+            match there.is_file() {
+                true => "too large for a scheduler: more than 64 MiB",
+                false => "not a file",
+            }
+        )));
+    }
     if policy.ends_with(".o") {
         return std::fs::read(path)
             .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")));

@@ -329,6 +329,28 @@ pub fn keeps_caps(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(
     )))
 }
 
+/// Before anything runs: has the policy room for so many VMs? Those that know VMs keep something of each.
+///
+/// # Errors
+/// It has not.
+pub fn has_room(arm: &Arm, scenario: &Scenario, program: &Program) -> Result<(), Failure> {
+    // Cgroups beside those of VMs: the slot of none.
+    const ROOMS: [(&str, u64); 2] = [(VMS, 0), ("berth_groups_by_cgroup", 1)];
+    let room_of = |(name, taken): (&str, u64)| {
+        let map = program.maps.iter().find(|map| map.name == name)?;
+        Some(u64::from(map.max_entries).saturating_sub(taken))
+    };
+    let vms: u64 = scenario.vms.iter().map(|vm| u64::from(vm.count)).sum();
+    match ROOMS.into_iter().filter_map(room_of).min() {
+        Some(room) if vms > room => Err(Failure::Input(format!(
+            "arm {}: the scenario has {vms} VMs, and policy {} has room for {room}\n  Give it fewer, leave out this \
+             arm, or take a policy that does not know VMs, such as gfifo",
+            arm.name, arm.policy
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Before anything runs: are there VMs with turbo vCPUs, and a policy that has CPUs for them?
 ///
 /// # Errors

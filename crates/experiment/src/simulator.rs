@@ -207,7 +207,13 @@ pub fn jobs(
                 .map_err(|e| placed(place(), of(&who, e)))?;
             said.extend(notes);
             fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
-            policies::keeps_caps(arm, &job.scenario, policy.program())?;
+            let (scenario, program) = (&job.scenario, policy.program());
+            let capped = scenario.vms.iter().find(|vm| vm.cap_milli.is_some());
+            let cap = capped.and_then(|vm| at(&format!("vm.{}.cap", vm.name)));
+            policies::keeps_caps(arm, scenario, program).map_err(|e| placed(cap, e))?;
+            let most = scenario.vms.iter().max_by_key(|vm| vm.count);
+            let count = most.and_then(|vm| at(&format!("vm.{}.count", vm.name)));
+            policies::has_room(arm, scenario, program).map_err(|e| placed(count, e))?;
             policies::has_turbo_cpus(arm, &job.scenario, policy.params())?;
             said.extend(policies::keeps_no_weights(
                 arm,

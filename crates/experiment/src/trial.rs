@@ -111,7 +111,17 @@ pub fn trial(
     let simulator = Simulator::prepare(&mut plan, &checked)?;
     plan.check(Place::Sim, false)?;
     let ran = simulator.run(0, 0, 1);
-    ran.map_err(|why| Failure::Input(format!("policy {name}: it loads, but in {WHAT}: {why}")))?;
+    // What was set for its loader, or was not, may be why.
+    let notes: String = plan
+        .warnings
+        .iter()
+        .map(|n| format!("\n  note: {n}"))
+        .collect();
+    ran.map_err(|why| {
+        Failure::Input(format!(
+            "policy {name}: it loads, but in {WHAT}: {why}{notes}"
+        ))
+    })?;
     Ok(Trial {
         policy,
         notes: plan.warnings,

@@ -203,6 +203,7 @@ kview! {
     "scx_dump_ctx" => ScxDumpCtx { kind: u32, exit_code: i64, reason: *const u8, at_ns: u64, at_jiffies: u64 }
     "scx_bpf_dsq_insert_vtime_args" => ScxBpfDsqInsertVtimeArgs { dsq_id: u64, slice: u64, vtime: u64, enq_flags: u64 }
     "scx_bpf_select_cpu_and_args" => ScxBpfSelectCpuAndArgs { prev_cpu: i32, wake_flags: u64, flags: u64 }
+    "bpf_perf_event_value" => BpfPerfEventValue { counter: u64, enabled: u64, running: u64 }
     "scx_event_stats" => ScxEventStats {
         SCX_EV_SELECT_CPU_FALLBACK: i64, SCX_EV_DISPATCH_LOCAL_DSQ_OFFLINE: i64, SCX_EV_DISPATCH_KEEP_LAST: i64,
         SCX_EV_ENQ_SKIP_EXITING: i64, SCX_EV_ENQ_SKIP_MIGRATION_DISABLED: i64, SCX_EV_REFILL_SLICE_DFL: i64,

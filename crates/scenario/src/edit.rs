@@ -143,14 +143,18 @@ pub fn apply(root: &mut Node, edits: &[Edit]) -> Result<()> {
 }
 
 fn add_policy(root: &mut Node, policy: &str, at: &At) {
-    // Without a list in the file, the file's own arms stay, and the default list is written out first.
-    let has_arms = !names(root, "arm").is_empty();
+    // Without a list in the file, the file's own arms stay and come first, as the baseline is the first of them; without
+    // arms the default list is written out.
+    let own = names(root, "arm");
     let compare = child(root, "compare", at);
     let Some(compare) = compare else { return };
-    let first = if has_arms {
-        Vec::new()
-    } else {
-        default_policies()
+    let node = |name: String| Node {
+        value: Value::Str(name),
+        at: at.clone(),
+    };
+    let first = match own.is_empty() {
+        true => default_policies(),
+        false => own.into_iter().map(node).collect(),
     };
     if compare.get("policies").is_none() {
         let node = Node {

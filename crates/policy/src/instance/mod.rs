@@ -117,7 +117,11 @@ impl Instance {
         }
         let entries = |def: &MapDef| {
             let other = config.map_entries.get(&def.name);
-            other.copied().unwrap_or(def.max_entries)
+            match other.copied().unwrap_or(def.max_entries) {
+                // As libbpf does it: one for each CPU.
+                0 if def.kind == maps::kind::PERF_EVENT_ARRAY => config.nr_cpus,
+                entries => entries,
+            }
         };
         let (nr_sections, nr_maps) = (program.sections.len(), program.maps.len());
         let rooms = (program.maps.iter())

@@ -5,6 +5,7 @@
 use super::{E2BIG, EINVAL, ENOENT, EOPNOTSUPP, MapRuntime, Place};
 use crate::error::{LoadError, Result};
 use crate::ir::MapDef;
+use crate::kview::BpfPerfEventValue;
 
 /// Maps whose events a loader opens, one for each CPU at its number: what they count.
 pub const EVENTS: [(&str, &str); 2] = [
@@ -14,8 +15,7 @@ pub const EVENTS: [(&str, &str); 2] = [
 
 /// Index bits of the flags; all ones = the executing CPU.
 pub(crate) const INDEX_MASK: u64 = 0xffff_ffff;
-/// Size of `struct bpf_perf_event_value`.
-pub(crate) const VALUE_SIZE: u64 = 24;
+pub(crate) const VALUE_SIZE: u64 = size_of::<BpfPerfEventValue>() as u64;
 
 #[derive(Debug)]
 pub struct PerfEvents {

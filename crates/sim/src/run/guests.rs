@@ -62,6 +62,7 @@ fn thread(
 
 /// Give the VMs of a scenario that have one their machine.
 pub fn add(m: &mut Simulation<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
+    let tasks = m.workload.guest_tasks();
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];
         let Some(guest) = opts.guest(scenario, instance.group) else {
@@ -73,7 +74,7 @@ pub fn add(m: &mut Simulation<ScenarioWorkload>, scenario: &Scenario, seed: u64,
             slice_timer: vm.guest.hrtick && vm.guest.policy == "linux" && vm.guest.hz != Hz::Exact,
             steal_accounting: vm.guest.steal_accounting,
             cost: inside(&scenario.host.cost, vm.guest.hz),
-            tasks: m.workload.guest_tasks(instance.ordinal),
+            tasks: tasks[instance.ordinal as usize],
             needs: guest.policy.needs(),
             // Each guest has random numbers of its own.
             seed: seed ^ (u64::from(instance.ordinal) + 1) << 32,

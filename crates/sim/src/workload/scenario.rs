@@ -20,6 +20,7 @@ use crate::guest::machine_of;
 use berth_scenario::dist::{Rng, Stream};
 use berth_scenario::model::Scenario;
 use berth_scenario::placement::{self, HostThread, PlacementError};
+use std::collections::BTreeSet;
 
 /// The work of one run of a scenario.
 pub struct ScenarioWorkload {
@@ -62,10 +63,9 @@ impl ScenarioWorkload {
         let mut programs = Programs::new(scenario)?;
         let homes = Homes::new(scenario, seed, guest);
         let clients = Clients::new(scenario, &programs, seed);
-        let has_work = |vm: u32, vcpu: u32| {
-            let of = |t: &HostThread| t.vm.as_ref().is_some_and(|v| v.ordinal == vm);
-            specs.iter().any(|t| of(t) && t.role == Role::Vcpu(vcpu))
-        };
+        let of = |t: &HostThread| Some((t.vm.as_ref()?.ordinal, t.role.vcpu()?));
+        let with_work: BTreeSet<(u32, u32)> = specs.iter().filter_map(of).collect();
+        let has_work = |vm: u32, vcpu: u32| with_work.contains(&(vm, vcpu));
         let streams = clients.streams.iter().map(|s| NetStream {
             vm: s.vm,
             bytes: s.bytes,
@@ -146,10 +146,13 @@ impl ScenarioWorkload {
         own + self.homes.guest_vcpus()
     }
 
-    /// Number of tasks inside a VM at the start.
-    pub fn guest_tasks(&self, vm: u32) -> usize {
+    /// Number of tasks inside each VM at the start, by the VM's ordinal.
+    pub fn guest_tasks(&self) -> Vec<usize> {
         let (threads, homes) = (&self.threads, &self.homes);
-        let of = |h: &u32| threads.home_of(*h, homes) == vm && threads.lives_inside(*h, homes);
-        (0..threads.initial).filter(of).count()
+        let mut tasks = vec![0; homes.vms.len()];
+        for host in (0..threads.initial).filter(|h| threads.lives_inside(*h, homes)) {
+            tasks[threads.home_of(host, homes) as usize] += 1;
+        }
+        tasks
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What pinning costs: 100 real processes that look like VMs, of four threads each, are planned, pinned and read back,
-//! then undone, beside the bare system calls. `cargo run --release -p berth-agent --example pins`
+//! then undone, beside the bare system calls; and what a look at them takes then. `cargo run --release -p berth-agent
+//! --example pins`; with a number behind `--`, as many VMs.
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::Live;
 use berth_actuator::{ALL, Acting, Host, Knob};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 const VMS: usize = 100;
 const ROUNDS: u32 = 5;
+/// Looks at pinned VMs.
+const LOOKS: usize = 50;
 /// Marks a process that is a VM.
 const VM: &str = "BERTH_BENCH_VM";
 
@@ -61,13 +64,17 @@ fn main() {
         vm();
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut vms: Vec<Child> = (0..VMS).map(start).collect();
+    let vms = match std::env::args().nth(1) {
+        None => VMS,
+        Some(number) => number.parse().expect("a number of VMs"),
+    };
+    let mut children: Vec<Child> = (0..vms).map(start).collect();
     let root = Root::live();
     let mut keeper = Keeper::new(root.clone(), Rules::default());
     keeper.look().expect("/proc");
     let ours = |vm: &&std::sync::Arc<berth_host::model::Vm>| vm.name.starts_with("bench-");
     let found: Vec<_> = keeper.snapshot().vms.iter().filter(ours).cloned().collect();
-    assert_eq!(found.len(), VMS);
+    assert_eq!(found.len(), vms);
     let pinning = Pinning {
         ask: Ask {
             policy: Policy::Full,
@@ -77,7 +84,8 @@ fn main() {
     };
     let (mut set, mut undone, mut bare) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let mut values = 0;
-    for _ in 0..ROUNDS {
+    let mut looks: Vec<Duration> = Vec::new();
+    for round in 0..ROUNDS {
         let boot = this_boot().expect("/proc");
         let ledger = Ledger::open(&folder.path().join("pins"), &boot).expect("a ledger");
         let (hands, _) = Acting::begin(Live::new(), ledger).expect("a ledger");
@@ -93,6 +101,13 @@ fn main() {
         set = set.min(begun.elapsed());
         assert!(refused.is_empty(), "{refused:?}");
         values = pins.status().iter().map(|p| p.set).sum();
+        for _ in 0..if round == 0 { LOOKS } else { 0 } {
+            std::thread::sleep(Duration::from_millis(200));
+            let begun = Instant::now();
+            keeper.look().expect("/proc");
+            pins.look(&keeper).expect("a ledger");
+            looks.push(begun.elapsed());
+        }
         let begun = Instant::now();
         pins.end().expect("a ledger");
         undone = undone.min(begun.elapsed());
@@ -107,12 +122,12 @@ fn main() {
         }
         bare = bare.min(begun.elapsed());
     }
-    for child in &mut vms {
+    for child in &mut children {
         let _ = child.kill();
         let _ = child.wait();
     }
     let ms = |t: Duration| t.as_secs_f64() * 1e3;
-    println!("{VMS} VMs, {values} values, the best of {ROUNDS}:");
+    println!("{vms} VMs, {values} values, the best of {ROUNDS}:");
     println!(
         "  planned, set, read back  {:7.1} ms, {:.1} x the writes alone",
         ms(set),
@@ -124,4 +139,10 @@ fn main() {
         ms(undone) / ms(bare)
     );
     println!("  the writes alone         {:7.1} ms", ms(bare));
+    looks.sort_unstable();
+    println!(
+        "  a look, each 200 ms      {:7.1} ms, p99 {:.1}",
+        ms(looks[LOOKS / 2]),
+        ms(looks[LOOKS - 1 - LOOKS / 100])
+    );
 }

@@ -642,3 +642,44 @@ impl Handle {
             .find(|(start, end)| (*start..*end).contains(&addr))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::sim::Simulation;
+    use crate::testing::{Cast, one_cpu};
+    use crate::workload::api::Action;
+
+    /// What guarded code remembers of the machine is there as long as it, and all of it may be read.
+    #[test]
+    fn a_piece_lasts_and_may_be_read() {
+        let mut cast = Cast::default();
+        for (name, start_ns) in [("first", 1_000), ("second", 2_000_000)] {
+            cast.add(name, start_ns, &[Action::ComputeForever], true);
+        }
+        let mut m = Simulation::new(&one_cpu(), &[], cast);
+        m.start();
+        m.run_until(1_000_000).unwrap();
+        let k = m.kernel();
+        let mask = k.masks.get(crate::words::MaskId::ALL).words().as_ptr() as u64;
+        let queue = (&raw const k.cpus[0].rq) as u64;
+        let task = k.tasks.regions().next().unwrap().0 as u64;
+        let online = k.online.words().as_ptr() as u64;
+        let all = [mask, queue, task, online];
+        let before = all.map(|at| k.lasting_piece(at).unwrap());
+        for (at, (start, end)) in all.into_iter().zip(before) {
+            assert!((start..end).contains(&at) && (end - start) % 8 == 0);
+            for word in (start..end).step_by(8) {
+                assert!(k.may_touch(word, 8, false), "{word:x} of {start:x}-{end:x}");
+            }
+            // Its ends are its own: what lies beyond is another piece or nobody's.
+            assert_ne!(k.lasting_piece(end).map(|p| p.0), Some(start));
+        }
+        // The policy's arguments are gone after the call, and what is nobody's is none.
+        assert_eq!(k.lasting_piece(&raw const mask as u64), None);
+        // Another thread, another mask, and time: they are where they were.
+        m.kernel().mask(&[0]);
+        m.run_until(20_000_000).unwrap();
+        let k = m.kernel();
+        assert_eq!(all.map(|at| k.lasting_piece(at).unwrap()), before);
+    }
+}

@@ -80,7 +80,7 @@ lab-boots: setup-sim setup-lab ## 200 micro-VM boots under every policy, in the 
 	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="boot and end" BERTH_LAB_BOOTS=200 \
 		cargo test --release -q -p berth-lab --test lab
 
-survival: setup-lab ## what acting without sched_ext has to survive, in full: VMs that race, a duel, CPUs, cgroups (hours)
+survival: setup-lab ## what acting without sched_ext has to survive, in full (hours)
 	BERTH_RACES=10000 cargo test --release -q --locked -p berth-agent --test races
 	cargo run --release -q --locked -p berth-agent --example pins -- 2000
 	BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="survives" \

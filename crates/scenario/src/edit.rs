@@ -143,8 +143,8 @@ pub fn apply(root: &mut Node, edits: &[Edit]) -> Result<()> {
 }
 
 fn add_policy(root: &mut Node, policy: &str, at: &At) {
-    // Without a list in the file, the file's own arms stay and come first, as the baseline is the first of them; without
-    // arms the default list is written out.
+    // Without a list in the file, the file's own arms stay and come first, as the baseline is the first of them;
+    // without arms the default list is written out.
     let own = names(root, "arm");
     let compare = child(root, "compare", at);
     let Some(compare) = compare else { return };

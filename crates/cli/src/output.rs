@@ -8,7 +8,7 @@ use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
 use berth_results::write;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints to standard output; a reader that has gone away (`| head`) is no error. Anything else (a full disk) ends the
 /// program with status 3: whoever reads the output must not take a part for the whole. Results are on disk by then.
@@ -89,6 +89,20 @@ fn terminal_width() -> usize {
 /// The disk's.
 pub fn keep(options: &RunOptions, plan: &Plan, results: &Results, next: &[(&str, String)]) -> Done {
     let saved = save::save(&options.out, &plan.name, results);
+    kept(options, plan, results, saved, next)
+}
+
+/// Shows results, which are kept or not, and says what to do next.
+///
+/// # Errors
+/// Those of keeping them; they cannot be shown as is asked for.
+pub fn kept(
+    options: &RunOptions,
+    plan: &Plan,
+    results: &Results,
+    saved: Result<PathBuf, Failure>,
+    next: &[(&str, String)],
+) -> Done {
     show(options, results, plan.baseline())?;
     let saved = saved?;
     if !options.json && !options.csv {

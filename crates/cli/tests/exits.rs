@@ -401,9 +401,10 @@ fn expectations_decide_the_status() {
 }
 
 #[test]
-fn an_unwritable_folder_is_told_and_the_table_shown_all_the_same() {
+fn what_cannot_be_written_after_all_is_told_and_the_table_shown_all_the_same() {
     let place = Place::new(SHORT);
-    std::fs::write(place.dir.path().join("berth-out"), "in the way").unwrap();
+    // In the way of the newest results.
+    std::fs::create_dir_all(place.dir.path().join("berth-out/short/sim.json")).unwrap();
     let out = place.berth(&["sim", "short.toml"]);
     assert_eq!(out.status.code(), Some(3));
     assert!(
@@ -829,7 +830,7 @@ fn traces() {
         "--trace",
     ];
     place.works(&[&one[..], &["..100ms"]].concat());
-    let file = place.dir.path().join("berth-out/short/vmfair-1.pftrace");
+    let file = place.dir.path().join("berth-out/short/1/vmfair-1.pftrace");
     assert!(std::fs::metadata(&file).unwrap().len() > 500);
     let hash = place.results()["experiments"][0]["runs"][0]["hash"].clone();
     // A full disk: the results are the same, and kept.
@@ -843,6 +844,75 @@ fn traces() {
         "{said}"
     );
     assert_eq!(place.results()["experiments"][0]["runs"][0]["hash"], hash);
+}
+
+#[test]
+fn no_trace_replaces_what_is_there() {
+    let place = Place::new(SHORT);
+    let one = "sim short.toml -q --arm vmfair --seed 1 --trace";
+    let traced = |more: &[&str]| {
+        let arguments: Vec<&str> = one.split(' ').chain(more.iter().copied()).collect();
+        place.berth(&arguments)
+    };
+    let folder = place.dir.path().join("berth-out/short");
+    let read = |path: &str| std::fs::read(folder.join(path)).unwrap();
+    let out = traced(&["..50ms"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        said.contains("trace berth-out/short/1/vmfair-1.pftrace: "),
+        "{said}"
+    );
+    let first = read("1/vmfair-1.pftrace");
+    assert!(traced(&["..100ms"]).status.success());
+    assert!(read("2/vmfair-1.pftrace").len() > first.len());
+    // The same once more: no new folder, and no second copy of the trace.
+    assert!(traced(&["..100ms"]).status.success());
+    assert_eq!(read("1/vmfair-1.pftrace"), first);
+    let names = |folder: &Path| {
+        let all = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = all
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let whole = ["report.html", "sim.csv", "sim.json", "sim.parquet"];
+    assert_eq!(
+        names(&folder),
+        [&["1", "2", "latest"], &whole[..]].concat(),
+        "nothing is left of how it was made"
+    );
+    assert_eq!(
+        names(&folder.join("2")),
+        [&whole[..], &["vmfair-1.pftrace"]].concat()
+    );
+    // Another trace of that name, of the user's: it stays.
+    std::fs::write(folder.join("2/vmfair-1.pftrace"), "mine").unwrap();
+    assert!(traced(&["..100ms"]).status.success());
+    assert_eq!(read("2/vmfair-1.pftrace"), b"mine");
+    assert!(read("2/vmfair-1-2.pftrace").len() > first.len());
+
+    // A file that is named is refused if it is there, the scenario among all.
+    std::fs::remove_dir_all(place.dir.path().join("berth-out")).unwrap();
+    std::fs::write(place.dir.path().join("t.txt"), "mine").unwrap();
+    for (file, kept) in [("short.toml", SHORT), ("t.txt", "mine")] {
+        let out = traced(&["all", "--trace-out", file]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("--trace-out {file}")) && said.contains("is there already"),
+            "{said}"
+        );
+        let there = std::fs::read_to_string(place.dir.path().join(file)).unwrap();
+        assert_eq!(there, kept);
+    }
+    assert!(!place.has_results());
+    assert!(
+        traced(&["all", "--trace-out", "new/t.pftrace"])
+            .status
+            .success()
+    );
+    assert!(place.dir.path().join("new/t.pftrace").is_file());
 }
 
 #[test]

@@ -170,7 +170,10 @@ pub fn numbered(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Makes the next numbered folder; several processes may at the same time.
-fn next(folder: &Path) -> Result<PathBuf, FileError> {
+///
+/// # Errors
+/// It cannot be made.
+pub fn next(folder: &Path) -> Result<PathBuf, FileError> {
     let failed = |path: &Path, error| FileError::Write {
         path: path.to_path_buf(),
         error,

@@ -96,6 +96,7 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
+    output::ready(&args.run)?;
     let obstacle = obstacle();
     let mut policies_of = BTreeMap::new();
     for variant in &mut plan.variants {

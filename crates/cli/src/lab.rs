@@ -111,6 +111,7 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
+    output::ready(&args.run)?;
     let boots = Boots {
         refresh: args.refresh,
         ..boots(&args.run, &args.kernel, options(args))?

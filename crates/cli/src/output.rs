@@ -7,6 +7,7 @@ use berth_experiment::save;
 use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
 use berth_results::write;
+use berth_scenario::shipped;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,19 @@ fn terminal_width() -> usize {
         Some(columns) => columns,
         None => berth_report::progress::columns().unwrap_or(100),
     }
+}
+
+/// Results can be kept: found out before there are any.
+///
+/// # Errors
+/// They cannot.
+pub fn ready(options: &RunOptions) -> Done {
+    let name = shipped::find(options.scenario()?)?.name;
+    write::ready(&write::folder(&options.out, &name)).map_err(|e| {
+        Failure::Run(format!(
+            "{e}; nothing was run (--out FOLDER names another place)"
+        ))
+    })
 }
 
 /// Keeps results, shows them, and says what to do next. What can be shown is shown, whatever becomes of the files.

@@ -71,6 +71,7 @@ pub fn run(args: &Args) -> Done {
     if let Some(file) = &args.trace_out {
         trace::may_be_named(file)?;
     }
+    output::ready(options)?;
     combinations::ask(&options.request()?, running, options.yes)?;
     let mut notes = Vec::new();
     if !args.no_calibrate

@@ -916,6 +916,27 @@ fn no_trace_replaces_what_is_there() {
 }
 
 #[test]
+fn an_output_folder_that_cannot_be_had_is_noticed_before_the_first_run() {
+    let place = Place::new(SHORT);
+    std::fs::write(place.dir.path().join("file"), "mine").unwrap();
+    std::os::unix::fs::symlink("/nothing/here", place.dir.path().join("nowhere")).unwrap();
+    // These would take days.
+    let long = "sim short.toml -q --yes --set run.measure=3000000s --out";
+    for out in ["file", "file/below", "nowhere", "/proc/x"] {
+        let arguments: Vec<&str> = long.split(' ').chain([out]).collect();
+        let said = place.fails(3, &arguments);
+        assert!(
+            said.contains("cannot write") && said.contains("nothing was run"),
+            "{said}"
+        );
+    }
+    // Looking leaves nothing behind.
+    assert!(!place.has_results());
+    place.fails(2, &["sim", "short.toml", "--set", "vm.web.vcpu=2"]);
+    assert!(!place.has_results());
+}
+
+#[test]
 fn a_cap_is_kept_or_the_policy_refused() {
     let place = Place::new(&SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n"));
     let said = place.fails(2, &["sim", "short.toml", "-q"]);

@@ -169,6 +169,24 @@ pub fn numbered(folder: &Path) -> Vec<PathBuf> {
     all.into_iter().map(|(_, path)| path).collect()
 }
 
+/// Finds out whether results can be written into a folder, before there are any. It leaves nothing behind, so that a
+/// run that fails has no folder.
+///
+/// # Errors
+/// They cannot.
+pub fn ready(folder: &Path) -> Result<(), FileError> {
+    let there = |path: &&Path| path.symlink_metadata().is_ok();
+    let nearest = folder.ancestors().find(there).unwrap_or(Path::new("."));
+    let own = RandomState::new().build_hasher().finish();
+    let beside = nearest.join(format!(".berth.{own:016x}"));
+    let written = fs::File::create_new(&beside).and_then(|mut file| file.write_all(&[0; 512]));
+    let _ = fs::remove_file(&beside);
+    written.map_err(|error| FileError::Write {
+        path: folder.to_path_buf(),
+        error,
+    })
+}
+
 /// Makes the next numbered folder; several processes may at the same time.
 ///
 /// # Errors
@@ -426,6 +444,20 @@ mod tests {
         fs::create_dir(folder.join("17")).unwrap();
         write(folder, &first).unwrap();
         assert_eq!(newest(folder, Place::Sim), Some(folder.join("18")));
+    }
+
+    #[test]
+    fn whether_results_can_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        ready(&at("out/t")).unwrap();
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink(at("nothing"), at("nowhere")).unwrap();
+        for wrong in ["file", "file/t", "nowhere", "nowhere/t"] {
+            let error = ready(&at(wrong)).unwrap_err().to_string();
+            assert!(error.contains("cannot write"), "{error}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use berth_experiment::plan::Plan;
 use berth_experiment::save;
+use berth_report::say;
 use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
 use berth_results::write;
@@ -29,7 +30,7 @@ pub fn printed(text: &str) -> bool {
         Ok(()) => true,
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => false,
         Err(e) => {
-            eprintln!("error: cannot write to standard output: {e}");
+            say!("error: cannot write to standard output: {e}");
             std::process::exit(3);
         }
     }

@@ -12,6 +12,7 @@ use berth_experiment::simulator::{Running, Simulator};
 use berth_experiment::trace::{self, Trace, Window};
 use berth_experiment::{policies, replications, save};
 use berth_report::progress::Bar;
+use berth_report::say;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::shipped;
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Done {
     let interrupted = |records: &[Vec<RunRecord>]| simulator.interrupted(&plan, records);
     let done = execute(options, &plan, running, run, interrupted, trace);
     let kept = running.kept.iter().flat_map(Kept::notes);
-    kept.for_each(|note| eprintln!("note: {note}"));
+    kept.for_each(|note| say!("note: {note}"));
     done
 }
 
@@ -142,14 +143,14 @@ fn execute(
     trace: Option<Trace>,
 ) -> Done {
     for warning in &plan.warnings {
-        eprintln!("note: {warning}");
+        say!("note: {warning}");
     }
     let runs = plan.runs();
     if runs == 0 {
         return Err(Failure::Input(plan.nothing_to_run()));
     }
     if running.talk && plan.variants.len() > 1 {
-        eprintln!("{} variants, {runs} runs", plan.variants.len());
+        say!("{} variants, {runs} runs", plan.variants.len());
     }
     let bar = Bar::new(runs as u64, running.talk);
     let started = std::time::Instant::now();
@@ -181,9 +182,9 @@ fn execute(
         let next = next(plan, options, &results, finished, took);
         output::kept(options, plan, &results, saved, &next)
     });
-    let traced = traced.map_or(Ok(()), |traced| traced.map(|line| eprintln!("{line}")));
+    let traced = traced.map_or(Ok(()), |traced| traced.map(|line| say!("{line}")));
     for failure in &outcome.failures {
-        eprintln!("error: {failure}");
+        say!("error: {failure}");
     }
     shown?;
     if outcome.cancelled {
@@ -191,7 +192,7 @@ fn execute(
             Some(_) => "; the same command goes on from there",
             None => "",
         };
-        eprintln!("interrupted: {finished} of {runs} runs are kept{next}");
+        say!("interrupted: {finished} of {runs} runs are kept{next}");
         return traced.and(Err(Failure::Interrupted));
     }
     traced?;

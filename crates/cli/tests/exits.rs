@@ -937,6 +937,34 @@ fn an_output_folder_that_cannot_be_had_is_noticed_before_the_first_run() {
 }
 
 #[test]
+fn a_standard_error_that_cannot_be_written_ends_nothing() {
+    let place = Place::new(SHORT);
+    let full = || Stdio::from(std::fs::File::create("/dev/full").unwrap());
+    let status = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.stdout(Stdio::null()).stderr(full());
+        command.status().unwrap().code()
+    };
+    assert_eq!(status(&["sim", "no-such"]), Some(2));
+    assert_eq!(status(&["sim", "short.toml", "--nonsense"]), Some(2));
+    // A trace is told of, and so is an arm that has no parameters.
+    let noted = "sim short.toml -q --arm vmfair,linux --set policy.slice_us=1000";
+    let noted: Vec<&str> = noted.split(' ').collect();
+    assert_eq!(status(&noted), Some(0));
+    assert!(place.has_results());
+    let one = "sim short.toml -q --arm vmfair --seed 1 --trace all";
+    let one: Vec<&str> = one.split(' ').collect();
+    assert_eq!(status(&one), Some(0));
+    assert!(
+        place
+            .dir
+            .path()
+            .join("berth-out/short/2/vmfair-1.pftrace")
+            .is_file()
+    );
+}
+
+#[test]
 fn a_cap_is_kept_or_the_policy_refused() {
     let place = Place::new(&SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n"));
     let said = place.fails(2, &["sim", "short.toml", "-q"]);

@@ -965,6 +965,76 @@ fn a_standard_error_that_cannot_be_written_ends_nothing() {
 }
 
 #[test]
+fn what_is_given_twice_is_refused() {
+    let place = Place::new(SHORT);
+    let file = policy("endless");
+    let simulated = |options: &str| {
+        let mut arguments = vec!["sim", "short.toml", "-q"];
+        arguments.extend(options.split(' '));
+        place.fails(2, &arguments)
+    };
+    for (options, wanted) in [
+        (
+            "--set vm.hog.count=1 --set vm.hog.count=2",
+            "vm.hog.count is given twice: --set vm.hog.count=1 and --set vm.hog.count=2",
+        ),
+        (
+            "--vary vm.hog.weight=1..3 --vary vm.hog.weight=4,5",
+            "vm.hog.weight is given twice: --vary vm.hog.weight=1..3 and --vary vm.hog.weight=4,5",
+        ),
+        (
+            "--vary vm.hog.weight=1..3 --set vm.hog.weight=4",
+            "vm.hog.weight is given twice: --set vm.hog.weight=4 and --vary vm.hog.weight=1..3",
+        ),
+        (
+            "--vary vm.*.weight=1..3 --set vm.hog.weight=4",
+            "vm.hog.weight is given twice: --set vm.hog.weight=4 and --vary vm.*.weight=1..3",
+        ),
+        ("--vary vm.hog.weigth=1,2", "--vary vm.hog.weigth=1"),
+        ("--vary vm.hog.weight=0,2", "--vary vm.hog.weight=0"),
+        (
+            "--arm linux --vary policy.slice_us=5",
+            "--vary policy.slice_us=5",
+        ),
+        ("--vary vm.hog.weight=1..", "8..64..8"),
+        ("--vary vm.hog.weight=..5", "8..64..8"),
+        ("--vary vm.hog.weight=1..100..xx", "8..64..8"),
+        ("--vary vm.hog.weight=0..1e30..1e-9", "8..64..8"),
+    ] {
+        let said = simulated(options);
+        assert!(said.contains(wanted), "{options}: {said}");
+    }
+    for (options, wanted) in [
+        (
+            "--rodata x=5ms --rodata x=6ms",
+            "x is given twice: --rodata x=5ms and --rodata x=6ms",
+        ),
+        (
+            "--resize x=5 --resize x=5",
+            "x is given twice: --resize x=5 and --resize x=5",
+        ),
+        ("--ops-flags none,ENQ_LAST", "`none` stands alone"),
+    ] {
+        let said = simulated(&format!("--policy {file} {options}"));
+        assert!(said.contains(wanted), "{options}: {said}");
+    }
+    let shown = "scenario show short.toml --set vm.hog.count=1 --set vm.hog.count=2";
+    let shown: Vec<&str> = shown.split(' ').collect();
+    assert!(place.fails(2, &shown).contains("is given twice"));
+    assert!(!place.has_results());
+    // One for all, and then another for one of them.
+    place.works(&[
+        "sim",
+        "short.toml",
+        "-q",
+        "--set",
+        "vm.*.weight=50",
+        "--set",
+        "vm.hog.weight=20",
+    ]);
+}
+
+#[test]
 fn a_cap_is_kept_or_the_policy_refused() {
     let place = Place::new(&SHORT.replace("[vm.web]\n", "[vm.web]\ncap = \"0.5 CPUs\"\n"));
     let said = place.fails(2, &["sim", "short.toml", "-q"]);

@@ -526,6 +526,87 @@ fn among(vms: u64) -> Results {
     all
 }
 
+/// Nobody waits for answers: groups `a` and `b` share two CPUs, and `flms` gives `a` the more the more it weighs.
+fn shared(second: bool) -> Results {
+    let mut all = swept(second);
+    for e in &mut all.experiments {
+        let weight: f64 = e.variant[0].split('=').nth(1).unwrap().parse().unwrap();
+        let group = |name: &str| Group {
+            name: name.into(),
+            class: "batch".into(),
+            vms: 1,
+            vcpus: 2,
+        };
+        e.setup.groups = vec![group("a"), group("b")];
+        e.expects.clear();
+        for run in &mut e.runs {
+            let part = match run.arm.as_str() {
+                "flms" => 0.2 * weight,
+                _ => 0.5,
+            };
+            let whole = 1.0e10 * (1.0 + 0.001 * run.seed as f64);
+            run.metrics = BTreeMap::from([
+                ("a.work".to_string(), whole * part),
+                ("b.work".to_string(), whole * (1.0 - part)),
+                ("a.cpu".to_string(), 2.0 * part),
+                ("b.cpu".to_string(), 2.0 * (1.0 - part)),
+            ]);
+        }
+    }
+    all
+}
+
+#[test]
+fn who_does_more_work_is_said_where_nobody_waits() {
+    let text = visible(&html::page(&[&shared(false)]));
+    for said in [
+        "The order of policies changes (linux and flms, flms and same) over vm.web.count: most a.work: not told apart \
+         from 1 to 2, flms at 4.",
+        "most b.work: flms from 1 to 2, not told apart at 4.",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("nobody waits"), "{text}");
+    let page = html::page(&[&shared(true)]);
+    let text = visible(&page);
+    assert!(
+        text.contains("Who has the most a.work") && text.contains("With task.a = 2ms: the order"),
+        "{text}"
+    );
+    let map = &page[page.find("class=\"map\"").unwrap()..];
+    let map = &map[..map.find("</table>").unwrap()];
+    assert_eq!(map.matches(">flms<").count(), 2, "{map}");
+}
+
+#[test]
+fn plots_of_one_metric_have_one_unit() {
+    // Beside seconds the other panel's milliseconds are seconds, too.
+    let mut all = shared(true);
+    for e in all
+        .experiments
+        .iter_mut()
+        .filter(|e| e.variant[1] == "task.a=1ms")
+    {
+        for run in &mut e.runs {
+            run.metrics.values_mut().for_each(|x| *x /= 100.0);
+        }
+    }
+    let page = html::page(&[&all]);
+    assert!(page.contains("a.work%20(s)") && !page.contains("a.work%20(ms)"));
+    // Numbers stand where they are; what has no common unit does not, which is said.
+    let over = |values: [&str; 3]| {
+        let mut all = shared(false);
+        for (e, value) in all.experiments.iter_mut().zip(values) {
+            e.variant = vec![format!("x.y={value}")];
+        }
+        visible(&html::page(&[&all]))
+    };
+    assert!(over(["1", "3", "5000"]).contains("over x.y (logarithmic)."));
+    assert!(over(["500us", "1ms", "2s"]).contains("over x.y (logarithmic)."));
+    assert!(over(["1", "2", "3"]).contains("over x.y."));
+    assert!(over(["1", "2%", "3ms"]).contains("over x.y, at equal distances."));
+}
+
 /// Three values of one address, or two of each of two; the leader changes with the first.
 fn swept(second: bool) -> Results {
     let mut all = results(Place::Sim, 1.0);
@@ -554,7 +635,7 @@ fn what_was_varied_is_drawn() {
     let page = html::page(&[&swept(false)]);
     let text = visible(&page);
     assert!(text.contains("Over vm.web.count"), "{text}");
-    let lead = "the order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
+    let lead = "The order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
                 web.response.p99: flms from 1 to 2";
     assert!(text.contains(lead), "{text}");
     let pictures = page.matches("class=\"sweep\"").count();
@@ -588,7 +669,10 @@ fn what_was_varied_is_drawn() {
     for (i, e) in words.experiments.iter_mut().enumerate() {
         e.variant = vec![format!("host.kernel=k{i}")];
     }
-    assert!(!html::page(&[&words]).contains("class=\"sweep\""));
+    let worded = html::page(&[&words]);
+    assert!(!worded.contains("class=\"sweep\""));
+    let said = "Not drawn: host.kernel takes words";
+    assert!(visible(&worded).contains(said), "{}", visible(&worded));
     // Values that differ by more than a factor of 30 stand on a logarithmic axis.
     assert!(
         page.contains("web.response.p99%20(ms)%2C%20logarithmic"),

@@ -9,7 +9,7 @@ use berth_experiment::trial::{Trial, WHAT, trial};
 use berth_experiment::{foreign, policies};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::table::{FUNCS, Home, Kind};
-use berth_report::text::{left, width};
+use berth_report::text::{count, left, width};
 #[cfg(feature = "kernel")]
 use berth_scenario::model::Loader;
 use clap::Subcommand;
@@ -358,7 +358,9 @@ fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
         let functions = policy.program().funcs.len();
         let parameters = policy.params().len();
         output::print(&format!(
-            "ok   {name} · kernel {kernel} · {functions} functions, {parameters} parameters · {}\n     ran {WHAT}\n",
+            "ok   {name} · kernel {kernel} · {}, {} · {}\n     ran {WHAT}\n",
+            count(functions as u32, "function"),
+            count(parameters as u32, "parameter"),
             &policy.hash()[..16.min(policy.hash().len())]
         ));
         for note in notes {
@@ -403,9 +405,9 @@ fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
         format!("scheduler {n}")
     });
     output::print(&format!(
-        "{} · {} files · {name}\n",
+        "{} · {} · {name}\n",
         out.display(),
-        files.len()
+        count(files.len() as u32, "file")
     ));
     Ok(())
 }

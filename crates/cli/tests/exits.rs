@@ -1142,4 +1142,30 @@ fn results_are_never_written_over() {
     assert!(json["rows"].as_array().unwrap().len() > 20);
     let said = place.fails(2, &["results", "compare", "berth-out/short/1", "berth-out"]);
     assert!(said.contains("there are no results"), "{said}");
+    // What is no results file, or another version's, is not called absent.
+    let write = |name: &str, text: &str| std::fs::write(place.dir.path().join(name), text).unwrap();
+    let whole = std::fs::read_to_string(folder.join("1/sim.json")).unwrap();
+    write("cut.json", &whole[..whole.len() / 2]);
+    write("empty.json", "{}");
+    write("newer.json", "{\"format\": 99, \"all\": \"new\"}");
+    write("copy.json", &whole);
+    let with = |name: &str| ["results", "compare", "berth-out/short/1", name].map(String::from);
+    for (name, why) in [
+        ("cut.json", "EOF while parsing"),
+        ("empty.json", "missing field `format`"),
+        ("newer.json", "its format is 99"),
+    ] {
+        let arguments = with(name);
+        let said = place.fails(2, &arguments.each_ref().map(String::as_str));
+        assert!(
+            said.contains(&format!("{name} is not a results file")) && said.contains(why),
+            "{said}"
+        );
+    }
+    let arguments = with("copy.json");
+    let said = place.works(&arguments.each_ref().map(String::as_str));
+    assert!(said.contains("Made in the same way"), "{said}");
+    let arguments = with("berth-out/short/2/sim.csv");
+    let said = place.works(&arguments.each_ref().map(String::as_str));
+    assert!(said.contains("vm.hog.count: 3 -> 1"), "{said}");
 }

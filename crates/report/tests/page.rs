@@ -607,6 +607,74 @@ fn plots_of_one_metric_have_one_unit() {
     assert!(over(["1", "2%", "3ms"]).contains("over x.y, at equal distances."));
 }
 
+#[test]
+fn nothing_is_said_to_differ_by_nothing() {
+    let mut all = shared(false);
+    let nearly = |all: &mut Results, by: f64| {
+        let e = &mut all.experiments[0];
+        e.variant.clear();
+        e.setup.groups[0].class = "latency".into();
+        for run in &mut e.runs {
+            let than = if run.arm == "flms" {
+                1.0 + by * run.seed as f64
+            } else {
+                1.0
+            };
+            let seed = run.seed as f64;
+            run.metrics = BTreeMap::from([
+                ("a.response.p99".to_string(), 1.0e6 * seed * than),
+                ("a.cpu".to_string(), 1.0),
+                ("b.work".to_string(), 1.0e9 * seed * than),
+                ("host.switches_per_cpu".to_string(), 600.0),
+            ]);
+        }
+    };
+    all.experiments.truncate(1);
+    let style = berth_report::Style {
+        colour: false,
+        width: 100,
+    };
+    let both = |all: &Results| {
+        let e = &all.experiments[0];
+        let words = berth_report::whole(e, Place::Sim, None, &style);
+        (words, visible(&html::page(&[all])))
+    };
+    nearly(&mut all, 0.0);
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(text.contains("not told apart (within 0.01 %)"), "{text}");
+        assert!(text.contains("does as much work (within 0.01 %)"), "{text}");
+        assert!(
+            text.contains("as many switches") && !text.contains("1.00 ×"),
+            "{text}"
+        );
+        assert!(!text.contains("0.00 to"), "{text}");
+    }
+    nearly(&mut all, 0.0005);
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(
+            text.contains("% longer") && !text.contains("1.00 ×"),
+            "{text}"
+        );
+    }
+    // One seed: no interval, and no column that promises one.
+    nearly(&mut all, 0.0001);
+    all.experiments[0].runs.retain(|r| r.seed == 1);
+    all.experiments[0].setup.seeds = vec![1];
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(
+            text.contains("does as much work") && !text.contains(" 0.0 %"),
+            "{text}"
+        );
+    }
+    assert!(
+        words.contains("p99 as long") && !words.contains("95 % CI"),
+        "{words}"
+    );
+}
+
 /// Three values of one address, or two of each of two; the leader changes with the first.
 fn swept(second: bool) -> Results {
     let mut all = results(Place::Sim, 1.0);
@@ -720,4 +788,24 @@ fn two_results_side_by_side() {
     assert!(same.inputs.is_empty() && same.rows.iter().all(|r| !r.differs));
     b.experiments[0].arms[1].name = "other".into();
     assert_eq!(versus(&a, &b).only_in_a, ["flms"]);
+    // Many names are in lines that fit, in the order of the sweep.
+    let mut many = results(Place::Sim, 1.0);
+    let one = many.experiments.remove(0);
+    for value in 1..=20 {
+        let variant = vec![format!("vm.web.count={value}")];
+        many.experiments.push(Experiment {
+            variant,
+            ..one.clone()
+        });
+    }
+    let both = versus(&a, &many);
+    assert_eq!(both.only_in_b[0], "linux vm.web.count=1");
+    assert_eq!(both.only_in_b[5], "same vm.web.count=2");
+    let text = both.text(false, &style);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines.contains(&"  Only in B:") && lines.len() > 10,
+        "{text}"
+    );
+    assert!(lines.iter().all(|l| l.len() <= 100), "{text}");
 }

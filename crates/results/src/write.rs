@@ -250,21 +250,39 @@ fn show(path: &Path, target: &Path, source: &Path) -> Result<(), FileError> {
 /// # Errors
 /// There is a file, but it cannot be read, or another version wrote it.
 pub fn read(folder: &Path, place: Place) -> Result<Option<Results>, FileError> {
-    let path = json_path(folder, place);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FileError::Read { path, error }),
-    };
-    let results: Results = serde_json::from_str(&text).map_err(|e| FileError::Format {
-        path: path.clone(),
-        error: e.to_string(),
-    })?;
-    if results.format != FORMAT {
-        let error = format!("its format is {}, not {FORMAT}", results.format);
-        return Err(FileError::Format { path, error });
+    match read_file(&json_path(folder, place)) {
+        Err(FileError::Read { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
-    Ok(Some(results))
+}
+
+/// What tells apart the versions of results files; the rest of another version's may be anything.
+#[derive(serde::Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// Reads one results file (JSON).
+///
+/// # Errors
+/// It cannot be read, or is none, or another version wrote it.
+pub fn read_file(path: &Path) -> Result<Results, FileError> {
+    let text = fs::read_to_string(path).map_err(|error| FileError::Read {
+        path: path.to_path_buf(),
+        error,
+    })?;
+    let wrong = |error: String| FileError::Format {
+        path: path.to_path_buf(),
+        error,
+    };
+    let version: Version = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    if version.format != FORMAT {
+        return Err(wrong(format!(
+            "its format is {}, not {FORMAT}",
+            version.format
+        )));
+    }
+    serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))
 }
 
 #[cfg(test)]

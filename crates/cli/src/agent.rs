@@ -18,6 +18,7 @@ use berth_experiment::foreign;
 use berth_experiment::policies::{self, Asked};
 use berth_host::root::Root;
 use berth_identity::Scored;
+use berth_report::say;
 use berth_scenario::model::{Arm, Loader};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -321,7 +322,7 @@ pub fn run_daemon(args: &DaemonArgs) -> Done {
         config,
         ends_with_policy: args.held,
         resolve: &known,
-        say: &|line| eprintln!("berth: {line}"),
+        say: &|line| say!("berth: {line}"),
     };
     daemon::run(&options, signals::take()).map_err(|e| match e {
         DaemonError::Config(_)
@@ -405,10 +406,7 @@ pub fn resolve_as(choice: &Choice, loader: &Loader) -> Result<Policy, Failure> {
     let object = match policies::is_file(&choice.policy) {
         true => {
             let ready = foreign::ready(&choice.policy, loader, &foreign::Machine::here())?;
-            ready
-                .notes
-                .iter()
-                .for_each(|note| eprintln!("note: {note}"));
+            ready.notes.iter().for_each(|note| say!("note: {note}"));
             ready.object
         }
         false => policies::object(&choice.policy)?,

@@ -6,8 +6,9 @@ use berth_experiment::estimate::{self, Estimate};
 use berth_experiment::plan::plan;
 use berth_experiment::policies;
 use berth_experiment::simulator::Running;
+use berth_report::say;
 use berth_scenario::edit;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 
 /// So many combinations are run without a question, and so many runs before one is tried how long it takes.
 const UNASKED: u64 = 1_000;
@@ -57,8 +58,7 @@ fn go_on(estimate: &str) -> Done {
             "{estimate}\n  To run them all the same: --yes"
         )));
     }
-    eprint!("{estimate}\n  Go on? [y/N] ");
-    let _ = std::io::stderr().flush();
+    say::begin(&format!("{estimate}\n  Go on? [y/N] "));
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
     if matches!(answer.trim(), "y" | "Y" | "yes") {

@@ -10,6 +10,7 @@ use berth_experiment::compare::page::{self, Pages};
 use berth_experiment::compare::sets::{self, Compared};
 use berth_experiment::compare::{Boot, Comparing, Kept, Record};
 use berth_experiment::plan::Lengths;
+use berth_report::say;
 use berth_results::experiment::Results;
 use berth_results::write;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,7 @@ pub fn run(args: &Args) -> Done {
                 _ => "",
             };
             let file = file.display();
-            eprintln!("note: the kernel's side is that of {file}{of}; --record makes it anew");
+            say!("note: the kernel's side is that of {file}{of}; --record makes it anew");
         }
         return finish(args, &bounds, &Known::default(), &[c]);
     }
@@ -202,10 +203,10 @@ fn folder(args: &Args, comparing: &Comparing, folder: &Path) -> Result<Compared,
     let show = (!args.record_only).then_some(&show as &dyn Fn(&Comparison));
     let compared = sets::compared(comparing, folder, show)?;
     for (scenario, what) in &compared.missing {
-        eprintln!("note: {scenario}: {what}");
+        say!("note: {scenario}: {what}");
     }
     for arm in &compared.stale {
-        eprintln!(
+        say!(
             "note: {arm}: another build than was recorded, or a changed policy; --record changed records it again"
         );
     }
@@ -254,11 +255,11 @@ fn finish(args: &Args, bounds: &Bounds, known: &Known, all: &[Comparison]) -> Do
         return Ok(());
     }
     for line in known.mended(all) {
-        eprintln!("note: known.toml lists what holds (or did not run): {line}");
+        say!("note: known.toml lists what holds (or did not run): {line}");
     }
     let news = known.news(all);
     for line in &news {
-        eprintln!("broken: {line}");
+        say!("broken: {line}");
     }
     if news.is_empty() {
         Ok(())

@@ -2,6 +2,7 @@
 //! Exit statuses: one table for all verbs, of which `--help` and `docs/exit-status.md` are made. Scripts and monitors
 //! rely on them: they do not change.
 pub use berth_experiment::{Done, Failure};
+use berth_report::say;
 use std::process::ExitCode;
 
 /// What the statuses of a verb mean. 0: it is done.
@@ -297,7 +298,7 @@ pub fn code(done: Done) -> ExitCode {
         Err(Failure::Interrupted) => (None, 130),
     };
     if let Some(message) = message {
-        eprintln!("error: {message}");
+        say!("error: {message}");
     }
     ExitCode::from(status)
 }

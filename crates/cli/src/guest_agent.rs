@@ -10,6 +10,7 @@ use berth_agent::signals;
 use berth_guest_agent::{Ended, Error, GuestAgent, Line, Moved, Proc, Reserved, Round, Sides};
 use berth_host::root::Root;
 use berth_mixed::{Reason, Settings, Side};
+use berth_report::say;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -189,7 +190,7 @@ pub fn run(args: &Args) -> Done {
     }
     let Begun { hands, hold, left } = begin(args)?;
     for line in left {
-        eprintln!("note: {line}");
+        say!("note: {line}");
     }
     let mut agent = agent(args, Some(hands))?;
     if args.once {

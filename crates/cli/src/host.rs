@@ -14,6 +14,7 @@ use berth_lab::Vcpus;
 use berth_loadgen::costs::CostError;
 use berth_loadgen::{Clock, LoadError, Options};
 use berth_report::progress::Bar;
+use berth_report::say;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::Scenario;
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ fn measure_costs(file: &str) -> Done {
         e => Failure::Run(e.to_string()),
     })?;
     if let Some(doubt) = costs.disturbed() {
-        eprintln!("note: {doubt}");
+        say!("note: {doubt}");
     }
     let profile = costs.profile(&kernel());
     let path = match file {
@@ -86,7 +87,7 @@ fn measure_costs(file: &str) -> Done {
     }
     berth_results::write::atomic(&path, profile.as_bytes())
         .map_err(|e| Failure::Run(e.to_string()))?;
-    eprintln!("{}", path.display());
+    say!("{}", path.display());
     Ok(())
 }
 
@@ -96,6 +97,7 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
+    output::ready(&args.run)?;
     let obstacle = obstacle();
     let mut policies_of = BTreeMap::new();
     for variant in &mut plan.variants {
@@ -125,7 +127,7 @@ pub fn run(args: &Args) -> Done {
         args.vcpus != Vcpus::Threads,
     )?;
     for warning in &plan.warnings {
-        eprintln!("note: {warning}");
+        say!("note: {warning}");
     }
     if args.vcpus != Vcpus::Threads {
         // Before any policy: the same for all arms. What fails here fails in the runs, which say so.
@@ -305,7 +307,7 @@ fn report(
         Ok(()) if output::broken_expectation(&results) => Err(Failure::Expect),
         Ok(()) => Ok(()),
         Err(LoadError::Interrupted) => {
-            eprintln!("interrupted: {finished} of {} runs are kept", plan.runs());
+            say!("interrupted: {finished} of {} runs are kept", plan.runs());
             Err(Failure::Interrupted)
         }
         Err(e @ (LoadError::Placement(_) | LoadError::Unsupported { .. })) => {

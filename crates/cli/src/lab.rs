@@ -10,6 +10,7 @@ use berth_lab::assets::{self, KernelRule};
 use berth_lab::run::LabOptions;
 use berth_lab::{LabError, Progress, Vcpus};
 use berth_report::progress::Bar;
+use berth_report::say;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,6 +112,7 @@ pub fn run(args: &Args) -> Done {
     }
     let lengths = (!args.full).then_some(SHORT);
     let mut plan = plan(&args.run.request()?, &policies::shipped(), lengths)?;
+    output::ready(&args.run)?;
     let boots = Boots {
         refresh: args.refresh,
         ..boots(&args.run, &args.kernel, options(args))?
@@ -199,7 +201,7 @@ fn report(args: &Args, plan: &Plan, mut done: Booted) -> Done {
         Ok(()) if output::broken_expectation(&results) => Err(Failure::Expect),
         Ok(()) => Ok(()),
         Err(LabError::Interrupted) => {
-            eprintln!("interrupted: {finished} of {runs} runs are kept");
+            say!("interrupted: {finished} of {runs} runs are kept");
             Err(Failure::Interrupted)
         }
         Err(error) => Err(failed(error)),

@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::interrupt;
 use berth_experiment::request::{Request, quote};
 use berth_experiment::simulator::Running;
-use berth_scenario::edit::LoaderEdit;
+use berth_scenario::edit::{self, LoaderEdit};
 use berth_scenario::model::Loader;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -134,9 +134,10 @@ impl RunOptions {
     /// What is to be run.
     ///
     /// # Errors
-    /// No scenario was named.
+    /// No scenario was named; something is set twice.
     pub fn request(&self) -> Result<Request, Failure> {
         let scenario = self.scenario()?.to_string();
+        edit::once(&self.set, &self.vary)?;
         Ok(Request {
             scenario,
             ..self.besides()

@@ -4,11 +4,13 @@ use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use berth_experiment::plan::Plan;
 use berth_experiment::save;
+use berth_report::say;
 use berth_report::{Style, sentences, table};
 use berth_results::experiment::Results;
 use berth_results::write;
+use berth_scenario::shipped;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints to standard output; a reader that has gone away (`| head`) is no error. Anything else (a full disk) ends the
 /// program with status 3: whoever reads the output must not take a part for the whole. Results are on disk by then.
@@ -28,7 +30,7 @@ pub fn printed(text: &str) -> bool {
         Ok(()) => true,
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => false,
         Err(e) => {
-            eprintln!("error: cannot write to standard output: {e}");
+            say!("error: cannot write to standard output: {e}");
             std::process::exit(3);
         }
     }
@@ -83,12 +85,39 @@ fn terminal_width() -> usize {
     }
 }
 
+/// Results can be kept: found out before there are any.
+///
+/// # Errors
+/// They cannot.
+pub fn ready(options: &RunOptions) -> Done {
+    let name = shipped::find(options.scenario()?)?.name;
+    write::ready(&write::folder(&options.out, &name)).map_err(|e| {
+        Failure::Run(format!(
+            "{e}; nothing was run (--out FOLDER names another place)"
+        ))
+    })
+}
+
 /// Keeps results, shows them, and says what to do next. What can be shown is shown, whatever becomes of the files.
 ///
 /// # Errors
 /// The disk's.
 pub fn keep(options: &RunOptions, plan: &Plan, results: &Results, next: &[(&str, String)]) -> Done {
     let saved = save::save(&options.out, &plan.name, results);
+    kept(options, plan, results, saved, next)
+}
+
+/// Shows results, which are kept or not, and says what to do next.
+///
+/// # Errors
+/// Those of keeping them; they cannot be shown as is asked for.
+pub fn kept(
+    options: &RunOptions,
+    plan: &Plan,
+    results: &Results,
+    saved: Result<PathBuf, Failure>,
+    next: &[(&str, String)],
+) -> Done {
     show(options, results, plan.baseline())?;
     let saved = saved?;
     if !options.json && !options.csv {

@@ -9,7 +9,7 @@ use berth_experiment::trial::{Trial, WHAT, trial};
 use berth_experiment::{foreign, policies};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::table::{FUNCS, Home, Kind};
-use berth_report::text::{left, width};
+use berth_report::text::{count, left, width};
 #[cfg(feature = "kernel")]
 use berth_scenario::model::Loader;
 use clap::Subcommand;
@@ -361,11 +361,12 @@ fn check(names: &[String], kernel: &str, loader: &LoaderOptions) -> Done {
     }
     exit::each(names, |name| {
         let Trial { policy, notes } = trial(name, &loader.edits(), kernel, &running)?;
-        let several = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        let functions = several(policy.program().funcs.len(), "function");
-        let parameters = several(policy.params().len(), "parameter");
+        let functions = policy.program().funcs.len();
+        let parameters = policy.params().len();
         output::print(&format!(
-            "ok   {name} · kernel {kernel} · {functions}, {parameters} · {}\n     ran {WHAT}\n",
+            "ok   {name} · kernel {kernel} · {}, {} · {}\n     ran {WHAT}\n",
+            count(functions as u32, "function"),
+            count(parameters as u32, "parameter"),
             &policy.hash()[..16.min(policy.hash().len())]
         ));
         for note in notes {
@@ -410,11 +411,11 @@ fn link(files: &[String], out: &std::path::Path, loader: &Loader) -> Done {
     let name = name.map_or("no scheduler in it".to_string(), |n| {
         format!("scheduler {n}")
     });
-    let files = match files.len() {
-        1 => "1 file".into(),
-        n => format!("{n} files"),
-    };
-    output::print(&format!("{} · {files} · {name}\n", out.display()));
+    output::print(&format!(
+        "{} · {} · {name}\n",
+        out.display(),
+        count(files.len() as u32, "file")
+    ));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use berth_experiment::reproduce::{
 };
 use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::Running;
+use berth_report::say;
 use berth_scenario::claims::Verdict;
 use berth_scenario::paper::{self, Experiment, Paper};
 use serde::Serialize;
@@ -113,12 +114,12 @@ pub fn run(args: &Args) -> Done {
         };
         let say = |text: &str| {
             if !args.quiet {
-                eprintln!("{text}");
+                say!("{text}");
             }
         };
         let all = reproduce(&wanted, &running, &say).inspect_err(|failure| {
             if matches!(failure, Failure::Interrupted) {
-                eprintln!("interrupted: what was finished is kept, and the same command goes on from there");
+                say!("interrupted: what was finished is kept, and the same command goes on from there");
             }
         })?;
         wrong.extend(
@@ -139,9 +140,7 @@ pub fn run(args: &Args) -> Done {
         }
         done.push(all);
     }
-    kept.notes()
-        .iter()
-        .for_each(|note| eprintln!("note: {note}"));
+    kept.notes().iter().for_each(|note| say!("note: {note}"));
     if args.json {
         output::json(&done.iter().map(Told::of).collect::<Vec<_>>())?;
     }
@@ -154,7 +153,7 @@ pub fn run(args: &Args) -> Done {
     }
     write(args, &made, &mut wrong)?;
     for what in &wrong {
-        eprintln!("error: {what}");
+        say!("error: {what}");
     }
     match wrong.is_empty() {
         true => Ok(()),
@@ -171,7 +170,7 @@ fn write(args: &Args, made: &[Made], wrong: &mut Vec<String>) -> Done {
         return Ok(());
     }
     for path in files::write(&out, made, args.quick)? {
-        eprintln!("wrote {}", path.display());
+        say!("wrote {}", path.display());
     }
     Ok(())
 }

@@ -58,14 +58,17 @@ const COMPARES: &str = "Examples:
 
 /// The results that a path names: those of its place, or of the first place that the folder has some of.
 fn one(path: &Path) -> Result<Results, Failure> {
-    let named = path.is_file().then(|| path.file_stem().unwrap_or_default());
+    let wrong = |e: write::FileError| Failure::Input(e.to_string());
+    // A table is as good as the file that lies beside it.
+    if path.is_file() {
+        let table = ["csv", "parquet"].map(|end| path.extension() == Some(end.as_ref()));
+        return match table.contains(&true) {
+            true => write::read_file(&path.with_extension("json")).map_err(wrong),
+            false => write::read_file(path).map_err(wrong),
+        };
+    }
     for place in [Place::Sim, Place::Lab, Place::Host] {
-        let name = write::json_path(Path::new(""), place);
-        if named.is_some_and(|stem| Path::new(stem).with_extension("json") != name) {
-            continue;
-        }
-        let found = write::read(folder_of(path), place);
-        if let Some(results) = found.map_err(|e| Failure::Input(e.to_string()))? {
+        if let Some(results) = write::read(path, place).map_err(wrong)? {
             return Ok(results);
         }
     }

@@ -8,7 +8,7 @@ use berth_experiment::simulator::{Running, Simulator};
 use berth_experiment::{Request, estimate, policies};
 use berth_report::text::count;
 use berth_scenario::support::Place;
-use berth_scenario::{Edit, Input, help, read, rtapp, shipped, show};
+use berth_scenario::{Edit, Input, edit, help, read, rtapp, shipped, show};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
@@ -145,6 +145,7 @@ fn edits(set: &[String]) -> Vec<Edit> {
 
 fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
     let input = shipped::find(what)?;
+    edit::once(set, &[])?;
     if !full && !json && set.is_empty() {
         print(&input.text);
         return Ok(());
@@ -163,6 +164,7 @@ fn show_one(what: &str, full: bool, set: &[String], json: bool) -> Done {
 fn check(scenarios: &[String], set: &[String]) -> Done {
     exit::each(scenarios, |what| {
         let input = shipped::find(what)?;
+        edit::once(set, &[])?;
         let request = Request {
             scenario: what.clone(),
             set: set.to_vec(),

@@ -9,13 +9,14 @@ use berth_experiment::plan::{Plan, in_words, plan};
 use berth_experiment::request::quote;
 use berth_experiment::runner::Elsewhere;
 use berth_experiment::simulator::{Running, Simulator};
-use berth_experiment::trace::{Trace, Window};
-use berth_experiment::{policies, replications};
+use berth_experiment::trace::{self, Trace, Window};
+use berth_experiment::{policies, replications, save};
 use berth_report::progress::Bar;
+use berth_report::say;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::shipped;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "FROM..TO", value_parser = Window::parse)]
     trace: Option<Window>,
 
-    /// The trace's file [default: ARM-SEED.pftrace in the scenario's folder of results]
+    /// The trace's file, which must not be there yet [default: ARM-SEED.pftrace in the run's folder of results]
     #[arg(long, value_name = "FILE", requires = "trace")]
     trace_out: Option<PathBuf>,
 }
@@ -68,6 +69,10 @@ const EXAMPLES: &str = "Examples:
 pub fn run(args: &Args) -> Done {
     let options = &mut args.run.clone();
     let running = &running(args)?;
+    if let Some(file) = &args.trace_out {
+        trace::may_be_named(file)?;
+    }
+    output::ready(options)?;
     combinations::ask(&options.request()?, running, options.yes)?;
     let mut notes = Vec::new();
     if !args.no_calibrate
@@ -89,21 +94,22 @@ pub fn run(args: &Args) -> Done {
     }
     let run = |variant, arm, seed| simulator.run(variant, arm, seed);
     let interrupted = |records: &[Vec<RunRecord>]| simulator.interrupted(&plan, records);
-    let done = execute(options, &plan, running, run, interrupted);
+    let done = execute(options, &plan, running, run, interrupted, trace);
     let kept = running.kept.iter().flat_map(Kept::notes);
-    kept.for_each(|note| eprintln!("note: {note}"));
-    if let Some(trace) = trace {
-        // The results are on disk by now, whatever becomes of the trace.
-        let path = trace.path().display().to_string();
-        let written = trace.finish()?;
-        let per_switch = written.bytes as f64 / written.switches.max(1) as f64;
-        eprintln!(
-            "trace {path}: {} switches, {} KB, {per_switch:.1} bytes each; open it at https://ui.perfetto.dev",
-            written.switches,
-            written.bytes.div_ceil(1000)
-        );
-    }
+    kept.for_each(|note| say!("note: {note}"));
     done
+}
+
+/// Brings the trace to the results, and says how large it is.
+fn keep(trace: Trace, numbered: Option<&Path>) -> Result<String, Failure> {
+    let (path, written) = trace.keep(numbered)?;
+    let per_switch = written.bytes as f64 / written.switches.max(1) as f64;
+    Ok(format!(
+        "trace {}: {} switches, {} KB, {per_switch:.1} bytes each; open it at https://ui.perfetto.dev",
+        path.display(),
+        written.switches,
+        written.bytes.div_ceil(1000)
+    ))
 }
 
 /// What the scenario asks to be fitted.
@@ -134,16 +140,17 @@ fn execute(
     running: &Running,
     run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
     interrupted: impl FnOnce(&[Vec<RunRecord>]),
+    trace: Option<Trace>,
 ) -> Done {
     for warning in &plan.warnings {
-        eprintln!("note: {warning}");
+        say!("note: {warning}");
     }
     let runs = plan.runs();
     if runs == 0 {
         return Err(Failure::Input(plan.nothing_to_run()));
     }
     if running.talk && plan.variants.len() > 1 {
-        eprintln!("{} variants, {runs} runs", plan.variants.len());
+        say!("{} variants, {runs} runs", plan.variants.len());
     }
     let bar = Bar::new(runs as u64, running.talk);
     let started = std::time::Instant::now();
@@ -168,21 +175,27 @@ fn execute(
         complete,
     );
     // What there is, is kept and shown, whatever else went wrong.
-    if finished > 0 {
+    let saved = (finished > 0).then(|| save::save(&options.out, &plan.name, &results));
+    let numbered = saved.as_ref().and_then(|s| s.as_ref().ok()?.parent());
+    let traced = trace.map(|trace| keep(trace, numbered));
+    let shown = saved.map_or(Ok(()), |saved| {
         let next = next(plan, options, &results, finished, took);
-        output::keep(options, plan, &results, &next)?;
-    }
+        output::kept(options, plan, &results, saved, &next)
+    });
+    let traced = traced.map_or(Ok(()), |traced| traced.map(|line| say!("{line}")));
     for failure in &outcome.failures {
-        eprintln!("error: {failure}");
+        say!("error: {failure}");
     }
+    shown?;
     if outcome.cancelled {
         let next = match running.kept {
             Some(_) => "; the same command goes on from there",
             None => "",
         };
-        eprintln!("interrupted: {finished} of {runs} runs are kept{next}");
-        return Err(Failure::Interrupted);
+        say!("interrupted: {finished} of {runs} runs are kept{next}");
+        return traced.and(Err(Failure::Interrupted));
     }
+    traced?;
     if !outcome.failures.is_empty() {
         let n = outcome.failures.len();
         let arms = if n == 1 {
@@ -278,7 +291,7 @@ mod tests {
         running: &Running,
         run: impl Fn(usize, usize, u64) -> Result<RunRecord, String> + Sync,
     ) -> Done {
-        super::execute(options, plan, running, run, |_| ())
+        super::execute(options, plan, running, run, |_| (), None)
     }
 
     fn at_once(workers: usize) -> Running {

@@ -93,3 +93,39 @@ fn every_crate_has_a_room_and_stands_on_what_is_said() {
     }
     assert_eq!(seen, crates, "crates with a room, crates that are there");
 }
+
+/// `eprintln!` ends the program where standard error cannot be written; `berth_report::say!` does not.
+#[test]
+fn nothing_that_a_run_goes_through_writes_to_standard_error_by_itself() {
+    let mut folders: Vec<PathBuf> = [
+        "cli",
+        "experiment",
+        "report",
+        "results",
+        "scenario",
+        "sim",
+        "lab",
+        "policy",
+    ]
+    .iter()
+    .map(|name| root().join("crates").join(name).join("src"))
+    .collect();
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let uses = text
+                    .lines()
+                    .filter(|line| !line.trim_start().starts_with("//"));
+                let uses: Vec<&str> = uses.filter(|l| l.contains("eprint")).collect();
+                assert!(uses.is_empty(), "{}: {uses:?}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}

@@ -401,9 +401,10 @@ fn expectations_decide_the_status() {
 }
 
 #[test]
-fn an_unwritable_folder_is_told_and_the_table_shown_all_the_same() {
+fn what_cannot_be_written_after_all_is_told_and_the_table_shown_all_the_same() {
     let place = Place::new(SHORT);
-    std::fs::write(place.dir.path().join("berth-out"), "in the way").unwrap();
+    // In the way of the newest results.
+    std::fs::create_dir_all(place.dir.path().join("berth-out/short/sim.json")).unwrap();
     let out = place.berth(&["sim", "short.toml"]);
     assert_eq!(out.status.code(), Some(3));
     assert!(
@@ -829,7 +830,7 @@ fn traces() {
         "--trace",
     ];
     place.works(&[&one[..], &["..100ms"]].concat());
-    let file = place.dir.path().join("berth-out/short/vmfair-1.pftrace");
+    let file = place.dir.path().join("berth-out/short/1/vmfair-1.pftrace");
     assert!(std::fs::metadata(&file).unwrap().len() > 500);
     let hash = place.results()["experiments"][0]["runs"][0]["hash"].clone();
     // A full disk: the results are the same, and kept.
@@ -843,6 +844,194 @@ fn traces() {
         "{said}"
     );
     assert_eq!(place.results()["experiments"][0]["runs"][0]["hash"], hash);
+}
+
+#[test]
+fn no_trace_replaces_what_is_there() {
+    let place = Place::new(SHORT);
+    let one = "sim short.toml -q --arm vmfair --seed 1 --trace";
+    let traced = |more: &[&str]| {
+        let arguments: Vec<&str> = one.split(' ').chain(more.iter().copied()).collect();
+        place.berth(&arguments)
+    };
+    let folder = place.dir.path().join("berth-out/short");
+    let read = |path: &str| std::fs::read(folder.join(path)).unwrap();
+    let out = traced(&["..50ms"]);
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        said.contains("trace berth-out/short/1/vmfair-1.pftrace: "),
+        "{said}"
+    );
+    let first = read("1/vmfair-1.pftrace");
+    assert!(traced(&["..100ms"]).status.success());
+    assert!(read("2/vmfair-1.pftrace").len() > first.len());
+    // The same once more: no new folder, and no second copy of the trace.
+    assert!(traced(&["..100ms"]).status.success());
+    assert_eq!(read("1/vmfair-1.pftrace"), first);
+    let names = |folder: &Path| {
+        let all = std::fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = all
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let whole = ["report.html", "sim.csv", "sim.json", "sim.parquet"];
+    assert_eq!(
+        names(&folder),
+        [&["1", "2", "latest"], &whole[..]].concat(),
+        "nothing is left of how it was made"
+    );
+    assert_eq!(
+        names(&folder.join("2")),
+        [&whole[..], &["vmfair-1.pftrace"]].concat()
+    );
+    // Another trace of that name, of the user's: it stays.
+    std::fs::write(folder.join("2/vmfair-1.pftrace"), "mine").unwrap();
+    assert!(traced(&["..100ms"]).status.success());
+    assert_eq!(read("2/vmfair-1.pftrace"), b"mine");
+    assert!(read("2/vmfair-1-2.pftrace").len() > first.len());
+
+    // A file that is named is refused if it is there, the scenario among all.
+    std::fs::remove_dir_all(place.dir.path().join("berth-out")).unwrap();
+    std::fs::write(place.dir.path().join("t.txt"), "mine").unwrap();
+    for (file, kept) in [("short.toml", SHORT), ("t.txt", "mine")] {
+        let out = traced(&["all", "--trace-out", file]);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("--trace-out {file}")) && said.contains("is there already"),
+            "{said}"
+        );
+        let there = std::fs::read_to_string(place.dir.path().join(file)).unwrap();
+        assert_eq!(there, kept);
+    }
+    assert!(!place.has_results());
+    assert!(
+        traced(&["all", "--trace-out", "new/t.pftrace"])
+            .status
+            .success()
+    );
+    assert!(place.dir.path().join("new/t.pftrace").is_file());
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_had_is_noticed_before_the_first_run() {
+    let place = Place::new(SHORT);
+    std::fs::write(place.dir.path().join("file"), "mine").unwrap();
+    std::os::unix::fs::symlink("/nothing/here", place.dir.path().join("nowhere")).unwrap();
+    // These would take days.
+    let long = "sim short.toml -q --yes --set run.measure=3000000s --out";
+    for out in ["file", "file/below", "nowhere", "/proc/x"] {
+        let arguments: Vec<&str> = long.split(' ').chain([out]).collect();
+        let said = place.fails(3, &arguments);
+        assert!(
+            said.contains("cannot write") && said.contains("nothing was run"),
+            "{said}"
+        );
+    }
+    // Looking leaves nothing behind.
+    assert!(!place.has_results());
+    place.fails(2, &["sim", "short.toml", "--set", "vm.web.vcpu=2"]);
+    assert!(!place.has_results());
+}
+
+#[test]
+fn a_standard_error_that_cannot_be_written_ends_nothing() {
+    let place = Place::new(SHORT);
+    let full = || Stdio::from(std::fs::File::create("/dev/full").unwrap());
+    let status = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.stdout(Stdio::null()).stderr(full());
+        command.status().unwrap().code()
+    };
+    assert_eq!(status(&["sim", "no-such"]), Some(2));
+    assert_eq!(status(&["sim", "short.toml", "--nonsense"]), Some(2));
+    // A trace is told of, and so is an arm that has no parameters.
+    let noted = "sim short.toml -q --arm vmfair,linux --set policy.slice_us=1000";
+    let noted: Vec<&str> = noted.split(' ').collect();
+    assert_eq!(status(&noted), Some(0));
+    assert!(place.has_results());
+    let one = "sim short.toml -q --arm vmfair --seed 1 --trace all";
+    let one: Vec<&str> = one.split(' ').collect();
+    assert_eq!(status(&one), Some(0));
+    assert!(
+        place
+            .dir
+            .path()
+            .join("berth-out/short/2/vmfair-1.pftrace")
+            .is_file()
+    );
+}
+
+#[test]
+fn what_is_given_twice_is_refused() {
+    let place = Place::new(SHORT);
+    let file = policy("endless");
+    let simulated = |options: &str| {
+        let mut arguments = vec!["sim", "short.toml", "-q"];
+        arguments.extend(options.split(' '));
+        place.fails(2, &arguments)
+    };
+    for (options, wanted) in [
+        (
+            "--set vm.hog.count=1 --set vm.hog.count=2",
+            "vm.hog.count is given twice: --set vm.hog.count=1 and --set vm.hog.count=2",
+        ),
+        (
+            "--vary vm.hog.weight=1..3 --vary vm.hog.weight=4,5",
+            "vm.hog.weight is given twice: --vary vm.hog.weight=1..3 and --vary vm.hog.weight=4,5",
+        ),
+        (
+            "--vary vm.hog.weight=1..3 --set vm.hog.weight=4",
+            "vm.hog.weight is given twice: --set vm.hog.weight=4 and --vary vm.hog.weight=1..3",
+        ),
+        (
+            "--vary vm.*.weight=1..3 --set vm.hog.weight=4",
+            "vm.hog.weight is given twice: --set vm.hog.weight=4 and --vary vm.*.weight=1..3",
+        ),
+        ("--vary vm.hog.weigth=1,2", "--vary vm.hog.weigth=1"),
+        ("--vary vm.hog.weight=0,2", "--vary vm.hog.weight=0"),
+        (
+            "--arm linux --vary policy.slice_us=5",
+            "--vary policy.slice_us=5",
+        ),
+        ("--vary vm.hog.weight=1..", "8..64..8"),
+        ("--vary vm.hog.weight=..5", "8..64..8"),
+        ("--vary vm.hog.weight=1..100..xx", "8..64..8"),
+        ("--vary vm.hog.weight=0..1e30..1e-9", "8..64..8"),
+    ] {
+        let said = simulated(options);
+        assert!(said.contains(wanted), "{options}: {said}");
+    }
+    for (options, wanted) in [
+        (
+            "--rodata x=5ms --rodata x=6ms",
+            "x is given twice: --rodata x=5ms and --rodata x=6ms",
+        ),
+        (
+            "--resize x=5 --resize x=5",
+            "x is given twice: --resize x=5 and --resize x=5",
+        ),
+        ("--ops-flags none,ENQ_LAST", "`none` stands alone"),
+    ] {
+        let said = simulated(&format!("--policy {file} {options}"));
+        assert!(said.contains(wanted), "{options}: {said}");
+    }
+    let shown = "scenario show short.toml --set vm.hog.count=1 --set vm.hog.count=2";
+    let shown: Vec<&str> = shown.split(' ').collect();
+    assert!(place.fails(2, &shown).contains("is given twice"));
+    assert!(!place.has_results());
+    // One for all, and then another for one of them.
+    place.works(&[
+        "sim",
+        "short.toml",
+        "-q",
+        "--set",
+        "vm.*.weight=50",
+        "--set",
+        "vm.hog.weight=20",
+    ]);
 }
 
 #[test]
@@ -984,4 +1173,30 @@ fn results_are_never_written_over() {
     assert!(json["rows"].as_array().unwrap().len() > 20);
     let said = place.fails(2, &["results", "compare", "berth-out/short/1", "berth-out"]);
     assert!(said.contains("there are no results"), "{said}");
+    // What is no results file, or another version's, is not called absent.
+    let write = |name: &str, text: &str| std::fs::write(place.dir.path().join(name), text).unwrap();
+    let whole = std::fs::read_to_string(folder.join("1/sim.json")).unwrap();
+    write("cut.json", &whole[..whole.len() / 2]);
+    write("empty.json", "{}");
+    write("newer.json", "{\"format\": 99, \"all\": \"new\"}");
+    write("copy.json", &whole);
+    let with = |name: &str| ["results", "compare", "berth-out/short/1", name].map(String::from);
+    for (name, why) in [
+        ("cut.json", "EOF while parsing"),
+        ("empty.json", "missing field `format`"),
+        ("newer.json", "its format is 99"),
+    ] {
+        let arguments = with(name);
+        let said = place.fails(2, &arguments.each_ref().map(String::as_str));
+        assert!(
+            said.contains(&format!("{name} is not a results file")) && said.contains(why),
+            "{said}"
+        );
+    }
+    let arguments = with("copy.json");
+    let said = place.works(&arguments.each_ref().map(String::as_str));
+    assert!(said.contains("Made in the same way"), "{said}");
+    let arguments = with("berth-out/short/2/sim.csv");
+    let said = place.works(&arguments.each_ref().map(String::as_str));
+    assert!(said.contains("vm.hog.count: 3 -> 1"), "{said}");
 }

@@ -56,7 +56,7 @@ fn host_and_guest_tracks_are_in_the_trace() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("two.toml"), scenario("2s")).unwrap();
     berth(place.path(), &["sim", "two.toml", "--trace", "all"]);
-    let file = place.path().join("berth-out/two/vtime-1.pftrace");
+    let file = place.path().join("berth-out/two/1/vtime-1.pftrace");
     let bytes = std::fs::read(&file).unwrap();
     let (had, count) = had(&bytes, 2_000_000_000);
     assert_eq!(count.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);

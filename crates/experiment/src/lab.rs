@@ -131,7 +131,7 @@ pub fn boot(plan: &mut Plan, boots: &Boots) -> Result<Booted, Failure> {
         berth_lab::run::check_scenario(&arm.scenario, options.vcpus).map_err(failed)?;
     }
     for warning in &plan.warnings {
-        eprintln!("note: {warning}");
+        berth_report::say!("note: {warning}");
     }
     let stop = boots.cancel;
     let bar = Bar::new(plan.runs() as u64, boots.talk);

@@ -115,13 +115,8 @@ pub fn planned(
     let mut warnings = Vec::new();
     let names = names(input, request);
     for set in edit::variants(&request.vary)? {
-        let mut edits: Vec<Edit> = request
-            .set
-            .iter()
-            .chain(&set)
-            .cloned()
-            .map(Edit::Set)
-            .collect();
+        let mut edits: Vec<Edit> = request.set.iter().cloned().map(Edit::Set).collect();
+        edits.extend(set.iter().cloned().map(Edit::Vary));
         edits.extend(request.seeds.map(|n| Edit::Set(format!("run.seeds={n}"))));
         edits.extend(request.policies.iter().cloned().map(Edit::AddPolicy));
         edits.extend(request.loader.iter().cloned().map(Edit::Loader));
@@ -145,11 +140,10 @@ pub fn planned(
             }
         }
         let arms = chosen(&scenario, request, policies);
-        let params: Vec<&String> = request
-            .set
-            .iter()
-            .chain(&set)
-            .filter(|s| s.starts_with("policy."))
+        let params = request.set.iter().map(|text| ("--set", text));
+        let params = params.chain(set.iter().map(|text| ("--vary", text)));
+        let params: Vec<(&str, &String)> = params
+            .filter(|(_, text)| text.starts_with("policy."))
             .collect();
         parameters_without_policy(&arms, &params, &mut warnings)?;
         variants.push(Variant {
@@ -230,17 +224,17 @@ fn names(input: &Input, request: &Request) -> Vec<Edit> {
 /// `linux` takes no parameters: that is said where others run beside it, and refused where none does.
 fn parameters_without_policy(
     arms: &[PlannedArm],
-    params: &[&String],
+    params: &[(&str, &String)],
     warnings: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let own = arms.iter().filter(|a| a.arm.policy == "linux").count();
-    let Some(first) = params.first().filter(|_| own > 0) else {
+    let Some((option, first)) = params.first().filter(|_| own > 0) else {
         return Ok(());
     };
     if own == arms.len() {
         return Err(Failure::Input(format!(
-            "--set {first}: `linux` is the kernel's own scheduler, which takes no parameters, and no other arm runs; \
-             an arm with the policy \"{}\" is its model, which takes some (berth policy show {0})",
+            "{option} {first}: `linux` is the kernel's own scheduler, which takes no parameters, and no other arm \
+             runs; an arm with the policy \"{}\" is its model, which takes some (berth policy show {0})",
             berth_builtin::LINUX_MODEL
         )));
     }

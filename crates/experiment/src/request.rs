@@ -37,10 +37,8 @@ impl Request {
     /// # Errors
     /// What is varied is not said as it has to be.
     pub fn first(&self) -> Result<Request, Failure> {
-        let first = edit::first(&self.vary)?;
         Ok(Request {
-            set: self.set.iter().cloned().chain(first).collect(),
-            vary: Vec::new(),
+            vary: edit::first(&self.vary)?,
             ..self.clone()
         })
     }

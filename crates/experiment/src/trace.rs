@@ -8,8 +8,8 @@ use berth_scenario::quantity::duration;
 use berth_sim::machine::task::Life;
 use berth_sim::trace::{Event, Kind, SharedSink, Sink};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +56,15 @@ impl Window {
 /// A trace that is being written.
 pub struct Trace {
     path: PathBuf,
+    /// Where it goes once the run's results have a folder; none: it was named, and stays where it is.
+    home: Option<Home>,
     stream: Arc<Mutex<Stream>>,
+}
+
+/// The scenario's folder of results, and the name in the run's own one.
+struct Home {
+    folder: PathBuf,
+    name: String,
 }
 
 struct Stream {
@@ -71,12 +79,9 @@ struct Stream {
 }
 
 impl Trace {
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    pub fn create(
-        path: &Path,
+    fn create(
+        path: PathBuf,
+        home: Option<Home>,
         window: Window,
         vms: Vec<String>,
         kernel: &str,
@@ -85,9 +90,16 @@ impl Trace {
             Failure::Run(format!("cannot write the trace {}: {e}", path.display()))
         };
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(failed)?;
+            fs::create_dir_all(folder).map_err(failed)?;
         }
-        let file = BufWriter::with_capacity(1 << 18, File::create(path).map_err(failed)?);
+        let file = match File::create_new(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                may_be_named(&path)?;
+                OpenOptions::new().write(true).open(&path)
+            }
+            made => made,
+        };
+        let file = BufWriter::with_capacity(1 << 18, file.map_err(failed)?);
         let stream = Stream {
             window,
             writer: Some(Writer::new(file, kernel)),
@@ -96,15 +108,17 @@ impl Trace {
             begun: false,
         };
         Ok(Trace {
-            path: path.to_path_buf(),
+            path,
+            home,
             stream: Arc::new(Mutex::new(stream)),
         })
     }
 
-    /// Opens the trace of a plan's only run: `file`, or ARM-SEED.pftrace in `folder`.
+    /// Opens the trace of a plan's only run: `file`, which must not be there yet, or, for [`Trace::keep`],
+    /// ARM-SEED.pftrace in the run's own folder below `folder`, the scenario's.
     ///
     /// # Errors
-    /// The plan has several runs; the file cannot be made.
+    /// The plan has several runs; the file is there already, or cannot be made.
     pub fn of_run(
         plan: &Plan,
         window: Window,
@@ -119,18 +133,51 @@ impl Trace {
                 in_words(plan.runs())
             )));
         };
-        let own = || {
-            let name = arm.arm.name.replace('/', "_");
-            folder.join(format!("{name}-{seed}.pftrace"))
-        };
-        let file = file.map_or_else(own, Path::to_path_buf);
         let vms = berth_sim::run::vm_specs(&variant.scenario);
         let vms = vms.into_iter().map(|vm| vm.name).collect();
-        Trace::create(&file, window, vms, &variant.scenario.host.kernel)
+        let (path, home) = match file {
+            Some(file) => (file.to_path_buf(), None),
+            None => {
+                let name = format!("{}-{seed}", arm.arm.name.replace('/', "_"));
+                // Which number the run's folder has is known when it has ended.
+                let beside = folder.join(format!(".{name}.pftrace.{}", std::process::id()));
+                let home = Home {
+                    folder: folder.to_path_buf(),
+                    name,
+                };
+                (beside, Some(home))
+            }
+        };
+        Trace::create(path, home, window, vms, &variant.scenario.host.kernel)
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// As [`Trace::finish`]; one that was not named then lies in `numbered`, the run's folder of results, or, if it has
+    /// none, in a new one. Gives where it lies. Nothing that is there is replaced.
+    ///
+    /// # Errors
+    /// As [`Trace::finish`]; it cannot be brought there.
+    pub fn keep(mut self, numbered: Option<&Path>) -> Result<(PathBuf, Written), Failure> {
+        let mut path = self.path.clone();
+        let home = self.home.take();
+        let written = self.rest();
+        if let Some(home) = home {
+            let failed = |e: &dyn std::fmt::Display| {
+                Failure::Run(format!("the trace stays in {}: {e}", path.display()))
+            };
+            let folder = match numbered {
+                Some(folder) => folder.to_path_buf(),
+                None => berth_results::write::next(&home.folder).map_err(|e| failed(&e))?,
+            };
+            path = settle(&path, &folder, &home.name).map_err(|e| failed(&e))?;
+        }
+        match written {
+            Ok(written) => Ok((path, written)),
+            Err(e) => Err(not_whole(&path, &e)),
+        }
     }
 
     /// What the simulator tells it to.
@@ -143,17 +190,86 @@ impl Trace {
     /// # Errors
     /// The first error of writing: a full disk, for example. What was written until then stays.
     pub fn finish(self) -> Result<Written, Failure> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(writer) = stream.writer.take() else {
-            return Err(Failure::Run("the trace was finished before".into()));
-        };
-        writer.finish().map_err(|e| {
-            Failure::Run(format!(
-                "the trace {} is not whole: {e}; the results are kept",
-                self.path.display()
-            ))
-        })
+        let path = self.path.clone();
+        self.rest().map_err(|e| not_whole(&path, &e))
     }
+
+    fn rest(self) -> std::io::Result<Written> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = stream.writer.take();
+        let writer = writer.ok_or_else(|| std::io::Error::other("it was finished before"))?;
+        writer.finish()
+    }
+}
+
+fn not_whole(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Run(format!(
+        "the trace {} is not whole: {e}; the results are kept",
+        path.display()
+    ))
+}
+
+/// A trace may get this name: nothing is there, or something that keeps nothing (a device, a pipe).
+///
+/// # Errors
+/// A file is there: whatever it is, somebody may want it.
+pub fn may_be_named(path: &Path) -> Result<(), Failure> {
+    match fs::symlink_metadata(path).and_then(|_| fs::metadata(path)) {
+        Err(e) if e.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => Ok(()),
+        Ok(there) if !there.is_file() && !there.is_dir() => Ok(()),
+        _ => Err(Failure::Input(format!(
+            "--trace-out {}: something of that name is there already, and nothing is written over: name another file, \
+             or remove that one",
+            path.display()
+        ))),
+    }
+}
+
+/// Brings a finished trace into a folder as NAME.pftrace, or under the first name with a number that nobody has; one
+/// that has the same contents does for it.
+fn settle(from: &Path, folder: &Path, name: &str) -> std::io::Result<PathBuf> {
+    let numbered = (2..).map(|i| format!("{name}-{i}.pftrace"));
+    for name in std::iter::once(format!("{name}.pftrace")).chain(numbered) {
+        let to = folder.join(name);
+        // Unlike a rename a link never replaces anything; not every file system has them.
+        let moved = match fs::hard_link(from, &to) {
+            Ok(()) => fs::remove_file(from),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                if !same(from, &to) {
+                    continue;
+                }
+                fs::remove_file(from)
+            }
+            Err(_) => match File::create_new(&to) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+                Err(e) => Err(e),
+                Ok(_) => fs::rename(from, &to),
+            },
+        };
+        return moved.map(|()| to);
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// Two files have the same contents.
+fn same(one: &Path, other: &Path) -> bool {
+    let equal = || -> std::io::Result<bool> {
+        let (mut a, mut b) = (File::open(one)?, File::open(other)?);
+        if a.metadata()?.len() != b.metadata()?.len() {
+            return Ok(false);
+        }
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        loop {
+            x.clear();
+            y.clear();
+            a.by_ref().take(1 << 20).read_to_end(&mut x)?;
+            b.by_ref().take(1 << 20).read_to_end(&mut y)?;
+            if x != y || x.is_empty() {
+                return Ok(x == y);
+            }
+        }
+    };
+    equal().unwrap_or(false)
 }
 
 impl Stream {
@@ -224,6 +340,43 @@ impl Sink for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trace_settles_where_nothing_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("1");
+        fs::create_dir(&folder).unwrap();
+        let settled = |contents: &str| {
+            let from = dir.path().join("beside");
+            fs::write(&from, contents).unwrap();
+            let to = settle(&from, &folder, "a-1").unwrap();
+            assert!(!from.exists());
+            (
+                to.file_name().unwrap().to_string_lossy().into_owned(),
+                fs::read(to).unwrap(),
+            )
+        };
+        assert_eq!(settled("x"), ("a-1.pftrace".into(), b"x".into()));
+        assert_eq!(settled("y"), ("a-1-2.pftrace".into(), b"y".into()));
+        assert_eq!(settled("y"), ("a-1-2.pftrace".into(), b"y".into()));
+        assert_eq!(settled("xx"), ("a-1-3.pftrace".into(), b"xx".into()));
+        assert_eq!(settled("x").0, "a-1.pftrace");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn what_is_there_is_no_name_for_a_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        std::os::unix::fs::symlink("nothing", at("nowhere")).unwrap();
+        for taken in ["", "file", "link", "nowhere"] {
+            assert!(may_be_named(&at(taken)).is_err(), "{taken}");
+        }
+        may_be_named(&at("new")).unwrap();
+        may_be_named(Path::new("/dev/null")).unwrap();
+    }
 
     #[test]
     fn windows() {

@@ -51,7 +51,34 @@ pub fn why(e: &Experiment) -> Option<String> {
     ))
 }
 
+/// `within 0.02 %`: how far the ends of an interval of a ratio are from 1 at most, rounded up, so that the interval is
+/// no wider than what is said.
+pub fn within(low: f64, high: f64) -> String {
+    let percent = |r: f64| ((r - 1.0) * 100.0).abs();
+    let most = percent(low).max(percent(high)).max(0.01);
+    format!("within {} %", (most * 100.0 - 1e-6).ceil() / 100.0)
+}
+
 impl Effort {
+    /// `does`, `gets`.
+    pub fn verb(self) -> &'static str {
+        match self.quantity {
+            "cpu" => "gets",
+            _ => "does",
+        }
+    }
+
+    /// Of one seed, which has no interval: `does 1.2 % more work`.
+    pub fn alone(self, ratio: f64) -> String {
+        let (does, what) = (self.verb(), self.word);
+        let percent = fixed(((ratio - 1.0) * 100.0).abs(), 1);
+        match percent.as_str() {
+            "0.0" => format!("{does} as much {what}"),
+            _ if ratio > 1.0 => format!("{does} {percent} % more {what}"),
+            _ => format!("{does} {percent} % less {what}"),
+        }
+    }
+
     /// The metric of a group.
     pub fn metric(self, group: &Group) -> String {
         format!("{}.{}", group.name, self.quantity)

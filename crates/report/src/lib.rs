@@ -9,6 +9,7 @@ pub mod html;
 pub mod perfetto;
 pub mod plot;
 pub mod progress;
+pub mod say;
 pub mod sentences;
 pub mod side_by_side;
 pub mod table;

@@ -42,7 +42,7 @@ impl Bar {
     /// A line above the bar, kept.
     pub fn line(&self, text: &str) {
         if self.0.is_hidden() {
-            eprintln!("{text}");
+            crate::say!("{text}");
         } else {
             self.0.println(text);
         }

@@ -2,7 +2,7 @@
 //! What the numbers mean, in words: gain and price in one sentence, and whether expectations hold.
 use crate::effort::{self, Effort};
 use crate::table::leading_metric;
-use crate::text::{count, fixed, left, number, value, width};
+use crate::text::{count, fixed, left, number, significant, value, width};
 use crate::{Style, answers};
 use berth_results::expect::{Limit, Verdict};
 use berth_results::experiment::Experiment;
@@ -112,9 +112,42 @@ fn parts(experiment: &Experiment, arm: &str, base: &str) -> Vec<String> {
         }
     }
     if let Some(ratio) = experiment.ratio(arm, base, "host.switches_per_cpu") {
-        parts.push(format!("{} × the switches", number(ratio.ratio)));
+        parts.push(switches(ratio.ratio));
     }
     parts
+}
+
+/// Beside another arm's.
+pub(crate) fn switches(ratio: f64) -> String {
+    match number(ratio).as_str() {
+        "1.00" => "as many switches".into(),
+        times => format!("{times} × the switches"),
+    }
+}
+
+/// `0.21 % longer`, for what is not worth a factor.
+pub(crate) fn barely(shown: &Ratio, word: &str) -> Option<String> {
+    let percent = |r: f64| significant((r - 1.0) * 100.0, 2);
+    let most = shown.interval.map_or(shown.ratio, |(_, high)| high);
+    (most < 1.01).then(|| match shown.interval {
+        None if shown.ratio < 1.005 => "as long".to_string(),
+        None => format!("{} % {word}", percent(shown.ratio)),
+        Some((low, high)) => format!(
+            "{} % {word} ({} to {})",
+            percent(shown.ratio),
+            percent(low),
+            percent(high)
+        ),
+    })
+}
+
+/// Not told apart: how far off it may be.
+pub(crate) fn apart(low: f64, high: f64) -> String {
+    let factor = |x: f64| fixed(x, digits(x));
+    match (factor(low).as_str(), factor(high).as_str()) {
+        ("1.00", "1.00") => format!("not told apart ({})", effort::within(low, high)),
+        (low, high) => format!("not told apart ({low} to {high} ×)"),
+    }
 }
 
 fn longer_or_shorter(ratio: &Ratio) -> String {
@@ -123,16 +156,17 @@ fn longer_or_shorter(ratio: &Ratio) -> String {
     } else {
         (*ratio, "longer")
     };
+    if let Some((low, high)) = ratio.interval.filter(|_| !ratio.differs()) {
+        // The interval spans 1: there is no telling which way.
+        return apart(low, high);
+    }
+    if let Some(words) = barely(&shown, word) {
+        return words;
+    }
     let factor = |x: f64| fixed(x, digits(shown.ratio));
     let interval = match shown.interval {
         None => String::new(),
-        Some((low, high)) if ratio.differs() => format!(" ({} to {})", factor(low), factor(high)),
-        // The interval spans 1: there is no telling which way.
-        Some(_) => {
-            let (low, high) = ratio.interval.unwrap_or((ratio.ratio, ratio.ratio));
-            let factor = |x: f64| fixed(x, digits(x));
-            return format!("not told apart ({} to {} ×)", factor(low), factor(high));
-        }
+        Some((low, high)) => format!(" ({} to {})", factor(low), factor(high)),
     };
     format!("{} × {word}{interval}", factor(shown.ratio))
 }
@@ -151,18 +185,12 @@ fn digits(x: f64) -> usize {
 fn more_or_less(ratio: &Ratio, effort: Effort) -> String {
     let percent = |r: f64| ((r - 1.0) * 100.0).abs();
     let word = if ratio.ratio >= 1.0 { "more" } else { "less" };
-    let (does, what) = match effort.quantity {
-        "cpu" => ("gets", effort.word),
-        _ => ("does", effort.word),
-    };
+    let (does, what) = (effort.verb(), effort.word);
     let difference = |ratio: f64| (ratio - 1.0) * 100.0;
     match ratio.interval {
-        None => format!("{does} {:.1} % {word} {what}", percent(ratio.ratio)),
+        None => effort.alone(ratio.ratio),
         Some((low, high)) if percent(low).max(percent(high)) <= effort::AS_MUCH => {
-            let most = percent(low).max(percent(high)).max(0.01);
-            // Rounded up: the interval is no wider than what is said.
-            let most = (most * 100.0).ceil() / 100.0;
-            format!("{does} as much {what} (within {most} %)")
+            format!("{does} as much {what} ({})", effort::within(low, high))
         }
         Some((low, high)) if ratio.differs() => {
             let (a, b) = (percent(low), percent(high));

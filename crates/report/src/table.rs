@@ -193,10 +193,15 @@ fn columns(experiment: &Experiment) -> Vec<Column> {
                 Show::Mean,
                 3 + more,
             ));
+            // One seed has no interval.
+            let p99 = match experiment.setup.seeds.len() {
+                0 | 1 => "p99",
+                _ => "p99 ± 95 % CI",
+            };
             columns.push(time_column(
                 experiment,
                 &heading,
-                "p99 ± 95 % CI",
+                p99,
                 &stat("p99"),
                 Show::Interval,
                 more,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Two results of the same scenario, metric by metric, and what differed in how they were made.
 use crate::Style;
+use crate::sentences::wrap;
 use crate::text::{left, right, value, width, with_half};
 use berth_results::experiment::{Experiment, Results};
 use berth_results::schema::unit_of;
@@ -38,7 +39,8 @@ pub struct Versus {
 
 /// Puts them side by side: all metrics of all arms and variants that both have.
 pub fn versus(a: &Results, b: &Results) -> Versus {
-    let cells = |results: &Results| -> BTreeSet<(String, String)> {
+    // In the order of the sweep.
+    let cells = |results: &Results| -> Vec<(String, String)> {
         let each = results.experiments.iter().flat_map(|e| {
             let variant = e.variant.join(" ");
             let arms = e.arms.iter().filter(|arm| arm.absent.is_none());
@@ -47,8 +49,8 @@ pub fn versus(a: &Results, b: &Results) -> Versus {
         each.collect()
     };
     let (in_a, in_b) = (cells(a), cells(b));
-    let only = |one: &BTreeSet<(String, String)>, other: &BTreeSet<(String, String)>| {
-        let missing = one.difference(other);
+    let only = |one: &[(String, String)], other: &[(String, String)]| {
+        let missing = one.iter().filter(|cell| !other.contains(cell));
         missing
             .map(|(v, arm)| format!("{arm} {v}").trim_end().to_string())
             .collect()
@@ -208,7 +210,11 @@ impl Versus {
         }
         for (where_, only) in [("A", &self.only_in_a), ("B", &self.only_in_b)] {
             if !only.is_empty() {
-                out.push_str(&format!("  Only in {where_}: {}\n", only.join(", ")));
+                let lines = wrap(&only.join(", "), style.width.saturating_sub(4));
+                out.push_str(&format!("  Only in {where_}:\n"));
+                lines
+                    .iter()
+                    .for_each(|line| out.push_str(&format!("    {line}\n")));
             }
         }
         let mut cells: Vec<(&str, &str)> = Vec::new();

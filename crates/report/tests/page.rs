@@ -526,6 +526,155 @@ fn among(vms: u64) -> Results {
     all
 }
 
+/// Nobody waits for answers: groups `a` and `b` share two CPUs, and `flms` gives `a` the more the more it weighs.
+fn shared(second: bool) -> Results {
+    let mut all = swept(second);
+    for e in &mut all.experiments {
+        let weight: f64 = e.variant[0].split('=').nth(1).unwrap().parse().unwrap();
+        let group = |name: &str| Group {
+            name: name.into(),
+            class: "batch".into(),
+            vms: 1,
+            vcpus: 2,
+        };
+        e.setup.groups = vec![group("a"), group("b")];
+        e.expects.clear();
+        for run in &mut e.runs {
+            let part = match run.arm.as_str() {
+                "flms" => 0.2 * weight,
+                _ => 0.5,
+            };
+            let whole = 1.0e10 * (1.0 + 0.001 * run.seed as f64);
+            run.metrics = BTreeMap::from([
+                ("a.work".to_string(), whole * part),
+                ("b.work".to_string(), whole * (1.0 - part)),
+                ("a.cpu".to_string(), 2.0 * part),
+                ("b.cpu".to_string(), 2.0 * (1.0 - part)),
+            ]);
+        }
+    }
+    all
+}
+
+#[test]
+fn who_does_more_work_is_said_where_nobody_waits() {
+    let text = visible(&html::page(&[&shared(false)]));
+    for said in [
+        "The order of policies changes (linux and flms, flms and same) over vm.web.count: most a.work: not told apart \
+         from 1 to 2, flms at 4.",
+        "most b.work: flms from 1 to 2, not told apart at 4.",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    assert!(!text.contains("nobody waits"), "{text}");
+    let page = html::page(&[&shared(true)]);
+    let text = visible(&page);
+    assert!(
+        text.contains("Who has the most a.work") && text.contains("With task.a = 2ms: the order"),
+        "{text}"
+    );
+    let map = &page[page.find("class=\"map\"").unwrap()..];
+    let map = &map[..map.find("</table>").unwrap()];
+    assert_eq!(map.matches(">flms<").count(), 2, "{map}");
+}
+
+#[test]
+fn plots_of_one_metric_have_one_unit() {
+    // Beside seconds the other panel's milliseconds are seconds, too.
+    let mut all = shared(true);
+    for e in all
+        .experiments
+        .iter_mut()
+        .filter(|e| e.variant[1] == "task.a=1ms")
+    {
+        for run in &mut e.runs {
+            run.metrics.values_mut().for_each(|x| *x /= 100.0);
+        }
+    }
+    let page = html::page(&[&all]);
+    assert!(page.contains("a.work%20(s)") && !page.contains("a.work%20(ms)"));
+    // Numbers stand where they are; what has no common unit does not, which is said.
+    let over = |values: [&str; 3]| {
+        let mut all = shared(false);
+        for (e, value) in all.experiments.iter_mut().zip(values) {
+            e.variant = vec![format!("x.y={value}")];
+        }
+        visible(&html::page(&[&all]))
+    };
+    assert!(over(["1", "3", "5000"]).contains("over x.y (logarithmic)."));
+    assert!(over(["500us", "1ms", "2s"]).contains("over x.y (logarithmic)."));
+    assert!(over(["1", "2", "3"]).contains("over x.y."));
+    assert!(over(["1", "2%", "3ms"]).contains("over x.y, at equal distances."));
+}
+
+#[test]
+fn nothing_is_said_to_differ_by_nothing() {
+    let mut all = shared(false);
+    let nearly = |all: &mut Results, by: f64| {
+        let e = &mut all.experiments[0];
+        e.variant.clear();
+        e.setup.groups[0].class = "latency".into();
+        for run in &mut e.runs {
+            let than = if run.arm == "flms" {
+                1.0 + by * run.seed as f64
+            } else {
+                1.0
+            };
+            let seed = run.seed as f64;
+            run.metrics = BTreeMap::from([
+                ("a.response.p99".to_string(), 1.0e6 * seed * than),
+                ("a.cpu".to_string(), 1.0),
+                ("b.work".to_string(), 1.0e9 * seed * than),
+                ("host.switches_per_cpu".to_string(), 600.0),
+            ]);
+        }
+    };
+    all.experiments.truncate(1);
+    let style = berth_report::Style {
+        colour: false,
+        width: 100,
+    };
+    let both = |all: &Results| {
+        let e = &all.experiments[0];
+        let words = berth_report::whole(e, Place::Sim, None, &style);
+        (words, visible(&html::page(&[all])))
+    };
+    nearly(&mut all, 0.0);
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(text.contains("not told apart (within 0.01 %)"), "{text}");
+        assert!(text.contains("does as much work (within 0.01 %)"), "{text}");
+        assert!(
+            text.contains("as many switches") && !text.contains("1.00 ×"),
+            "{text}"
+        );
+        assert!(!text.contains("0.00 to"), "{text}");
+    }
+    nearly(&mut all, 0.0005);
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(
+            text.contains("% longer") && !text.contains("1.00 ×"),
+            "{text}"
+        );
+    }
+    // One seed: no interval, and no column that promises one.
+    nearly(&mut all, 0.0001);
+    all.experiments[0].runs.retain(|r| r.seed == 1);
+    all.experiments[0].setup.seeds = vec![1];
+    let (words, page) = both(&all);
+    for text in [&words, &page] {
+        assert!(
+            text.contains("does as much work") && !text.contains(" 0.0 %"),
+            "{text}"
+        );
+    }
+    assert!(
+        words.contains("p99 as long") && !words.contains("95 % CI"),
+        "{words}"
+    );
+}
+
 /// Three values of one address, or two of each of two; the leader changes with the first.
 fn swept(second: bool) -> Results {
     let mut all = results(Place::Sim, 1.0);
@@ -554,7 +703,7 @@ fn what_was_varied_is_drawn() {
     let page = html::page(&[&swept(false)]);
     let text = visible(&page);
     assert!(text.contains("Over vm.web.count"), "{text}");
-    let lead = "the order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
+    let lead = "The order of policies changes (linux and flms, flms and same) over vm.web.count: lowest \
                 web.response.p99: flms from 1 to 2";
     assert!(text.contains(lead), "{text}");
     let pictures = page.matches("class=\"sweep\"").count();
@@ -588,7 +737,10 @@ fn what_was_varied_is_drawn() {
     for (i, e) in words.experiments.iter_mut().enumerate() {
         e.variant = vec![format!("host.kernel=k{i}")];
     }
-    assert!(!html::page(&[&words]).contains("class=\"sweep\""));
+    let worded = html::page(&[&words]);
+    assert!(!worded.contains("class=\"sweep\""));
+    let said = "Not drawn: host.kernel takes words";
+    assert!(visible(&worded).contains(said), "{}", visible(&worded));
     // Values that differ by more than a factor of 30 stand on a logarithmic axis.
     assert!(
         page.contains("web.response.p99%20(ms)%2C%20logarithmic"),
@@ -636,4 +788,24 @@ fn two_results_side_by_side() {
     assert!(same.inputs.is_empty() && same.rows.iter().all(|r| !r.differs));
     b.experiments[0].arms[1].name = "other".into();
     assert_eq!(versus(&a, &b).only_in_a, ["flms"]);
+    // Many names are in lines that fit, in the order of the sweep.
+    let mut many = results(Place::Sim, 1.0);
+    let one = many.experiments.remove(0);
+    for value in 1..=20 {
+        let variant = vec![format!("vm.web.count={value}")];
+        many.experiments.push(Experiment {
+            variant,
+            ..one.clone()
+        });
+    }
+    let both = versus(&a, &many);
+    assert_eq!(both.only_in_b[0], "linux vm.web.count=1");
+    assert_eq!(both.only_in_b[5], "same vm.web.count=2");
+    let text = both.text(false, &style);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines.contains(&"  Only in B:") && lines.len() > 10,
+        "{text}"
+    );
+    assert!(lines.iter().all(|l| l.len() <= 100), "{text}");
 }

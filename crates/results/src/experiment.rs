@@ -139,10 +139,20 @@ impl Experiment {
 
     /// The arm with the lowest mean of `metric`, if it is lower than that of every other arm with 95 % confidence.
     pub fn lowest(&self, metric: &str) -> Option<&str> {
+        self.first_by(metric, 1.0)
+    }
+
+    /// The arm with the highest mean of `metric`, if it is higher than that of every other arm with 95 % confidence.
+    pub fn highest(&self, metric: &str) -> Option<&str> {
+        self.first_by(metric, -1.0)
+    }
+
+    /// The lowest one of `sign` times the metric.
+    fn first_by(&self, metric: &str, sign: f64) -> Option<&str> {
         let measured: Vec<(&str, f64)> = self
             .arms
             .iter()
-            .filter_map(|a| Some((a.name.as_str(), self.estimate(&a.name, metric)?.mean)))
+            .filter_map(|a| Some((a.name.as_str(), sign * self.estimate(&a.name, metric)?.mean)))
             .collect();
         let (best, _) = *measured.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
         let beats_all = measured
@@ -153,7 +163,7 @@ impl Experiment {
                     &self.values(best, metric),
                     &self.values(name, metric),
                 );
-                difference.is_some_and(|d| d.mean < 0.0 && d.excludes(0.0))
+                difference.is_some_and(|d| sign * d.mean < 0.0 && d.excludes(0.0))
             });
         (measured.len() > 1 && beats_all).then_some(best)
     }

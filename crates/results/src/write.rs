@@ -169,8 +169,29 @@ pub fn numbered(folder: &Path) -> Vec<PathBuf> {
     all.into_iter().map(|(_, path)| path).collect()
 }
 
+/// Finds out whether results can be written into a folder, before there are any. It leaves nothing behind, so that a
+/// run that fails has no folder.
+///
+/// # Errors
+/// They cannot.
+pub fn ready(folder: &Path) -> Result<(), FileError> {
+    let there = |path: &&Path| path.symlink_metadata().is_ok();
+    let nearest = folder.ancestors().find(there).unwrap_or(Path::new("."));
+    let own = RandomState::new().build_hasher().finish();
+    let beside = nearest.join(format!(".berth.{own:016x}"));
+    let written = fs::File::create_new(&beside).and_then(|mut file| file.write_all(&[0; 512]));
+    let _ = fs::remove_file(&beside);
+    written.map_err(|error| FileError::Write {
+        path: folder.to_path_buf(),
+        error,
+    })
+}
+
 /// Makes the next numbered folder; several processes may at the same time.
-fn next(folder: &Path) -> Result<PathBuf, FileError> {
+///
+/// # Errors
+/// It cannot be made.
+pub fn next(folder: &Path) -> Result<PathBuf, FileError> {
     let failed = |path: &Path, error| FileError::Write {
         path: path.to_path_buf(),
         error,
@@ -229,21 +250,39 @@ fn show(path: &Path, target: &Path, source: &Path) -> Result<(), FileError> {
 /// # Errors
 /// There is a file, but it cannot be read, or another version wrote it.
 pub fn read(folder: &Path, place: Place) -> Result<Option<Results>, FileError> {
-    let path = json_path(folder, place);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(FileError::Read { path, error }),
-    };
-    let results: Results = serde_json::from_str(&text).map_err(|e| FileError::Format {
-        path: path.clone(),
-        error: e.to_string(),
-    })?;
-    if results.format != FORMAT {
-        let error = format!("its format is {}, not {FORMAT}", results.format);
-        return Err(FileError::Format { path, error });
+    match read_file(&json_path(folder, place)) {
+        Err(FileError::Read { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
-    Ok(Some(results))
+}
+
+/// What tells apart the versions of results files; the rest of another version's may be anything.
+#[derive(serde::Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// Reads one results file (JSON).
+///
+/// # Errors
+/// It cannot be read, or is none, or another version wrote it.
+pub fn read_file(path: &Path) -> Result<Results, FileError> {
+    let text = fs::read_to_string(path).map_err(|error| FileError::Read {
+        path: path.to_path_buf(),
+        error,
+    })?;
+    let wrong = |error: String| FileError::Format {
+        path: path.to_path_buf(),
+        error,
+    };
+    let version: Version = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    if version.format != FORMAT {
+        return Err(wrong(format!(
+            "its format is {}, not {FORMAT}",
+            version.format
+        )));
+    }
+    serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))
 }
 
 #[cfg(test)]
@@ -423,6 +462,20 @@ mod tests {
         fs::create_dir(folder.join("17")).unwrap();
         write(folder, &first).unwrap();
         assert_eq!(newest(folder, Place::Sim), Some(folder.join("18")));
+    }
+
+    #[test]
+    fn whether_results_can_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        ready(&at("out/t")).unwrap();
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink(at("nothing"), at("nowhere")).unwrap();
+        for wrong in ["file", "file/t", "nowhere", "nowhere/t"] {
+            let error = ready(&at(wrong)).unwrap_err().to_string();
+            assert!(error.contains("cannot write"), "{error}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

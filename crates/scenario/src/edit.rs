@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub enum Edit {
     /// `--set ADDRESS=VALUE`.
     Set(String),
+    /// The same with one of the values of a `--vary`.
+    Vary(String),
     /// `--policy NAME-or-FILE`: one more arm.
     AddPolicy(String),
     /// The arm's name of a policy that is a file, where its own says nothing (`main.bpf.o`).
@@ -80,20 +82,88 @@ pub(crate) fn assignment(option: &str, text: &str) -> Result<(String, At, Node)>
     ))
 }
 
+/// Every address is said once: of two values one would count, and what is said of the run would be wrong.
+///
+/// # Errors
+/// Two changes set the same: the same address, or one with `*` that holds an earlier one. After `vm.*.weight` another
+/// weight for one of the VMs is fine.
+pub fn once(set: &[String], vary: &[String]) -> Result<()> {
+    let all = set.iter().map(|text| ("--set", text));
+    let all: Vec<(&str, &String)> = all.chain(vary.iter().map(|t| ("--vary", t))).collect();
+    let twice = |i: usize| {
+        let (option, text) = all[i];
+        let address = text.split('=').next().unwrap_or("").trim();
+        let earlier = all[..i].iter().find(|(_, earlier)| {
+            let earlier = earlier.split('=').next().unwrap_or("").trim();
+            let (own, mut parts) = (address.split('.').count(), earlier.split('.'));
+            own == parts.clone().count()
+                && address.split('.').all(|p| {
+                    let there = parts.next();
+                    p == "*" || there == Some(p)
+                })
+        })?;
+        Some((option, text, *earlier))
+    };
+    match (0..all.len()).find_map(twice) {
+        Some((option, text, earlier)) => Err(given_twice((option, text), earlier)),
+        None => Ok(()),
+    }
+}
+
+/// Two options that set the same.
+fn given_twice(later: (&str, &str), earlier: (&str, &String)) -> Error {
+    let (source, start) = argument(later.0, later.1);
+    let at = At {
+        source,
+        span: start..start + later.1.len(),
+    };
+    let name = earlier.1.split('=').next().unwrap_or("").trim();
+    Error::at(
+        &at,
+        format!(
+            "{name} is given twice: {} {} and {} {}",
+            earlier.0, earlier.1, later.0, later.1
+        ),
+    )
+    .label("only one of them can count")
+}
+
+/// Variables and arrays of schedulers in files, too, are set once.
+fn loaders_once(edits: &[Edit]) -> Result<()> {
+    let named = |edit: &Edit| match edit {
+        Edit::Loader(LoaderEdit::Rodata(text)) => Some(("--rodata", text.clone())),
+        Edit::Loader(LoaderEdit::Resize(text)) => Some(("--resize", text.clone())),
+        _ => None,
+    };
+    let all: Vec<(&str, String)> = edits.iter().filter_map(named).collect();
+    let name = |text: &str| text.split('=').next().unwrap_or("").trim().to_string();
+    for (i, (option, text)) in all.iter().enumerate() {
+        let mut earlier = all[..i].iter();
+        if let Some((of, there)) = earlier.find(|(o, t)| o == option && name(t) == name(text)) {
+            return Err(given_twice((option, text), (of, there)));
+        }
+    }
+    Ok(())
+}
+
 /// Applies the changes of the command line, and makes every compared policy an arm of its own.
 ///
 /// # Errors
 /// An address that leads nowhere.
 pub fn apply(root: &mut Node, edits: &[Edit]) -> Result<()> {
+    loaders_once(edits)?;
     let mut late = Vec::new();
     for edit in edits {
-        if let Edit::Set(text) = edit {
-            let (address, at, node) = assignment("--set", text)?;
-            if address.starts_with("policy.") || address.starts_with("arm.") {
-                late.push((address, at, node));
-            } else {
-                set(root, &address, &at, node)?;
-            }
+        let (option, text) = match edit {
+            Edit::Set(text) => ("--set", text),
+            Edit::Vary(text) => ("--vary", text),
+            _ => continue,
+        };
+        let (address, at, node) = assignment(option, text)?;
+        if address.starts_with("policy.") || address.starts_with("arm.") {
+            late.push((address, at, node));
+        } else {
+            set(root, &address, &at, node)?;
         }
     }
     for edit in edits {

@@ -60,6 +60,9 @@ fn varied(text: &str) -> Result<(String, Vec<String>, At)> {
     let mut all = Vec::new();
     for value in values {
         match range(value) {
+            None if meant_as_range(value) => {
+                return Err(Error::at(&whole, format!("`{value}` is no range")).label(RANGES));
+            }
             None => all.push(value.to_string()),
             Some(Ok(range)) => all.extend(range),
             Some(Err(why)) => {
@@ -97,6 +100,17 @@ pub fn variants(vary: &[String]) -> Result<Vec<Variant>> {
 /// The forms of a range.
 const RANGES: &str =
     "1..5 is 1, 2, 3, 4, 5; 8..64..8 goes by 8; 1..64..x2 doubles; 1ms..5ms has a unit";
+
+/// Something that begins as a range of numbers does: `1..`, `..5`, `1..9..xx`.
+fn meant_as_range(text: &str) -> bool {
+    let begins = |text: &str| {
+        let text = text.trim_start();
+        let text = text.strip_prefix('-').unwrap_or(text);
+        text.starts_with(|c: char| c.is_ascii_digit())
+    };
+    text.split_once("..")
+        .is_some_and(|(from, to)| begins(from) || (from.trim().is_empty() && begins(to)))
+}
 
 /// The most values of a range.
 const MOST_VALUES: usize = 100_000;
@@ -261,6 +275,7 @@ mod tests {
             // Not ranges of numbers.
             ("../x.bpf.c,a..b", "../x.bpf.c a..b"),
             ("\"0..3\"", "\"0..3\""),
+            ("..,uniform(1..5)", ".. uniform(1..5)"),
         ] {
             assert_eq!(values(text).unwrap(), wanted, "{text}");
         }
@@ -272,6 +287,12 @@ mod tests {
             "1ms..5us",
             "1..1000000000",
             "1..9ms..1us",
+            "1..",
+            "..5",
+            "1..100..xx",
+            "0..1e30..1e-9",
+            "1...5",
+            "1..5..",
         ] {
             assert!(values(wrong).unwrap_err().contains("8..64..8"), "{wrong}");
         }

@@ -8,6 +8,7 @@ use berth_experiment::compare::guests::scenario;
 use berth_lab::assets::{self, Assets, KernelRule, accounting, modules};
 use berth_lab::witness::{self, Setting, Watched, WitnessAnswer};
 use berth_lab::{LabError, Progress, neighbours::Clocks};
+use berth_report::say;
 use berth_results::guest::Seen;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -22,7 +23,7 @@ const SEED: u64 = 1;
 
 fn listen(progress: Progress) {
     if let Progress::Say(text) = progress {
-        eprintln!("{text}");
+        say!("{text}");
     }
 }
 
@@ -90,7 +91,7 @@ pub fn record(
         Ok(assets) => assets,
         Err(LabError::Interrupted) => return Err(Failure::Interrupted),
         Err(e) => {
-            eprintln!("note: real guests cannot be had here, kept records are used: {e}");
+            say!("note: real guests cannot be had here, kept records are used: {e}");
             return Ok(Vec::new());
         }
     };
@@ -135,7 +136,7 @@ pub fn record(
         };
         let mut faults = Vec::new();
         for attempt in 1..=bounds.recording.attempts {
-            eprintln!(
+            say!(
                 "{}: recording, {} s and a boot{}",
                 case.name,
                 measure.as_secs() + floor.as_secs(),
@@ -153,13 +154,11 @@ pub fn record(
                 Err(e) => {
                     let said = e.to_string();
                     if said.contains("no nested KVM") {
-                        eprintln!(
-                            "note: real guests cannot be had here, kept records are used: {said}"
-                        );
+                        say!("note: real guests cannot be had here, kept records are used: {said}");
                         return Ok(not);
                     }
                     faults = vec![said];
-                    eprintln!("{}: {}", case.name, faults[0]);
+                    say!("{}: {}", case.name, faults[0]);
                     continue;
                 }
             };
@@ -170,7 +169,7 @@ pub fn record(
                     .map_err(|e| Failure::Run(e.to_string()))?;
                 break;
             }
-            eprintln!("{}: not good: {}", case.name, faults.join("; "));
+            say!("{}: not good: {}", case.name, faults.join("; "));
             if args.keep_refused {
                 record
                     .write(&case.record(records))

@@ -181,6 +181,7 @@ pub fn plot(points: &[Point]) -> String {
         y: "throughput (two slow cores = 1)".into(),
         categories,
         series,
+        ..Plot::default()
     })
 }
 

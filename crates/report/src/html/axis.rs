@@ -69,6 +69,10 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
+    pub fn is_log(&self) -> bool {
+        self.log
+    }
+
     /// The values at both ends (for a logarithmic axis: their logarithms).
     pub fn ends(&self) -> (f64, f64) {
         (self.min, self.max)

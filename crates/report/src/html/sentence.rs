@@ -4,6 +4,7 @@
 use super::escape::escape;
 use crate::answers;
 use crate::effort::{self, Effort};
+use crate::sentences::{apart, barely, switches};
 use crate::table::{does_work, leading_metric};
 use crate::text::{duration, fixed, with_half};
 use berth_results::experiment::Experiment;
@@ -121,11 +122,10 @@ fn sentence(e: &Experiment, arm: &str, base: &str) -> String {
                 interval: Some((low, high)),
                 ..
             }) => format!(
-                "{} {what} <b>{now}</b> at p99, with {} {before}: not told apart ({} to {} ×)",
+                "{} {what} <b>{now}</b> at p99, with {} {before}: {}",
                 escape(&who),
                 escape(base),
-                factor(low),
-                factor(high)
+                apart(low, high)
             ),
             _ => format!(
                 "{} {what} <b>{now}</b> at p99, with {} {before}",
@@ -159,8 +159,7 @@ fn sentence(e: &Experiment, arm: &str, base: &str) -> String {
         }
     }
     if let Some(r) = e.ratio(arm, base, "host.switches_per_cpu") {
-        let text = format!("{} × the switches", factor(r.ratio));
-        work.push(text);
+        work.push(switches(r.ratio));
     }
     let mut text = format!("With <b>{}</b>, {}", escape(arm), parts.join("; "));
     if parts.is_empty() {
@@ -194,6 +193,9 @@ fn times(r: &Ratio) -> String {
     } else {
         (*r, "longer")
     };
+    if let Some(words) = barely(&shown, word) {
+        return words;
+    }
     let interval = shown.interval.map_or(String::new(), |(low, high)| {
         format!(", 95 % CI {} to {}", factor(low), factor(high))
     });
@@ -201,21 +203,14 @@ fn times(r: &Ratio) -> String {
 }
 
 fn work_done(r: &Ratio, effort: Effort) -> String {
-    let what = effort.word;
-    let does = if effort.quantity == "cpu" {
-        "gets"
-    } else {
-        "does"
-    };
+    let (does, what) = (effort.verb(), effort.word);
     let percent = |r: f64| (r - 1.0) * 100.0;
     let size = |r: f64| percent(r).abs();
     let word = if r.ratio >= 1.0 { "more" } else { "less" };
     match r.interval {
-        Some((low, high)) if size(low).max(size(high)) <= effort::AS_MUCH => format!(
-            "{does} as much {what} ({:+.2} to {:+.2} %)",
-            percent(low),
-            percent(high)
-        ),
+        Some((low, high)) if size(low).max(size(high)) <= effort::AS_MUCH => {
+            format!("{does} as much {what} ({})", effort::within(low, high))
+        }
         Some((low, high)) if r.differs() => {
             let (a, b) = (size(low).min(size(high)), size(low).max(size(high)));
             // Enough digits that the ends of the interval differ from nothing.
@@ -231,6 +226,6 @@ fn work_done(r: &Ratio, effort: Effort) -> String {
             percent(low),
             percent(high)
         ),
-        None => format!("{does} {:.1} % {word} {what}", size(r.ratio)),
+        None => effort.alone(r.ratio),
     }
 }

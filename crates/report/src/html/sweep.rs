@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was varied, drawn: a plot per main metric, arms as lines; of two varied addresses a plot for each value of the
-//! one with fewer, and a map of who leads where. Values stand side by side at equal distances, so that doubled ones
-//! read as on a logarithmic axis.
+//! one with fewer, and a map of who leads where.
 use super::escape::{csv_row, escape};
 use super::figure::{Figure, key};
 use crate::effort;
-use crate::plot::{Look, Plot, Point, Series, lines_as};
+use crate::plot::{Look, Plot, Point, Series, far_apart, lines_as};
 use crate::table::leading_metric;
 use crate::text::{time_scale, value as value_of};
 use berth_results::experiment::{Experiment, Results};
@@ -13,6 +12,8 @@ use berth_results::schema::unit_of;
 
 /// The most plots of a metric.
 const MOST_PLOTS: usize = 6;
+/// The most groups whose work is spoken of.
+const MOST_SAID: usize = 3;
 /// The most values along an axis.
 const MOST_VALUES: usize = 24;
 
@@ -52,13 +53,86 @@ fn is_number(value: &str) -> bool {
     value.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }
 
-/// Plots, and above them the sentence that says where the order of policies changes; none if nothing was varied, or
-/// other things than numbers.
+/// The values as numbers of one unit; none if they have several that are not told apart here.
+fn numbers(values: &[String]) -> Option<Vec<f64>> {
+    let parts = values.iter().map(|value| {
+        let digit = |c: char| c.is_ascii_digit() || matches!(c, '-' | '.');
+        let end = value.find(|c| !digit(c)).unwrap_or(value.len());
+        let number: f64 = value[..end].parse().ok()?;
+        Some((number, value[end..].trim()))
+    });
+    let parts: Vec<(f64, &str)> = parts.collect::<Option<_>>()?;
+    let units: Vec<&str> = parts.iter().map(|p| p.1).collect();
+    if units.windows(2).all(|two| two[0] == two[1]) {
+        return Some(parts.into_iter().map(|p| p.0).collect());
+    }
+    const KINDS: [&[(&str, f64)]; 2] = [
+        &[
+            ("ns", 1.0),
+            ("us", 1e3),
+            ("µs", 1e3),
+            ("ms", 1e6),
+            ("s", 1e9),
+        ],
+        &[
+            ("B", 1.0),
+            ("KiB", 1024.0),
+            ("MiB", 1048576.0),
+            ("GiB", 1073741824.0),
+        ],
+    ];
+    KINDS.iter().find_map(|kind| {
+        let in_one = parts.iter().map(|(number, unit)| {
+            let known = kind.iter().find(|(name, _)| name == unit);
+            // 0 is 0 in every unit.
+            let free = unit.is_empty() && *number == 0.0;
+            known
+                .map(|(_, factor)| number * factor)
+                .or_else(|| free.then_some(0.0))
+        });
+        in_one.collect()
+    })
+}
+
+/// By what arms are judged.
+struct Lead {
+    metric: String,
+    /// The most is best: work.
+    most: bool,
+}
+
+impl Lead {
+    /// The arm that is certainly best.
+    fn best<'e>(&self, e: &'e Experiment) -> Option<&'e str> {
+        match self.most {
+            true => e.highest(&self.metric),
+            false => e.lowest(&self.metric),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self.most {
+            true => "most",
+            false => "lowest",
+        }
+    }
+}
+
+/// How long is waited, or, where nobody waits for answers, what each group gets done.
+fn leads(e: &Experiment) -> Vec<Lead> {
+    if let Some(metric) = leading_metric(e) {
+        return vec![Lead {
+            metric,
+            most: false,
+        }];
+    }
+    let work = metrics(e).into_iter().take(MOST_SAID);
+    work.map(|metric| Lead { metric, most: true }).collect()
+}
+
+/// Plots, and above them the sentence that says where the order of policies changes; none if nothing was varied.
 pub fn section(results: &Results) -> Option<String> {
     let mut varied = varied(results);
-    if !varied.iter().all(|v| v.values.iter().all(|v| is_number(v))) {
-        return None;
-    }
     varied.sort_by_key(|v| std::cmp::Reverse(v.values.len()));
     let along = varied.first()?;
     let by = varied.get(1);
@@ -68,6 +142,14 @@ pub fn section(results: &Results) -> Option<String> {
     let whole = |body: &str| {
         format!("<article><section class=\"group\"><h2>{heading}</h2>{body}</section></article>")
     };
+    let words = |v: &&Varied| !v.values.iter().all(|v| is_number(v));
+    if let Some(words) = varied.iter().find(words) {
+        return Some(whole(&format!(
+            "<p>Not drawn: {} takes words, and an axis is for numbers. Each of its values stands below, all rows in \
+             the CSV file.</p>",
+            escape(&words.address)
+        )));
+    }
     if varied.len() > 2 {
         let n = varied.len();
         return Some(whole(&format!(
@@ -92,25 +174,42 @@ pub fn section(results: &Results) -> Option<String> {
             .collect(),
     };
     let mut out = String::new();
+    let leads = leads(first);
     for panel in &panels {
-        out.push_str(&format!("<p>{}</p>", order(results, first, along, *panel)?));
+        let said = leads
+            .iter()
+            .map(|lead| order(results, first, along, *panel, lead));
+        let said: Vec<String> = said.collect();
+        let with = panel.map_or(String::new(), |(address, value)| {
+            escape(&format!("With {address} = {value}: "))
+        });
+        if !said.is_empty() {
+            out.push_str(&format!("<p>{with}{}</p>", said.join(" ")));
+        }
     }
-    if let (Some(by), Some(metric)) = (by, leading_metric(first)) {
-        out.push_str(&map(results, first, along, by, &metric));
+    if let (Some(by), Some(lead)) = (by, leads.first()) {
+        out.push_str(&map(results, first, along, by, lead));
         if panels.len() > MOST_PLOTS {
             return Some(whole(&out));
         }
     }
+    let at = numbers(&along.values);
+    let spread = match &at {
+        None => ", at equal distances",
+        Some(at) if far_apart(at.iter().copied()) => " (logarithmic)",
+        Some(_) => "",
+    };
     for metric in metrics(first) {
-        let plots: Vec<Plot> = panels
-            .iter()
-            .map(|p| plot(results, first, along, *p, &metric))
-            .collect();
+        let plots = plots(results, first, along, &panels, &metric, at.as_ref());
         let body: String = plots.iter().map(picture).collect();
         let figure = Figure {
             title: metric.clone(),
             caption: format!(
-                "Means over seeds with 95 % intervals, over {}.",
+                "{} over {}{spread}.",
+                match first.setup.seeds.len() {
+                    0 | 1 => "Values of one seed",
+                    _ => "Means over seeds with 95 % intervals",
+                },
                 along.address
             ),
             body,
@@ -122,11 +221,12 @@ pub fn section(results: &Results) -> Option<String> {
 }
 
 /// Two addresses as a map: who leads at each pair of values, in its colour.
-fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, metric: &str) -> String {
+fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, lead: &Lead) -> String {
+    let metric = lead.metric.as_str();
     let mut data = csv_row(&[
         along.address.as_str(),
         by.address.as_str(),
-        "lowest",
+        lead.word(),
         "mean",
         "unit",
     ]);
@@ -141,7 +241,7 @@ fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, metri
                 value,
                 Some((by.address.as_str(), other.as_str())),
             );
-            let best = e.and_then(|e| Some((e, e.lowest(metric)?)));
+            let best = e.and_then(|e| Some((e, lead.best(e)?)));
             let Some((e, arm)) = best else {
                 cells.push_str("<td class=\"none\">-</td>");
                 data.push_str(&csv_row(&[value.as_str(), other.as_str(), "", "", unit]));
@@ -175,7 +275,7 @@ fn map(results: &Results, first: &Experiment, along: &Varied, by: &Varied, metri
         .map(|v| format!("<th scope=\"col\">{}</th>", escape(v)))
         .collect();
     let figure = Figure {
-        title: format!("Who has the lowest {metric}"),
+        title: format!("Who has the {} {metric}", lead.word()),
         caption: format!(
             "{} across, {} down; -: the best ones are not told apart (of {} arms).",
             along.address,
@@ -220,59 +320,84 @@ fn at<'r>(
     })
 }
 
-fn plot(
+/// A plot for each panel, all with one unit and one scale.
+fn plots(
     results: &Results,
     first: &Experiment,
     along: &Varied,
-    panel: Option<(&str, &str)>,
+    panels: &[Option<(&str, &str)>],
     metric: &str,
-) -> Plot {
-    let arms = first.arms.iter().filter(|arm| arm.absent.is_none());
-    let estimates: Vec<(String, Vec<Option<Point>>)> = arms
-        .map(|arm| {
-            let point = |value: &String| {
-                let estimate = at(results, along, value, panel)?.estimate(&arm.name, metric)?;
-                Some(Point {
-                    mean: estimate.mean,
-                    half: estimate.half.unwrap_or(0.0),
-                })
-            };
-            (arm.label(), along.values.iter().map(point).collect())
-        })
-        .collect();
-    let points = estimates
+    at: Option<&Vec<f64>>,
+) -> Vec<Plot> {
+    let estimates: Vec<Vec<Series>> = panels
         .iter()
-        .flat_map(|(_, points)| points.iter().flatten());
+        .map(|panel| series(results, first, along, *panel, metric))
+        .collect();
+    let points = || {
+        let series = estimates.iter().flatten();
+        series.flat_map(|s| s.points.iter().flatten())
+    };
     let (unit, factor) = match unit_of(metric) {
         "ns" => {
-            let scale = time_scale(points.map(|p| p.mean));
+            let scale = time_scale(points().map(|p| p.mean));
             (scale.name, scale.factor)
         }
         "CPU" => ("CPUs", 1.0),
         unit => (unit, 1.0),
     };
-    let series = estimates.into_iter().map(|(name, points)| Series {
-        name,
-        points: points
-            .into_iter()
-            .map(|point| {
-                point.map(|p| Point {
-                    mean: p.mean / factor,
-                    half: p.half / factor,
-                })
+    let shown = |p: &Point| Point {
+        mean: p.mean / factor,
+        half: p.half / factor,
+    };
+    let beside: Vec<Point> = points().map(shown).collect();
+    let plot = |(panel, estimates): (&Option<(&str, &str)>, &Vec<Series>)| {
+        let with = panel.map_or(String::new(), |(address, value)| {
+            format!(", {address} = {value}")
+        });
+        let series = estimates.iter().map(|series| Series {
+            name: series.name.clone(),
+            points: series
+                .points
+                .iter()
+                .map(|p| p.as_ref().map(shown))
+                .collect(),
+        });
+        Plot {
+            title: format!("{metric}{with}"),
+            x: format!("{}{with}", along.address),
+            y: format!("{metric} ({unit})"),
+            categories: along.values.clone(),
+            series: series.collect(),
+            at: at.cloned().unwrap_or_default(),
+            beside: beside.clone(),
+        }
+    };
+    panels.iter().zip(&estimates).map(plot).collect()
+}
+
+/// An arm's means in a panel, for each arm.
+fn series(
+    results: &Results,
+    first: &Experiment,
+    along: &Varied,
+    panel: Option<(&str, &str)>,
+    metric: &str,
+) -> Vec<Series> {
+    let arms = first.arms.iter().filter(|arm| arm.absent.is_none());
+    arms.map(|arm| {
+        let point = |value: &String| {
+            let estimate = at(results, along, value, panel)?.estimate(&arm.name, metric)?;
+            Some(Point {
+                mean: estimate.mean,
+                half: estimate.half.unwrap_or(0.0),
             })
-            .collect(),
-    });
-    let with = panel.map_or(String::new(), |(address, value)| {
-        format!(", {address} = {value}")
-    });
-    Plot {
-        title: format!("{metric}{with}"),
-        x: format!("{}{with}", along.address),
-        y: format!("{metric} ({unit})"),
-        categories: along.values.clone(),
-        series: series.collect(),
-    }
+        };
+        Series {
+            name: arm.label(),
+            points: along.values.iter().map(point).collect(),
+        }
+    })
+    .collect()
 }
 
 /// A picture of its own, so that its colours are its own; another one for where there is little room.
@@ -333,17 +458,12 @@ fn order(
     first: &Experiment,
     along: &Varied,
     panel: Option<(&str, &str)>,
-) -> Option<String> {
-    let with = panel.map_or(String::new(), |(address, value)| {
-        format!("With {address} = {value}: ")
-    });
-    let Some(metric) = leading_metric(first) else {
-        return Some(format!("{}nobody waits for answers here.", escape(&with)));
-    };
+    lead: &Lead,
+) -> String {
     // Values in a row with the same leader.
     let mut runs: Vec<(Option<&str>, &str, &str)> = Vec::new();
     for value in &along.values {
-        let best = at(results, along, value, panel).and_then(|e| e.lowest(&metric));
+        let best = at(results, along, value, panel).and_then(|e| lead.best(e));
         match runs.last_mut().filter(|run| run.0 == best) {
             Some(run) => run.2 = value,
             None => runs.push((best, value, value)),
@@ -359,18 +479,22 @@ fn order(
         }
     });
     let words: Vec<String> = words.collect();
-    let pairs = changing(results, first, along, panel, &metric);
-    let says = match pairs.is_empty() {
-        true => "the order of policies does not change".to_string(),
-        false => format!("the order of policies changes ({})", pairs.join(", ")),
+    let pairs = changing(results, first, along, panel, &lead.metric);
+    let the = match panel {
+        None => "The",
+        Some(_) => "the",
     };
-    Some(format!(
-        "{}{says} over {}: lowest {}: {}.",
-        escape(&with),
+    let says = match pairs.is_empty() {
+        true => format!("{the} order of policies does not change"),
+        false => format!("{the} order of policies changes ({})", pairs.join(", ")),
+    };
+    format!(
+        "{says} over {}: {} {}: {}.",
         escape(&along.address),
-        escape(&metric),
+        lead.word(),
+        escape(&lead.metric),
         words.join(", ")
-    ))
+    )
 }
 
 /// Pairs of arms of which one is lower at one value and the other at another one, each with 95 % confidence.

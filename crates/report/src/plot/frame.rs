@@ -30,6 +30,8 @@ const COLOURS: [(&str, &str); 6] = [
 pub struct Frame<'a> {
     plot: &'a Plot,
     width: f64,
+    /// Where numbers stand; none: categories, at equal distances.
+    x: Option<Axis>,
     y: Axis,
     /// The least value that has a place; below it is the axis.
     least: f64,
@@ -43,7 +45,7 @@ impl<'a> Frame<'a> {
         let entries = legend(plot, look.width);
         let top = 14.0 + LEGEND_ROW * entries.last().map_or(0.0, |e| e.1 + 1.0);
         let bottom = top + PLOTTED;
-        let points = || plot.series.iter().flat_map(|s| s.points.iter().flatten());
+        let points = || plot.points();
         let most = points().map(|p| p.mean + p.half).fold(0.0, f64::max);
         let (y, least) = match look.log {
             false => (Axis::fixed(0.0, most * 1.05, bottom, top), 0.0),
@@ -56,6 +58,7 @@ impl<'a> Frame<'a> {
         let mut frame = Frame {
             plot,
             width: look.width,
+            x: along(plot, look.width),
             y,
             least,
             bottom,
@@ -101,9 +104,13 @@ impl<'a> Frame<'a> {
             true => (wanted / room).ceil().max(1.0) as usize,
             false => 1,
         };
-        for (i, category) in self.plot.categories.iter().enumerate().step_by(every) {
+        let named = match self.x {
+            None => (0..self.plot.categories.len()).step_by(every).collect(),
+            Some(_) => self.with_room(),
+        };
+        for i in named {
             let (x, _) = self.place(i);
-            let (y, name) = (self.bottom + 20.0, escape(category));
+            let (y, name) = (self.bottom + 20.0, escape(&self.plot.categories[i]));
             self.text("", x, y, "middle", &name);
         }
         let (middle, foot) = ((left + right) / 2.0, self.bottom + 44.0);
@@ -112,7 +119,14 @@ impl<'a> Frame<'a> {
             middle,
             foot,
             "middle",
-            &escape(&self.plot.x),
+            &format!(
+                "{}{}",
+                escape(&self.plot.x),
+                match self.x.is_some_and(|x| x.is_log()) {
+                    true => ", logarithmic",
+                    false => "",
+                }
+            ),
         );
         let height = self.bottom - PLOTTED / 2.0;
         let turned = format!(" class=\"soft\" transform=\"rotate(-90 16 {height:.1})\"");
@@ -124,7 +138,32 @@ impl<'a> Frame<'a> {
     /// Middle and width of a category's place.
     pub fn place(&self, category: usize) -> (f64, f64) {
         let width = (self.width - LEFT - RIGHT) / self.plot.categories.len().max(1) as f64;
-        (LEFT + (category as f64 + 0.5) * width, width)
+        match &self.x {
+            Some(axis) => (axis.px(self.plot.at[category]), width),
+            None => (LEFT + (category as f64 + 0.5) * width, width),
+        }
+    }
+
+    /// The numbers whose names have room beside one another: the last one, and from the first one what fits.
+    fn with_room(&self) -> Vec<usize> {
+        let half =
+            |i: usize| LETTER * (crate::text::width(&self.plot.categories[i]) + 1) as f64 / 2.0;
+        let fits = |left: usize, right: usize| {
+            self.place(left).0 + half(left) <= self.place(right).0 - half(right)
+        };
+        let mut all: Vec<usize> = (0..self.plot.categories.len()).collect();
+        all.sort_by(|a, b| self.plot.at[*a].total_cmp(&self.plot.at[*b]));
+        let Some(last) = all.pop() else {
+            return Vec::new();
+        };
+        let mut named: Vec<usize> = Vec::new();
+        for i in all {
+            if fits(i, last) && named.last().is_none_or(|before| fits(*before, i)) {
+                named.push(i);
+            }
+        }
+        named.push(last);
+        named
     }
 
     /// Where a value stands.
@@ -163,6 +202,18 @@ impl<'a> Frame<'a> {
         self.line("</svg>");
         self.svg
     }
+}
+
+/// The axis of numbers, logarithmic where they lie far apart.
+fn along(plot: &Plot, width: f64) -> Option<Axis> {
+    let numbers = plot.at.len() == plot.categories.len() && !plot.at.is_empty();
+    let at = || plot.at.iter().copied();
+    // Room for series beside one another, and for half a name.
+    let (from, to) = (LEFT + 30.0, width - RIGHT - 30.0);
+    numbers.then(|| match super::far_apart(at()) {
+        true => Axis::log(at(), 0.0, from, to),
+        false => Axis::linear(at(), 0.0, from, to),
+    })
 }
 
 /// Number of a series' colour.

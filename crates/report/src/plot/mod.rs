@@ -39,6 +39,20 @@ pub struct Plot {
     /// Along the x axis, in order.
     pub categories: Vec<String>,
     pub series: Vec<Series>,
+    /// Where the categories stand, if they are numbers; else at equal distances. Only lines look at it.
+    pub at: Vec<f64>,
+    /// Points of pictures that are held against this one: its y axis has room for them, too.
+    pub beside: Vec<Point>,
+}
+
+/// Values lie so far apart that only a logarithmic axis shows the small ones.
+pub fn far_apart(values: impl IntoIterator<Item = f64>) -> bool {
+    let (mut least, mut most) = (f64::INFINITY, 0.0);
+    for value in values {
+        least = f64::min(least, value);
+        most = f64::max(most, value);
+    }
+    least > 0.0 && most > 30.0 * least
 }
 
 /// A value for each category; none where nothing was measured.
@@ -57,16 +71,15 @@ pub struct Point {
 }
 
 impl Plot {
-    /// Its values lie so far apart that only a logarithmic axis shows the small ones.
+    /// Its values need a logarithmic axis, and those beside it.
     pub fn is_wide(&self) -> bool {
-        let means = || {
-            self.series
-                .iter()
-                .flat_map(|s| s.points.iter().flatten())
-                .map(|p| p.mean)
-        };
-        let least = means().fold(f64::INFINITY, f64::min);
-        least > 0.0 && means().fold(0.0, f64::max) > 30.0 * least
+        far_apart(self.points().map(|p| p.mean))
+    }
+
+    /// All that the y axis has room for.
+    fn points(&self) -> impl Iterator<Item = &Point> {
+        let own = self.series.iter().flat_map(|s| s.points.iter().flatten());
+        own.chain(&self.beside)
     }
 
     /// The same in words, for who does not see the picture.
@@ -109,6 +122,7 @@ pub(crate) fn example() -> Plot {
                 points: vec![point(5.0, 1.0), None],
             },
         ],
+        ..Plot::default()
     }
 }
 
@@ -168,6 +182,65 @@ mod tests {
             half: 0.0,
         });
         assert!(!plot.is_wide());
+    }
+
+    #[test]
+    fn numbers_stand_where_they_are() {
+        let mut plot = example();
+        let places = |plot: &Plot| -> Vec<f64> {
+            let picture = lines(plot);
+            let dots = picture.lines().filter(|l| l.contains("f0\" cx="));
+            dots.map(|l| {
+                let x = l.split("cx=\"").nth(1).unwrap();
+                x.split('"').next().unwrap().parse().unwrap()
+            })
+            .collect()
+        };
+        let named = |plot: &Plot, text: &str| {
+            lines(plot).contains(&format!(" text-anchor=\"middle\">{text}</text>"))
+        };
+        let names = ["1", "2", "3", "7", "10"];
+        plot.categories = names.map(String::from).to_vec();
+        let dot = plot.series[0].points[0];
+        plot.series[0].points = vec![dot; 5];
+        plot.at = vec![1.0, 2.0, 3.0, 7.0, 10.0];
+        let x = places(&plot);
+        assert!((x[3] - x[0] - 6.0 * (x[1] - x[0])).abs() < 0.5, "{x:?}");
+        assert!(named(&plot, "VMs") && names.iter().all(|n| named(&plot, n)));
+        // Far apart: as many pixels for each factor, which is said; of names without room some are left out.
+        let names = ["1", "10", "10.5", "100", "1000"];
+        plot.categories = names.map(String::from).to_vec();
+        plot.at = vec![1.0, 10.0, 10.5, 100.0, 1000.0];
+        let x = places(&plot);
+        assert!((x[4] - x[0] - 3.0 * (x[1] - x[0])).abs() < 0.5, "{x:?}");
+        assert!(named(&plot, "VMs, logarithmic") && !named(&plot, "10.5"));
+        assert!(["1", "10", "100", "1000"].iter().all(|n| named(&plot, n)));
+        // All one value, and 0 among far ones.
+        for at in [vec![5.0; 5], vec![0.0, 1.0, 2.0, 3.0, 5000.0]] {
+            plot.at = at;
+            let picture = lines(&plot);
+            assert!(
+                !picture.contains("NaN") && !picture.contains("logarithmic"),
+                "{picture}"
+            );
+        }
+    }
+
+    #[test]
+    fn pictures_beside_one_another_have_one_scale() {
+        let top = |plot: &Plot| {
+            let picture = lines(plot);
+            let dot = picture.lines().find(|l| l.contains("f0\" cx=")).unwrap();
+            dot.split("cy=\"").nth(1).unwrap().to_string()
+        };
+        let (mut small, mut large) = (example(), example());
+        let point = |mean| Point { mean, half: 0.0 };
+        large.series[1].points[1] = Some(point(200.0));
+        assert_ne!(top(&small), top(&large));
+        small.beside = vec![point(200.0)];
+        large.beside = vec![point(3.0)];
+        assert_eq!(top(&small), top(&large));
+        assert!(small.is_wide() && large.is_wide());
     }
 
     #[test]

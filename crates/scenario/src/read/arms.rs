@@ -166,8 +166,17 @@ fn loader(context: &Context<'_>, section: &Section<'_>, policy: &str) -> Result<
         })?;
         loader.resize.insert(name, count);
     }
-    let words = |list: Vec<(String, At)>| list.into_iter().map(|(text, _)| text).collect();
-    loader.ops_flags = section.strings("ops_flags")?.map(words);
+    if let Some(flags) = section.strings("ops_flags")? {
+        if let Some((_, at)) = flags.iter().find(|(flag, _)| flag.trim() == "none")
+            && flags.len() > 1
+        {
+            return Err(Error::at(
+                at,
+                "`none` stands alone: no flag is set, or these are",
+            ));
+        }
+        loader.ops_flags = Some(flags.into_iter().map(|(flag, _)| flag).collect());
+    }
     for (folder, at) in section.strings("include")?.unwrap_or_default() {
         loader.include.push(beside(context, &folder, &at));
     }

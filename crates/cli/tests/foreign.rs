@@ -396,6 +396,18 @@ fn a_check_takes_files_only() {
     let place = Place::new();
     let said = place.fails(&["policy", "check", "vtime", "--rodata", "slice_us=4"]);
     assert!(said.contains("are for schedulers in files"), "{said}");
+    let main = policy("main.bpf.c");
+    let said = place.fails(&["policy", "check", &main, "-I", "/nosuch"]);
+    assert!(said.contains("`/nosuch`, which is no folder"), "{said}");
+    let old = HOGS
+        .replace("cores = 1", "cores = 1\nkernel = \"5.4\"")
+        .replace("policies = []", "policies = [\"vtime\"]");
+    place.write("old.toml", &old);
+    let said = place.fails(&["scenario", "check", "old.toml"]);
+    assert!(
+        said.contains("has no sched_ext") && said.contains("old.toml:4"),
+        "{said}"
+    );
     let pipe = place.0.path().join("pipe.bpf.o");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());

@@ -249,6 +249,11 @@ pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// There are no such headers.
 pub fn options(loader: &Loader) -> Result<CompileOptions, LoadError> {
+    // A compiler says nothing of folders that are not there.
+    if let Some(folder) = loader.include.iter().find(|f| !Path::new(f).is_dir()) {
+        let why = format!("headers are to be looked for in `{folder}`, which is no folder");
+        return Err(LoadError::Setting(why));
+    }
     Ok(CompileOptions {
         include: loader.include.iter().map(PathBuf::from).collect(),
         scx: loader

@@ -198,7 +198,8 @@ pub fn jobs(
             let at = |address: &str| place_of(&variant.facts, address);
             policies::options(kernel).map_err(|e| placed(at("host.kernel"), e))?;
             let own = arm.policy == "linux";
-            let arm = &linux::arm_on(arm, kernel)?;
+            let arm = linux::arm_on(arm, kernel);
+            let arm = &arm.map_err(|e| placed(at("host.kernel"), e))?;
             let who = format!("arm {}", arm.name);
             let machine = Machine::host(&job.scenario.host);
             let place = || at(&format!("arm.{}.policy", arm.name));

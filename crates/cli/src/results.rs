@@ -82,11 +82,10 @@ fn compare(a: &Path, b: &Path, all: bool, json: bool) -> Done {
     }
     if versus.rows.is_empty() {
         return Err(Failure::Input(format!(
-            "{} and {} have no arm of the same variant in common: A has {}, B has {}",
+            "{} and {} have no arm of the same variant in common\n{}",
             a.display(),
             b.display(),
-            versus.only_in_a.join(", "),
-            versus.only_in_b.join(", ")
+            versus.only(&output::style()).trim_end()
         )));
     }
     output::print(&format!("A  {}\nB  {}\n\n", a.display(), b.display()));

@@ -198,6 +198,21 @@ fn settings(text: &str) -> BTreeMap<String, String> {
 }
 
 impl Versus {
+    /// What only one of them has.
+    pub fn only(&self, style: &Style) -> String {
+        let mut out = String::new();
+        for (where_, only) in [("A", &self.only_in_a), ("B", &self.only_in_b)] {
+            if only.is_empty() {
+                continue;
+            }
+            out.push_str(&format!("  Only in {where_}:\n"));
+            for line in wrap(&only.join(", "), style.width.saturating_sub(4)) {
+                out.push_str(&format!("    {line}\n"));
+            }
+        }
+        out
+    }
+
     /// As tables. Without `all` only metrics that differ, and how many do not.
     pub fn text(&self, all: bool, style: &Style) -> String {
         let mut out = String::new();
@@ -208,15 +223,7 @@ impl Versus {
         for line in &self.inputs {
             out.push_str(&format!("    {line}\n"));
         }
-        for (where_, only) in [("A", &self.only_in_a), ("B", &self.only_in_b)] {
-            if !only.is_empty() {
-                let lines = wrap(&only.join(", "), style.width.saturating_sub(4));
-                out.push_str(&format!("  Only in {where_}:\n"));
-                lines
-                    .iter()
-                    .for_each(|line| out.push_str(&format!("    {line}\n")));
-            }
-        }
+        out.push_str(&self.only(style));
         let mut cells: Vec<(&str, &str)> = Vec::new();
         for row in &self.rows {
             let cell = (row.variant.as_str(), row.arm.as_str());

@@ -570,7 +570,9 @@ fn who_does_more_work_is_said_where_nobody_waits() {
     let page = html::page(&[&shared(true)]);
     let text = visible(&page);
     assert!(
-        text.contains("Who has the most a.work") && text.contains("With task.a = 2ms: the order"),
+        text.contains("Who has the most a.work")
+            && text.contains("With task.a = 2ms: the order")
+            && text.contains("flms at 4. The order"),
         "{text}"
     );
     let map = &page[page.find("class=\"map\"").unwrap()..];

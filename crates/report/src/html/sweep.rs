@@ -176,9 +176,10 @@ pub fn section(results: &Results) -> Option<String> {
     let mut out = String::new();
     let leads = leads(first);
     for panel in &panels {
-        let said = leads
-            .iter()
-            .map(|lead| order(results, first, along, *panel, lead));
+        let said = leads.iter().enumerate().map(|(i, lead)| {
+            let begins = i > 0 || panel.is_none();
+            order(results, first, along, *panel, lead, begins)
+        });
         let said: Vec<String> = said.collect();
         let with = panel.map_or(String::new(), |(address, value)| {
             escape(&format!("With {address} = {value}: "))
@@ -452,13 +453,14 @@ fn csv(plots: &[Plot], panels: &[Option<(&str, &str)>]) -> String {
     text
 }
 
-/// Which arm leads where, in a sentence.
+/// Which arm leads where, in a sentence; `begins`: nothing of it stands before.
 fn order(
     results: &Results,
     first: &Experiment,
     along: &Varied,
     panel: Option<(&str, &str)>,
     lead: &Lead,
+    begins: bool,
 ) -> String {
     // Values in a row with the same leader.
     let mut runs: Vec<(Option<&str>, &str, &str)> = Vec::new();
@@ -480,10 +482,7 @@ fn order(
     });
     let words: Vec<String> = words.collect();
     let pairs = changing(results, first, along, panel, &lead.metric);
-    let the = match panel {
-        None => "The",
-        Some(_) => "the",
-    };
+    let the = if begins { "The" } else { "the" };
     let says = match pairs.is_empty() {
         true => format!("{the} order of policies does not change"),
         false => format!("{the} order of policies changes ({})", pairs.join(", ")),

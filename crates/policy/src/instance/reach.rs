@@ -26,7 +26,7 @@ impl Instance {
     pub fn piece(&self, address: u64, write: bool) -> Option<(u64, u64)> {
         let sections = self.policy.program().sections.iter().zip(&self.sections);
         // An arena's own are among its pages.
-        let of_these = sections.filter(|(s, _)| !(write && s.readonly) && !s.in_arena());
+        let of_these = sections.filter(|(s, _)| !(write && s.readonly || s.in_arena()));
         let mut of_these = of_these.filter_map(|(_, data)| {
             let start = data.place()? as u64;
             Some((start, start + data.len() as u64))

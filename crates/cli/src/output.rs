@@ -102,6 +102,7 @@ pub fn ready(options: &RunOptions) -> Done {
 ///
 /// # Errors
 /// The disk's.
+#[cfg(feature = "kernel")]
 pub fn keep(options: &RunOptions, plan: &Plan, results: &Results, next: &[(&str, String)]) -> Done {
     let saved = save::save(&options.out, &plan.name, results);
     kept(options, plan, results, saved, next)

@@ -3,6 +3,7 @@
 use crate::exit::{Done, Failure};
 use crate::options::RunOptions;
 use berth_experiment::plan::Plan;
+#[cfg(feature = "kernel")]
 use berth_experiment::save;
 use berth_report::say;
 use berth_report::{Style, sentences, table};

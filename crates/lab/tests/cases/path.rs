@@ -641,19 +641,21 @@ fn measure(
 
 /// CPU time that the computing VMs have used.
 fn used_ns(agent: &Agent) -> Result<u64, String> {
-    let hogs = agent
-        .vms()
-        .vms
-        .iter()
-        .filter(|vm| vm.name.starts_with("hog"));
-    let mut all = 0;
-    for thread in hogs.flat_map(|vm| &vm.threads) {
+    let vms = agent.vms().vms.iter();
+    vms.filter(|vm| vm.name.starts_with("hog"))
+        .map(|vm| cpu_ns(vm))
+        .sum()
+}
+
+/// CPU time that a VM's threads have used.
+pub(super) fn cpu_ns(vm: &Vm) -> Result<u64, String> {
+    let of = |thread: &berth_host::model::Thread| {
         let file = format!("/proc/{}/task/{}/schedstat", thread.id.pid, thread.id.tid);
         let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
         let first = text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-        all += first.ok_or(file)?;
-    }
-    Ok(all)
+        first.ok_or(file)
+    };
+    vm.threads.iter().map(of).sum()
 }
 
 /// What binding sets, by file: where each thread may run, the queues of devices, the CPU sets of cgroups.

@@ -4,7 +4,7 @@
 //! weights are set. One boot. In short with the other cases (a minute of the duel, some cycles); as long as it is asked
 //! for with `BERTH_LAB_LONG=1` (`make survival`).
 use super::agent::{load, place, rules, until};
-use super::path::{GROUPS, enable};
+use super::path::{GROUPS, cpu_ns, enable};
 use super::{check, host, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy as Pin};
 use berth_agent::agent::{Agent, Event};
@@ -337,17 +337,7 @@ fn groups_come_and_go(agent: &mut Agent, groups: u32) -> Result<String, String> 
 /// CPU time of each computing VM.
 fn used_ns(agent: &Agent) -> Result<Vec<u64>, String> {
     let hogs = vms(agent).filter(|vm| vm.name.starts_with("hog"));
-    let of = |vm: &Vm| {
-        let mut all = 0;
-        for thread in &vm.threads {
-            let file = format!("/proc/{}/task/{}/schedstat", vm.pid, thread.id.tid);
-            let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
-            let first = text.split(' ').next().and_then(|n| n.parse::<u64>().ok());
-            all += first.ok_or(file)?;
-        }
-        Ok(all)
-    };
-    hogs.map(of).collect()
+    hogs.map(cpu_ns).collect()
 }
 
 /// A process that does nothing, killed when dropped.

@@ -161,6 +161,17 @@ impl Elf {
             .find(|(_, s)| s.name == name)
     }
 
+    /// `SEC("syscall")` programs, with their places among the symbols.
+    pub fn syscalls(&self) -> impl Iterator<Item = (usize, &Symbol)> {
+        let is_one = |section: &ElfSection| {
+            section.name == "syscall" || section.name.starts_with("syscall/")
+        };
+        let symbols = self.symbols.iter().enumerate();
+        symbols.filter(move |(_, s)| {
+            s.function && s.section.is_some_and(|i| is_one(&self.sections[i]))
+        })
+    }
+
     /// The function whose code starts at this place.
     pub fn function_at(&self, section: usize, offset: u64) -> Option<usize> {
         self.symbols

@@ -2,6 +2,7 @@
 //! A policy after loading: functions of decoded BPF instructions whose relocations are resolved to
 //! sections, maps, functions and kernel functions. Translator and interpreter both run exactly this.
 use crate::abi::Op;
+use crate::loader::calls::Call;
 use crate::maps::kind;
 use crate::needs::Needs;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct Program {
     pub structs: Vec<OpsVar>,
     /// SEC("syscall") programs by name.
     pub syscalls: Vec<(String, FuncId)>,
+    /// Runs of those by its own loader.
+    pub calls: Vec<Call>,
     /// Source files named by line information.
     pub files: Vec<String>,
     /// What its code can reach of the kernel's objects.

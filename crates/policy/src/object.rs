@@ -3,10 +3,11 @@
 //! from them, with every relocation resolved.
 use crate::btf::{self, Btf, CodeInfo, Type};
 use crate::code::Linker;
-use crate::elf::{Elf, ElfSection};
+use crate::elf::Elf;
 use crate::error::{LoadError, Result};
 use crate::ir::{Program, Section, Var};
 use crate::kview_consts;
+use crate::loader::calls;
 use crate::map_defs;
 use crate::ops_vars;
 use crate::profile::KernelProfile;
@@ -40,13 +41,20 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         ));
     }
     let variables = ops_vars::read(&elf, &btf)?;
-    let syscalls: Vec<(String, usize)> = elf
-        .symbols
+    let syscalls: Vec<(String, usize)> = elf.syscalls().map(|(i, s)| (s.name.clone(), i)).collect();
+    let calls = match elf.section(calls::SECTION) {
+        Some((_, section)) => calls::read(&section.data)?,
+        None => Vec::new(),
+    };
+    if let Some(call) = calls
         .iter()
-        .enumerate()
-        .filter(|(_, s)| s.function && s.section.is_some_and(|i| is_syscall(&elf.sections[i])))
-        .map(|(i, s)| (s.name.clone(), i))
-        .collect();
+        .find(|c| syscalls.iter().all(|(name, _)| *name != c.program))
+    {
+        return Err(LoadError::Broken(format!(
+            "its loader runs `{}`, and it has no such program",
+            call.program
+        )));
+    }
     if variables.is_empty() && syscalls.is_empty() {
         return Err(LoadError::NotAPolicy(
             "it defines neither a scheduler (SCX_OPS_DEFINE) nor a SEC(\"syscall\") program".into(),
@@ -78,6 +86,7 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         sections,
         structs,
         syscalls,
+        calls,
         files,
         needs,
         types,
@@ -86,10 +95,6 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
 
 /// The headers' mark in objects whose loads and stores do not tell an arena's addresses from others.
 const ARENA_SCALAR: &str = "__SCX_MARKER_arena_scalar";
-
-fn is_syscall(section: &ElfSection) -> bool {
-    section.name == "syscall" || section.name.starts_with("syscall/")
-}
 
 fn is_data(name: &str) -> bool {
     [".rodata", ".data", ".bss"].iter().any(|base| {

@@ -27,7 +27,9 @@
 //! * `SEC("syscall")` programs are associated with the scheduler where the kernel can do that (7.1 and newer);
 //! * a policy that uses `include/berth/topology.bpf.h` is told this machine's topology, and its maps named `_by_cpu`,
 //!   `_by_llc`, `_by_node` get the machine's size;
+//! * programs that a scheduler's own loader runs are run, where the object says so (`.berth.calls`);
 //! * the exit record (`UEI_DEFINE(uei)`) is read ([`Loaded::exit_record`]).
+mod calls;
 mod counters;
 mod error;
 mod exit;

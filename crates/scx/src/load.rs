@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From an object's bytes to a running scheduler, and what can be asked of it while it runs.
+use crate::calls::{self, Call};
 use crate::counters;
 use crate::exit::ExitRecord;
 use crate::layout::{Kernel, Layout, Ops, Variable};
@@ -47,6 +48,7 @@ pub struct Prepared {
     chosen: String,
     options: LoadOptions,
     kernel: Kernel,
+    calls: Vec<Call>,
 }
 
 /// A policy that runs; dropping it unloads it and gives the CPUs back to the kernel's own scheduler.
@@ -77,6 +79,7 @@ impl Prepared {
     /// Every [`ScxError`] but those of the start; nothing stays loaded after one.
     pub fn new(object: &[u8], options: &LoadOptions) -> Result<Prepared, ScxError> {
         possible()?;
+        let calls = calls::of(object)?;
         let capture = Capture::start();
         let kernel = Kernel::running()?;
         let mut open = open(object, &capture)?;
@@ -119,6 +122,7 @@ impl Prepared {
             chosen,
             options: options.clone(),
             kernel,
+            calls,
         })
     }
 
@@ -137,16 +141,19 @@ impl Prepared {
             chosen,
             options,
             kernel,
+            calls,
         } = self;
         if let Some(other) = sysfs::status()?.running() {
             return Err(ScxError::Busy(other.to_string()));
         }
         let capture = Capture::start();
         loaded.associate(&chosen, &kernel);
+        loaded.run_calls(&calls, false)?;
         let ops = loaded.layout.ops[&chosen].clone();
         loaded.attach(&chosen, &ops, &capture)?;
         drop(capture);
         loaded.wait_enabled(options.wait.unwrap_or(Duration::from_secs(10)))?;
+        loaded.run_calls(&calls, true)?;
         Ok(loaded)
     }
 }

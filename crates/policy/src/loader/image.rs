@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An object's bytes, changed in place: content and length of data sections. What grows goes to the end of the file.
+//! An object's bytes, changed in place: content and length of data sections, and new sections. What grows goes to the
+//! end of the file.
 use crate::error::{LoadError, Result};
 
 pub struct Image {
@@ -17,11 +18,16 @@ struct Section {
     size: usize,
 }
 
+const PROGRAM_BITS: u32 = 1;
 const SYMBOLS: u32 = 2;
 const STRINGS: u32 = 3;
 const NO_BITS: u32 = 8;
 /// Of an entry of the symbol table, bytes.
 const SYMBOL: usize = 24;
+/// Of a row of the section table, bytes.
+const ROW: usize = 64;
+/// A file with so many sections says how many elsewhere.
+const SECTIONS_MAX: usize = 0xff00;
 
 fn broken() -> LoadError {
     LoadError::Broken("its section table does not fit the file".into())
@@ -116,9 +122,7 @@ impl Image {
             let end = start.checked_add(old).ok_or_else(broken)?;
             let mut content = self.bytes.get(start..end).ok_or_else(broken)?.to_vec();
             content.resize(size, 0);
-            let place = self.bytes.len().next_multiple_of(64);
-            self.bytes.resize(place, 0);
-            self.bytes.extend_from_slice(&content);
+            let place = self.append(&content);
             self.put(row + 24, &(place as u64).to_le_bytes())?;
             self.sections[index].offset = place;
         }
@@ -126,6 +130,58 @@ impl Image {
         self.sections[index].size = size;
         self.resize_symbol(index, variable, bytes)?;
         self.resize_type(name, bytes as u32)
+    }
+
+    /// Appends to the end of the file, at a multiple of 64 bytes; where.
+    fn append(&mut self, content: &[u8]) -> usize {
+        let place = self.bytes.len().next_multiple_of(64);
+        self.bytes.resize(place, 0);
+        self.bytes.extend_from_slice(content);
+        place
+    }
+
+    /// Adds a section that no code refers to.
+    ///
+    /// # Errors
+    /// It has one of that name, or a section table that is none.
+    pub fn add(&mut self, name: &str, content: &[u8]) -> Result<()> {
+        if self.sections.iter().any(|s| s.name == name) {
+            return Err(LoadError::Broken(format!("it has a section {name} before")));
+        }
+        let width = number::<2>(&self.bytes, 0x3a)? as usize;
+        let strings = number::<2>(&self.bytes, 0x3e)? as usize;
+        let rows = self.sections.len();
+        if width != ROW || rows + 1 >= SECTIONS_MAX {
+            return Err(broken());
+        }
+        let piece = |start: usize, size: usize| {
+            let end = start.checked_add(size).ok_or_else(broken)?;
+            self.bytes.get(start..end).ok_or_else(broken)
+        };
+        let names = self.sections.get(strings).ok_or_else(broken)?;
+        let (row, label) = (names.row, names.size);
+        let mut names = piece(names.offset, names.size)?.to_vec();
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        let table = number::<8>(&self.bytes, 0x28)? as usize;
+        let mut rows_now = piece(table, rows * ROW)?.to_vec();
+        let names_at = self.append(&names);
+        let at = self.append(content);
+        let mut new = [0u8; ROW];
+        new[..4].copy_from_slice(&(label as u32).to_le_bytes());
+        new[4..8].copy_from_slice(&PROGRAM_BITS.to_le_bytes());
+        new[24..32].copy_from_slice(&(at as u64).to_le_bytes());
+        new[32..40].copy_from_slice(&(content.len() as u64).to_le_bytes());
+        new[48..56].copy_from_slice(&1u64.to_le_bytes());
+        rows_now.extend_from_slice(&new);
+        let strings_row = &mut rows_now[row - table..];
+        strings_row[24..32].copy_from_slice(&(names_at as u64).to_le_bytes());
+        strings_row[32..40].copy_from_slice(&(names.len() as u64).to_le_bytes());
+        let moved = self.append(&rows_now);
+        self.put(0x28, &(moved as u64).to_le_bytes())?;
+        self.put(0x3c, &((rows + 1) as u16).to_le_bytes())?;
+        *self = Image::new(&self.bytes)?;
+        Ok(())
     }
 
     fn resize_symbol(&mut self, section: usize, name: &str, bytes: u64) -> Result<()> {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a scheduler's own loader does with its object before a kernel gets it: values of global variables, flags of the
-//! scheduler, arrays as long as the machine is large. Here it is done to the object's bytes, so that simulator, lab and
-//! host run the same object, with a hash of its own.
+//! scheduler, arrays as long as the machine is large, programs to be run. Here it is done to the object's bytes, so that
+//! simulator, lab and host run the same object, with a hash of its own.
+pub mod calls;
 mod image;
 mod value;
 
@@ -9,6 +10,7 @@ use crate::btf::{Btf, Type, TypeId};
 use crate::elf::Elf;
 use crate::error::{LoadError, Result};
 use crate::kview_consts;
+use calls::Call;
 use image::Image;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +27,8 @@ pub struct Setup {
     pub cpus: u32,
     /// Of the kernel, e.g. (7, 2): which flags there are.
     pub kernel: (u16, u16),
+    /// Programs that are run around the scheduler's start, in this order.
+    pub calls: Vec<Call>,
 }
 
 /// An object as its loader would hand it over.
@@ -43,7 +47,7 @@ const SECTIONS_OF_OPS: [&str; 2] = [".struct_ops", ".struct_ops.link"];
 /// Does it.
 ///
 /// # Errors
-/// There is no such variable, flag or array, or it cannot have that value; it is no policy's object.
+/// There is no such variable, flag, array or program, or it cannot have that value; it is no policy's object.
 pub fn ready(object: &[u8], setup: &Setup) -> Result<Ready> {
     let elf = Elf::parse(object)?;
     let btf = match elf.section(".BTF") {
@@ -62,6 +66,18 @@ pub fn ready(object: &[u8], setup: &Setup) -> Result<Ready> {
     if let Some(flags) = &setup.ops_flags {
         set_flags(&elf, &btf, &mut image, &number_of(flags, setup.kernel)?)?;
     }
+    if !setup.calls.is_empty() {
+        let programs = programs_of(&elf);
+        let lacks = |call: &&Call| !programs.contains(&call.program);
+        if let Some(call) = setup.calls.iter().find(lacks) {
+            return Err(LoadError::Setting(format!(
+                "there is no SEC(\"syscall\") program `{}`; it has: {}",
+                call.program,
+                list(&programs)
+            )));
+        }
+        image.add(calls::SECTION, &calls::write(&setup.calls))?;
+    }
     let own = btf.tags().iter().any(|tag| tag.contains(" berth:"));
     let unset = if own {
         Vec::new()
@@ -73,6 +89,15 @@ pub fn ready(object: &[u8], setup: &Setup) -> Result<Ready> {
         unset,
         resized,
     })
+}
+
+/// Names of the object's `SEC("syscall")` programs, which a loader may run.
+pub fn programs(object: &[u8]) -> Vec<String> {
+    Elf::parse(object).map_or_else(|_| Vec::new(), |elf| programs_of(&elf))
+}
+
+fn programs_of(elf: &Elf) -> Vec<String> {
+    elf.syscalls().map(|(_, s)| s.name.clone()).collect()
 }
 
 /// The name of the object's only scheduler (`ops.name`); none if it has none, or several.

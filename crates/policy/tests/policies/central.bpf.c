@@ -12,7 +12,7 @@ UEI_DEFINE(uei);
 
 const volatile s32 central_cpu;
 const volatile u32 nr_cpu_ids = 1;
-const volatile u64 slice_ns = 10000000;
+const volatile u64 slice_ns;
 const volatile u64 period_ns = 1000000;
 
 #define FALLBACK 1

@@ -92,13 +92,16 @@ impl Handle {
         }
     }
 
-    /// The policy takes over a machine: ops.init, cgroups, existing tasks, watchdog.
+    /// The policy takes over a machine: what its loader runs, ops.init, cgroups, existing tasks, watchdog.
     pub fn enable_policy(mut self) {
         let keep = self.policy.has_flag(OPS_KEEP_BUILTIN_IDLE);
         let enabled = !self.policy.has(Op::UpdateIdle) || keep;
         let per_node = self.policy.has_flag(OPS_BUILTIN_IDLE_PER_NODE);
         let k = &mut *self;
         k.idle.enable(&k.topo, &k.online, enabled, per_node);
+        if !self.calls_before() {
+            return;
+        }
         let ret = self.op_unlocked(Op::Init, []) as i32;
         if ret != 0 {
             self.scx_error(format!("ops.init() failed ({ret})"));
@@ -122,6 +125,7 @@ impl Handle {
         self.watchdog = slot;
         let at = self.now + half.max(1);
         self.queue.set(slot, at);
+        self.calls_after();
         self.irq_work();
     }
 

@@ -38,6 +38,7 @@
 //! cpu.max throttling (the kernel's part of it: a policy is told the quota, as in the kernel), node distances
 //! beyond "here" and "elsewhere". Older kernel lines differ in some rows; the conformance page lists them.
 pub mod birth;
+mod calls;
 pub mod cgroup;
 pub mod change;
 pub mod consts;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * One queue for all CPUs: first come, first served with `fifo`, else by weighted virtual time,
- * charged from what is gone of the slice. The shape of a first sched_ext scheduler.
+ * One queue for all CPUs: first come, first served with `fifo_sched`, else by weighted virtual
+ * time, charged from what is gone of the slice. The shape of a first sched_ext scheduler.
  */
 #include <scx/common.bpf.h>
 
 char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
-const volatile bool fifo;
+const volatile bool fifo_sched;
 
 #define SHARED 0
 
@@ -49,7 +49,7 @@ void BPF_STRUCT_OPS(shared_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 vtime = p->scx.dsq_vtime, oldest = started_vtime - SCX_SLICE_DFL;
 
 	count(ST_SHARED);
-	if (fifo) {
+	if (fifo_sched) {
 		scx_bpf_dsq_insert(p, SHARED, SCX_SLICE_DFL, enq_flags);
 		return;
 	}
@@ -65,7 +65,7 @@ void BPF_STRUCT_OPS(shared_dispatch, s32 cpu, struct task_struct *prev)
 
 void BPF_STRUCT_OPS(shared_running, struct task_struct *p)
 {
-	if (!fifo && time_before(started_vtime, p->scx.dsq_vtime))
+	if (!fifo_sched && time_before(started_vtime, p->scx.dsq_vtime))
 		started_vtime = p->scx.dsq_vtime;
 }
 
@@ -73,7 +73,7 @@ void BPF_STRUCT_OPS(shared_stopping, struct task_struct *p, bool runnable)
 {
 	u64 used = SCX_SLICE_DFL - p->scx.slice;
 
-	if (!fifo)
+	if (!fifo_sched)
 		scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + used * 100 / p->scx.weight);
 }
 
@@ -102,4 +102,4 @@ SCX_OPS_DEFINE(shared_ops,
 	.enable		= (void *)shared_enable,
 	.init		= (void *)shared_init,
 	.exit		= (void *)shared_exit,
-	.name		= "shared_vtime");
+	.name		= "simple");

@@ -10,7 +10,7 @@
 char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
-const volatile u64 slice_ns = 4000000;
+const volatile u64 cgrp_slice_ns = 4000000;
 
 #define QUEUE 3
 #define WHOLE (1 << 16) /* share of the root */
@@ -119,7 +119,7 @@ s32 BPF_STRUCT_OPS(shares_select_cpu, struct task_struct *p, s32 prev_cpu, u64 w
 	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 
 	if (idle)
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, cgrp_slice_ns, 0);
 	return cpu;
 }
 
@@ -131,9 +131,9 @@ void BPF_STRUCT_OPS(shares_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_error("no context for %d", p->pid);
 		return;
 	}
-	if (time_before(t->vtime, vnow - slice_ns))
-		t->vtime = vnow - slice_ns;
-	scx_bpf_dsq_insert_vtime(p, QUEUE, slice_ns, t->vtime, enq_flags);
+	if (time_before(t->vtime, vnow - cgrp_slice_ns))
+		t->vtime = vnow - cgrp_slice_ns;
+	scx_bpf_dsq_insert_vtime(p, QUEUE, cgrp_slice_ns, t->vtime, enq_flags);
 }
 
 void BPF_STRUCT_OPS(shares_dispatch, s32 cpu, struct task_struct *prev)
@@ -288,4 +288,4 @@ SCX_OPS_DEFINE(shares_ops,
 	.init			= (void *)shares_init,
 	.exit			= (void *)shares_exit,
 	.timeout_ms		= 5000,
-	.name			= "cgroup_shares");
+	.name			= "flatcg");

@@ -11,7 +11,7 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
 const volatile u32 nr_cpu_ids = 1;
-const volatile u64 slice_ns = 20000000;
+const volatile u64 slice_ns; /* its loader says */
 const volatile u64 leave_ns = 2000000;
 
 #define SHARED 0
@@ -179,4 +179,4 @@ SCX_OPS_DEFINE(packed_ops,
 	.init		= (void *)packed_init,
 	.exit		= (void *)packed_exit,
 	.timeout_ms	= 5000,
-	.name		= "packed");
+	.name		= "nest");

@@ -10,7 +10,7 @@
 char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
-const volatile u64 slice_ns = 20000000;
+const volatile u64 slice_ns;
 
 #define SHARED 11
 #define QUEUES 5
@@ -138,4 +138,4 @@ SCX_OPS_DEFINE(five_ops,
 	.init		= (void *)five_init,
 	.exit		= (void *)five_exit,
 	.timeout_ms	= 5000,
-	.name		= "five_queues");
+	.name		= "qmap");

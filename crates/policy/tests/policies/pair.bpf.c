@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Two neighbouring CPUs run tasks of one cgroup at a time, for `batch_ns`; then it is the next
- * cgroup's turn, and if only one CPU has work for it the other idles. Each cgroup's tasks wait in a
- * queue of its own, which the loader is to make: an array of maps without maps. Tasks that may not
- * run anywhere are outside of all this.
+ * Two neighbouring CPUs run tasks of one cgroup at a time, for `pair_batch_dur_ns`; then it is the
+ * next cgroup's turn, and if only one CPU has work for it the other idles. Each cgroup's tasks wait
+ * in a queue of its own, which the loader is to make: an array of maps without maps. Tasks that may
+ * not run anywhere are outside of all this.
  */
 #include <scx/common.bpf.h>
 
@@ -11,7 +11,7 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
 const volatile u32 nr_cpu_ids = 1;
-const volatile u64 batch_ns = 20000000;
+const volatile u64 pair_batch_dur_ns = 20000000;
 
 #define GROUPS 256
 #define TRIES  64
@@ -100,7 +100,7 @@ void BPF_STRUCT_OPS(paired_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 slot = 0;
 
 	if (p->nr_cpus_allowed != nr_cpu_ids) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, batch_ns, enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, pair_batch_dur_ns, enq_flags);
 		return;
 	}
 	cgrp = scx_bpf_task_cgroup(p);
@@ -114,7 +114,7 @@ void BPF_STRUCT_OPS(paired_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (!queue || bpf_map_push_elem(queue, &pid, 0)) {
 		__sync_fetch_and_add(&nr_full, 1);
-		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, batch_ns, enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, pair_batch_dur_ns, enq_flags);
 		return;
 	}
 	take_turn(slot);
@@ -180,7 +180,7 @@ void BPF_STRUCT_OPS(paired_dispatch, s32 cpu, struct task_struct *prev)
 			break;
 		slot->in_turns = 0;
 		pair->slot = number;
-		pair->until = now + batch_ns;
+		pair->until = now + pair_batch_dur_ns;
 		if (!take(pair, cpu, now)) {
 			pair->until = 0;
 			continue;
@@ -245,4 +245,4 @@ SCX_OPS_DEFINE(paired_ops,
 	.cgroup_init	= (void *)paired_cgroup_init,
 	.exit		= (void *)paired_exit,
 	.timeout_ms	= 5000,
-	.name		= "paired");
+	.name		= "pair");

@@ -3,12 +3,12 @@
 use crate::exit::{self, Done, Failure};
 use crate::output::print;
 use crate::{combinations, interrupt};
-use berth_experiment::plan::plan;
-use berth_experiment::simulator::{Running, Simulator};
+use berth_experiment::plan::{Plan, plan};
+use berth_experiment::simulator::{Running, Simulator, placed};
 use berth_experiment::{Request, estimate, policies};
 use berth_report::text::count;
 use berth_scenario::support::Place;
-use berth_scenario::{Edit, Input, edit, help, read, rtapp, shipped, show};
+use berth_scenario::{Edit, Input, edit, help, place_of, read, rtapp, shipped, show};
 use clap::Subcommand;
 
 #[derive(clap::Args)]
@@ -173,12 +173,15 @@ fn check(scenarios: &[String], set: &[String]) -> Done {
         let mut plan = plan(&request, &policies::shipped(), None)?;
         // All that `berth sim` would refuse before it runs anything, policies that do not load among it.
         let running = Running::new(1, interrupt::flag());
-        Simulator::prepare(&mut plan, &running)?;
+        let simulator = Simulator::prepare(&mut plan, &running)?;
         let only = plan.check(Place::Sim, false).err();
         if let Some(error) = &only
             && plan.check(Place::Lab, true).is_err()
         {
             return Err(Failure::Input(why(error)));
+        }
+        if only.is_none() {
+            begin(&plan, &simulator)?;
         }
         let Some(scenario) = plan.variants.first().map(|v| &v.scenario) else {
             return Ok(());
@@ -206,6 +209,27 @@ fn check(scenarios: &[String], set: &[String]) -> Done {
         }
         Ok(())
     })
+}
+
+/// Whether schedulers in files begin, on the host and in guests: loading them does not tell.
+fn begin(plan: &Plan, simulator: &Simulator) -> Done {
+    for (v, variant) in plan.variants.iter().enumerate() {
+        for (a, planned) in variant.arms.iter().enumerate() {
+            let arm = &planned.arm;
+            let vms = &variant.scenario.for_arm(arm).vms;
+            let guests = vms.iter().map(|vm| &vm.guest.policy);
+            let mut all = guests.chain([&arm.policy]);
+            if !all.any(|policy| policies::is_file(policy)) {
+                continue;
+            }
+            simulator.begins(v, a).map_err(|why| {
+                let at = place_of(&variant.facts, &format!("arm.{}.policy", arm.name));
+                let said = format!("arm {}: in its first millisecond: {why}", arm.name);
+                placed(at, Failure::Input(said))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn why(error: &Failure) -> String {

@@ -158,12 +158,28 @@ fn another_version_of_a_known_scheduler_keeps_its_numbers() {
         !out.contains("uei_"),
         "how a scheduler ended is nobody's to set: {out}"
     );
-    // All of its variables are those of the table: its slice is what its loader sets.
+    // All of its variables are those of the table, and it has the programs: its slice is what its loader sets.
     let same = "const volatile u64 tick_freq;\nconst volatile u64 preferred_cpus[1024];";
-    let text = called("tickless", same).replace("strict", "smt_enabled");
-    place.write("same.bpf.c", &text);
+    let program = |name: &str| {
+        format!("\nSEC(\"syscall\") int {name}(s32 *cpu)\n{{\n\treturn *cpu > 1 ? -EINVAL : 0;\n}}")
+    };
+    let one = format!("{same}{}", program("enable_primary_cpu"));
+    let both = format!("{one}{}", program("start_timer"));
+    for (more, version) in [
+        (&one, "of another version than"),
+        (&both, "as scx_tickless 1.1.4 sets"),
+    ] {
+        let text = called("tickless", more).replace("strict", "smt_enabled");
+        place.write("same.bpf.c", &text);
+        let (out, _) = place.works(&["policy", "check", "same.bpf.c"]);
+        assert!(out.contains(version), "{out}");
+    }
     let run = ["sim", "hogs.toml", "-q", "--json", "--policy", "same.bpf.c"];
     let (json, said) = place.works(&run);
+    assert!(
+        said.contains("programs run, as its loader would: enable_primary_cpu, start_timer"),
+        "{said}"
+    );
     assert!(said.contains("as scx_tickless 1.1.4 sets them"), "{said}");
     let wanted = NICE.1 / (NICE.0 + NICE.1);
     assert!((share(&json).0 - wanted).abs() < 0.01, "{}", share(&json).0);
@@ -254,6 +270,68 @@ fn wrong_options_are_said_before_anything_runs() {
         assert!(said.contains(wanted), "{arguments:?}: {said}");
     }
     assert!(!place.0.path().join("berth-out").exists());
+    // They stand beside the option, or the line of the scenario.
+    let option = [
+        "sim",
+        "hogs.toml",
+        "-q",
+        "--policy",
+        &main,
+        "--rodata",
+        "slice_ns=-1",
+    ];
+    let said = place.fails(&option);
+    assert!(said.contains("from 0 to 18446744073709551615"), "{said}");
+    assert!(said.contains("| --rodata slice_ns=-1"), "{said}");
+    let arm = format!("[arm.own]\npolicy = \"{main}\"\nrodata = {{ slice_ns = \"5ms\" }}\n");
+    for (key, wanted) in [
+        ("resize = { nr_ended = 3 }", "own.toml:20"),
+        ("ops_flags = [\"ENQ_LATE\"]", "own.toml:20"),
+        ("headers = \"1\"", "own.toml:20"),
+    ] {
+        let text = HOGS.replace("[compare]\npolicies = []\n", &format!("{arm}{key}\n"));
+        place.write("own.toml", &text);
+        let said = place.fails(&["scenario", "check", "own.toml"]);
+        assert!(said.contains(wanted), "{key}: {said}");
+    }
+}
+
+/// A scheduler that loads and does not begin is found by a check, with its line.
+#[test]
+fn a_check_of_a_scenario_begins_its_schedulers() {
+    let place = Place::new();
+    let main = policy("main.bpf.c");
+    let arm = |strict: bool| {
+        format!(
+            "[arm.own]\npolicy = \"{main}\"\nrodata = {{ slice_ns = \"5ms\", strict = {strict} }}\n"
+        )
+    };
+    place.write(
+        "own.toml",
+        &HOGS.replace("[compare]\npolicies = []\n", &arm(true)),
+    );
+    let said = place.fails(&["scenario", "check", "own.toml"]);
+    assert!(said.contains("arm own: in its first millisecond"), "{said}");
+    assert!(
+        said.contains("own.toml:18") && said.contains("init"),
+        "{said}"
+    );
+    place.write(
+        "own.toml",
+        &HOGS.replace("[compare]\npolicies = []\n", &arm(false)),
+    );
+    place.works(&["scenario", "check", "own.toml"]);
+}
+
+/// An empty file is no scenario in which nothing happens.
+#[test]
+fn an_empty_file_is_no_scenario() {
+    let place = Place::new();
+    for name in ["empty.toml", "empty.json"] {
+        place.write(name, " \n");
+        let said = place.fails(&["sim", name]);
+        assert!(said.contains(&format!("{name} is empty")), "{said}");
+    }
 }
 
 #[test]

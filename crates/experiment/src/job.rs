@@ -2,7 +2,7 @@
 //! One run as a value: all that its result depends on. It can be written down, handed to another process or machine,
 //! and its outcome taken back; equal jobs give equal outcomes.
 use crate::error::Failure;
-use crate::foreign::{self, Machine};
+use crate::foreign::{self, Machine, Refused};
 use crate::policies;
 use berth_policy::identity;
 use berth_policy::policy::Policy;
@@ -146,7 +146,7 @@ impl Loaded {
         loader: &Loader,
         machine: &Machine,
         kernel: &str,
-    ) -> Result<(Policy, JobPolicy, Vec<String>), Failure> {
+    ) -> Result<(Policy, JobPolicy, Vec<String>), Refused> {
         let options = policies::options(kernel)?;
         let key = |hash: &str| (hash.to_string(), kernel.to_string());
         let mut job = JobPolicy::named(name);

@@ -245,7 +245,7 @@ pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
             .map(|b| b.object.to_vec())
             .ok_or_else(|| unknown(policy));
     }
-    crate::foreign::object(policy, &Loader::default())
+    Ok(crate::foreign::object(policy, &Loader::default())?)
 }
 
 /// Whether a policy asks what VMs gain from fast cores. One that only a kernel can read is taken at its word.

@@ -118,6 +118,19 @@ impl Simulator {
         Ok(record)
     }
 
+    /// Whether an arm's policy begins: the first millisecond of a run.
+    ///
+    /// # Errors
+    /// One sentence, as [`Simulator::run`].
+    pub fn begins(&self, variant: usize, arm: usize) -> Result<(), String> {
+        let Some(mut job) = self.job(variant, arm, 1) else {
+            return Ok(());
+        };
+        job.scenario.run.warmup_ns = 0;
+        job.scenario.run.measure_ns = 1_000_000;
+        self.here.run(&job).map(drop)
+    }
+
     /// After an interrupt: keeps what was finished, unless it was kept as it was finished; the next start goes on from
     /// there. `records`: of each variant of the plan.
     pub fn interrupted(&self, plan: &Plan, records: &[Vec<RunRecord>]) {
@@ -202,10 +215,12 @@ pub fn jobs(
             let arm = &arm.map_err(|e| placed(at("host.kernel"), e))?;
             let who = format!("arm {}", arm.name);
             let machine = Machine::host(&job.scenario.host);
-            let place = || at(&format!("arm.{}.policy", arm.name));
             let (policy, named, notes) = loaded
                 .by_name(&arm.policy, &arm.loader, &machine, kernel)
-                .map_err(|e| placed(place(), of(&who, e)))?;
+                .map_err(|e| {
+                    let place = at(&format!("arm.{}.{}", arm.name, e.key));
+                    placed(place, of(&who, e.why))
+                })?;
             said.extend(notes);
             fits(&policy, &who, &arm.policy, job.scenario.host.nr_cpus())?;
             let (scenario, program) = (&job.scenario, policy.program());
@@ -246,7 +261,7 @@ pub fn jobs(
 }
 
 /// An error with the place in the scenario that it comes from.
-fn placed(at: Option<At>, error: Failure) -> Failure {
+pub fn placed(at: Option<At>, error: Failure) -> Failure {
     match (at, error) {
         (Some(at), Failure::Input(text)) => {
             let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -286,7 +301,7 @@ fn guest(
     let machine = Machine::even(vm.vcpus, kernel);
     let (policy, named, notes) = loaded
         .by_name(&vm.guest.policy, &Default::default(), &machine, kernel)
-        .map_err(|e| of(&who, e))?;
+        .map_err(|e| of(&who, e.why))?;
     said.extend(notes);
     fits(&policy, &who, &vm.guest.policy, vm.vcpus)?;
     let asked = Asked {

@@ -27,6 +27,9 @@ pub enum LoadError {
     Missing { names: Vec<String> },
     #[error("{0}")]
     Setting(String),
+    /// What was asked of a scheduler's loader; `key`: of an arm (`rodata`, `ops_flags`, `resize`).
+    #[error("{why}")]
+    Setup { key: &'static str, why: String },
     #[error("no C compiler found (tried {tried}): install clang-19 or gcc, or name it in BERTH_CC")]
     NoCc { tried: String },
     #[error("the C compiler failed on translated code ({command}):\n{message}")]

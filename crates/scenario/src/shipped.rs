@@ -73,6 +73,12 @@ pub fn find(what: &str) -> Result<Input> {
 
 /// An rt-app file as the scenario that it is imported as; a scenario as it is.
 fn imported(input: Input) -> Result<Input> {
+    if input.text.trim().is_empty() {
+        return Err(
+            Error::new(format!("{} is empty: it has no scenario", input.shown))
+                .note("One to begin with: berth scenario show noisy-neighbour"),
+        );
+    }
     if !rtapp::is_json(&input.text) {
         return Ok(input);
     }

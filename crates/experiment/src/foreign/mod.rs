@@ -43,6 +43,36 @@ pub struct Ready {
     pub notes: Vec<String>,
 }
 
+/// A scheduler that cannot be had.
+#[derive(Debug)]
+pub struct Refused {
+    /// The arm's key that it is about: `rodata`, `ops_flags`, `resize`, `include`, `headers`, or `policy` itself.
+    pub key: &'static str,
+    pub why: Failure,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        refused.why
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(why: Failure) -> Refused {
+        Refused { key: "policy", why }
+    }
+}
+
+fn refused(policy: &str, error: &LoadError) -> Refused {
+    Refused {
+        key: match error {
+            LoadError::Setup { key, .. } => key,
+            _ => "policy",
+        },
+        why: policies::wrong(policy, error),
+    }
+}
+
 /// No scheduler is larger.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -50,32 +80,35 @@ const MOST_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// There is no such file, it does not compile, or there are no such headers.
-pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Failure> {
+pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Refused> {
     let path = Path::new(policy);
-    let wrong = |e: LoadError| policies::wrong(policy, &e);
     // A pipe would be waited for, and a device has no end.
     if let Ok(there) = std::fs::metadata(path)
         && !(there.is_file() && there.len() <= MOST_BYTES)
     {
-        return Err(Failure::Input(format!(
+        return Err(Refused::from(Failure::Input(format!(
             "{policy}: {}",
             match there.is_file() {
                 true => "too large for a scheduler: more than 64 MiB",
                 false => "not a file",
             }
-        )));
+        ))));
     }
     if policy.ends_with(".o") {
         return std::fs::read(path)
-            .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")));
+            .map_err(|e| Failure::Input(format!("cannot read {policy}: {e}")).into());
     }
-    let compiled = compile::compile(path, &options(loader).map_err(wrong)?);
-    compiled.map_err(|e| match (wrong(e), &loader.headers, headers_of(policy)) {
-        (Failure::Input(said), None, Some((package, version))) => Failure::Input(format!(
-            "{said}\n  The package around it has {package} {version}: try --headers {version}"
-        )),
-        (said, ..) => said,
-    })
+    let compiled = compile::compile(path, &options(loader).map_err(|e| refused(policy, &e))?);
+    let wrong = |e: LoadError| match (policies::wrong(policy, &e), &loader.headers) {
+        (Failure::Input(said), None) => Failure::Input(match headers_of(policy) {
+            Some((package, version)) => format!(
+                "{said}\n  The package around it has {package} {version}: try --headers {version}"
+            ),
+            None => said,
+        }),
+        (said, _) => said,
+    };
+    compiled.map_err(|e| wrong(e).into())
 }
 
 /// How a source is compiled.
@@ -86,7 +119,10 @@ pub fn options(loader: &Loader) -> Result<CompileOptions, LoadError> {
     // A compiler says nothing of folders that are not there.
     if let Some(folder) = loader.include.iter().find(|f| !Path::new(f).is_dir()) {
         let why = format!("headers are to be looked for in `{folder}`, which is no folder");
-        return Err(LoadError::Setting(why));
+        return Err(LoadError::Setup {
+            key: "include",
+            why,
+        });
     }
     Ok(CompileOptions {
         include: loader.include.iter().map(PathBuf::from).collect(),
@@ -94,7 +130,11 @@ pub fn options(loader: &Loader) -> Result<CompileOptions, LoadError> {
             .headers
             .as_deref()
             .map(scx_headers::of_version)
-            .transpose()?,
+            .transpose()
+            .map_err(|e| LoadError::Setup {
+                key: "headers",
+                why: e.to_string(),
+            })?,
         ..CompileOptions::default()
     })
 }
@@ -104,7 +144,7 @@ pub fn options(loader: &Loader) -> Result<CompileOptions, LoadError> {
 ///
 /// # Errors
 /// As [`object`]; there is no such variable, flag or array, or it cannot have that value.
-pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, Failure> {
+pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, Refused> {
     let object = object(policy, asked)?;
     let known = loader::scheduler(&object);
     let known = known.and_then(|name| table().get(&name));
@@ -125,8 +165,9 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
         resize: BTreeMap::new(),
         ..setup.clone()
     });
-    let there = there.map_err(|e| policies::wrong(policy, &e))?;
-    let of_this = known.is_some_and(|known| known.is_of(&there));
+    let there = there.map_err(|e| refused(policy, &e))?;
+    let programs = loader::programs(&object);
+    let of_this = known.is_some_and(|known| known.is_of(&there, &programs));
     if let Some(known) = known {
         let all = known.rodata.iter().chain(&known.older);
         let mine = |(name, value): &(&String, &Value)| {
@@ -173,7 +214,7 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
         });
     }
     let run: Vec<&str> = setup.calls.iter().map(|c| c.program.as_str()).collect();
-    let (run, left): (Vec<String>, Vec<String>) = loader::programs(&object)
+    let (run, left): (Vec<String>, Vec<String>) = programs
         .into_iter()
         .partition(|program| run.contains(&program.as_str()));
     if !run.is_empty() {
@@ -190,7 +231,7 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, F
         ));
     }
     setup.values.extend(asked.rodata.clone());
-    let ready = loader::ready(&object, &setup).map_err(|e| policies::wrong(policy, &e))?;
+    let ready = loader::ready(&object, &setup).map_err(|e| refused(policy, &e))?;
     let unset: Vec<_> = ready.unset.iter().filter(|(n, _)| !of_exit(n)).collect();
     if !unset.is_empty() {
         let words: Vec<_> = unset.iter().map(|(n, v)| format!("{n} = {v}")).collect();

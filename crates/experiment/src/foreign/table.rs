@@ -55,9 +55,12 @@ pub struct Run {
 }
 
 impl Known {
-    /// Whether an object with these variables is of this version: it has those of the table and, where the table has
-    /// all, no others.
-    pub fn is_of(&self, there: &[(String, String)]) -> bool {
+    /// Whether an object with these variables and programs is of this version: it has those of the table and, where
+    /// the table has all variables, no others.
+    pub fn is_of(&self, there: &[(String, String)], programs: &[String]) -> bool {
+        if !self.runs.iter().all(|run| programs.contains(&run.program)) {
+            return false;
+        }
         let has = |name: &String| there.iter().any(|(n, _)| n == name);
         let known = |name: &str| of_exit(name) || self.rodata.contains_key(name);
         self.some || self.rodata.keys().all(has) && there.iter().all(|(name, _)| known(name))

@@ -42,6 +42,10 @@ pub struct Ready {
     pub resized: Vec<(String, u32)>,
 }
 
+fn setup_error(key: &'static str, why: String) -> LoadError {
+    LoadError::Setup { key, why }
+}
+
 const SECTIONS_OF_OPS: [&str; 2] = [".struct_ops", ".struct_ops.link"];
 
 /// Does it.
@@ -162,12 +166,15 @@ fn number_of(names: &[String], kernel: (u16, u16)) -> Result<[u8; 8]> {
         let short = full.trim_start_matches("SCX_OPS_");
         let value = kview_consts::value(&full, kernel).filter(|_| all.contains(&short));
         number |= value.ok_or_else(|| {
-            LoadError::Setting(format!(
-                "there is no scheduler flag `{name}` on kernel {}.{}; it has: {}, and `none`",
-                kernel.0,
-                kernel.1,
-                all.join(", ")
-            ))
+            setup_error(
+                "ops_flags",
+                format!(
+                    "there is no scheduler flag `{name}` on kernel {}.{}; it has: {}, and `none`",
+                    kernel.0,
+                    kernel.1,
+                    all.join(", ")
+                ),
+            )
         })?;
     }
     Ok(number.to_le_bytes())
@@ -177,7 +184,10 @@ fn set_flags(elf: &Elf, btf: &Btf, image: &mut Image, number: &[u8; 8]) -> Resul
     for (section, base, members) in schedulers(elf, btf) {
         let member = members.iter().find(|m| m.name == "flags");
         let member = member.filter(|m| btf.size(m.ty) == 8).ok_or_else(|| {
-            LoadError::Setting("its struct sched_ext_ops has no member `flags` of 8 bytes".into())
+            setup_error(
+                "ops_flags",
+                "its struct sched_ext_ops has no member `flags` of 8 bytes".into(),
+            )
         })?;
         let at = base + u64::from(member.bit_offset / 8);
         image.write(&elf.sections[section].name, at, number)?;
@@ -211,13 +221,16 @@ fn set(
     text: &str,
     resized: &[(String, u32)],
 ) -> Result<()> {
-    let wrong = |why: String| LoadError::Setting(format!("variable {path} = {text}: {why}"));
+    let wrong = |why: String| setup_error("rodata", format!("variable {path} = {text}: {why}"));
     let (name, steps) = value::steps(path).map_err(wrong)?;
     let Some((section, ty, base)) = find(elf, btf, name) else {
-        return Err(LoadError::Setting(format!(
-            "there is no variable `{name}`; its loader could set: {}",
-            list(&settable(elf, btf))
-        )));
+        return Err(setup_error(
+            "rodata",
+            format!(
+                "there is no variable `{name}`; its loader could set: {}",
+                list(&settable(elf, btf))
+            ),
+        ));
     };
     if section.starts_with(".bss") {
         return Err(wrong(format!(
@@ -311,10 +324,13 @@ fn resize(elf: &Elf, btf: &Btf, image: &mut Image, setup: &Setup) -> Result<Vec<
             None => continue,
         };
         if wanted == 0 || u64::from(wanted) * u64::from(size) > MOST {
-            return Err(LoadError::Setting(format!(
-                "array {name} of {wanted} elements of {size} bytes: it may have from 1 to {}",
-                MOST / u64::from(size)
-            )));
+            return Err(setup_error(
+                "resize",
+                format!(
+                    "array {name} of {wanted} elements of {size} bytes: it may have from 1 to {}",
+                    MOST / u64::from(size)
+                ),
+            ));
         }
         if wanted != count {
             let bytes = u64::from(wanted) * u64::from(size);
@@ -328,10 +344,13 @@ fn resize(elf: &Elf, btf: &Btf, image: &mut Image, setup: &Setup) -> Result<Vec<
         .find(|name| !found.contains(&name.as_str()))
     {
         None => Ok(resized),
-        Some(name) => Err(LoadError::Setting(format!(
-            "there is no array `{name}` that has a section of its own (SEC(\".data.NAME\")), which alone can be \
+        Some(name) => Err(setup_error(
+            "resize",
+            format!(
+                "there is no array `{name}` that has a section of its own (SEC(\".data.NAME\")), which alone can be \
              resized; it has: {}",
-            list(&found.iter().map(|n| n.to_string()).collect::<Vec<_>>())
-        ))),
+                list(&found.iter().map(|n| n.to_string()).collect::<Vec<_>>())
+            ),
+        )),
     }
 }

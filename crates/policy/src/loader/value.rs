@@ -111,22 +111,30 @@ pub fn encode(btf: &Btf, ty: TypeId, path: &str, text: &str) -> Result<Vec<(u64,
         }
         Type::Array { elem, count } => encode_list(btf, *elem, *count, path, text),
         Type::Int { size, .. } | Type::Enum { size, .. } => {
+            let (signed, truth) = match btf.resolved(ty) {
+                Type::Int { name, signed, .. } => (*signed, is_bool(name)),
+                Type::Enum { signed, .. } => (*signed, false),
+                _ => (false, false),
+            };
             let value = match named(btf, ty, text.trim()) {
                 Some(value) => value,
+                None if truth => number(text, path).map_err(|_| "true or false")?,
                 None => number(text, path)?,
             };
-            if let Type::Int { name, .. } = btf.resolved(ty)
-                && is_bool(name)
-                && !matches!(value, 0 | 1)
-            {
-                return Err("true or false".into());
+            if !matches!(size, 1 | 2 | 4 | 8) {
+                return Err(format!("a number of {size} bytes"));
             }
             let bits = 8 * *size;
-            if !matches!(size, 1 | 2 | 4 | 8)
-                || value < -(1i128 << (bits - 1))
-                || value >= 1i128 << bits
-            {
-                return Err(format!("does not fit its {size} bytes"));
+            let (least, most) = match (truth, signed) {
+                (true, _) => (0, 1),
+                (_, true) => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
+                (_, false) => (0, (1i128 << bits) - 1),
+            };
+            if !(least..=most).contains(&value) {
+                return Err(match truth {
+                    true => "true or false".into(),
+                    false => format!("must be from {least} to {most}"),
+                });
             }
             Ok(vec![(0, value.to_le_bytes()[..*size as usize].to_vec())])
         }
@@ -196,8 +204,8 @@ fn number(text: &str, path: &str) -> Result<i128> {
         Some(hex) => i128::from_str_radix(hex, 16).ok(),
         None => digits.parse().ok(),
     };
-    // Sixteen bytes hold any number that a variable can, and its sign.
-    if let Some(value) = parsed.filter(|v: &i128| (0..=i128::from(u64::MAX)).contains(v)) {
+    // Far beyond what a variable holds, whose type says how much that is.
+    if let Some(value) = parsed.filter(|v: &i128| (0..=1 << 100).contains(v)) {
         return Ok(sign * value);
     }
     let units = [
@@ -218,6 +226,7 @@ fn number(text: &str, path: &str) -> Result<i128> {
         (None, Some(_)) => {
             Err("write a plain number: its name does not end in _ns, _us, _ms or _s".into())
         }
+        (Some(_), _) => Err("not a whole number, and no time such as 5ms".into()),
         _ => Err("not a whole number".into()),
     }
 }

@@ -270,9 +270,14 @@ fn what_cannot_be_set_says_why() {
     for (name, value, wanted) in [
         ("slice", "1", "there is no variable `slice`"),
         ("slice", "1", "slice_ns"),
-        ("slice_ns", "-9223372036854775809", "does not fit"),
-        ("slice_ns", "18446744073709551616", "not a whole number"),
-        ("slice_ns", "soon", "not a whole number"),
+        ("slice_ns", "-9223372036854775809", "from 0 to"),
+        (
+            "slice_ns",
+            "18446744073709551616",
+            "from 0 to 18446744073709551615",
+        ),
+        ("slice_ns", "-1", "from 0 to"),
+        ("slice_ns", "soon", "no time such as 5ms"),
         ("eager", "2", "true or false"),
         ("kind", "HUGE", "not a whole number"),
         ("preferred", "1,2,3,4,5", "5 values, and the array has 4"),
@@ -281,7 +286,8 @@ fn what_cannot_be_set_says_why() {
         ("pair", "1", "left, right"),
         ("pair.middle", "1", "no field `middle`"),
         ("counted", "1", "begins as 0"),
-        ("least", "2147483648000", "does not fit its 4 bytes"),
+        ("least", "2147483648", "from -2147483648 to 2147483647"),
+        ("eager", "maybe", "true or false"),
     ] {
         let said = ready(&object, &setup(&[(name, value)]))
             .unwrap_err()

@@ -734,6 +734,23 @@ fn what_was_varied_is_drawn() {
         (6, 4),
         "{map}"
     );
+    assert!(
+        both.contains("vm.web.count%20where%20task.a%20=%202ms"),
+        "{both}"
+    );
+    // One arm has nobody to be told apart from.
+    let mut alone = swept(true);
+    for e in &mut alone.experiments {
+        e.arms.retain(|arm| arm.name == "flms");
+        e.runs.retain(|run| run.arm == "flms");
+    }
+    let alone = html::page(&[&alone]);
+    let text = visible(&alone);
+    assert!(alone.contains("class=\"sweep\""), "{alone}");
+    assert!(
+        !text.contains("Who has the lowest") && !text.contains("order of policies"),
+        "{text}"
+    );
     // Words are no numbers, and nothing varied is nothing drawn.
     let mut words = swept(false);
     for (i, e) in words.experiments.iter_mut().enumerate() {

@@ -174,7 +174,9 @@ pub fn section(results: &Results) -> Option<String> {
             .collect(),
     };
     let mut out = String::new();
-    let leads = leads(first);
+    // One arm has nobody to be compared with.
+    let several = first.arms.iter().filter(|a| a.absent.is_none()).count() > 1;
+    let leads = if several { leads(first) } else { Vec::new() };
     for panel in &panels {
         let said = leads.iter().enumerate().map(|(i, lead)| {
             let begins = i > 0 || panel.is_none();
@@ -353,7 +355,7 @@ fn plots(
     let beside: Vec<Point> = points().map(shown).collect();
     let plot = |(panel, estimates): (&Option<(&str, &str)>, &Vec<Series>)| {
         let with = panel.map_or(String::new(), |(address, value)| {
-            format!(", {address} = {value}")
+            format!(" where {address} = {value}")
         });
         let series = estimates.iter().map(|series| Series {
             name: series.name.clone(),

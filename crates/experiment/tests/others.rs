@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Schedulers of others: in the style of the kernel's and the scx project's examples, with what those use (maps in
-//! maps, arenas, objects in trees, timers, masks, queues), as the loaders of those with their names start them. The part
-//! of the CPU time that the heavy VMs have is what one computes by hand.
+//! maps, arenas, objects in trees, timers, masks, queues), as the loaders of those with their names start them. The
+//! part of the CPU time that the heavy VMs have is what one computes by hand.
 use berth_experiment::foreign::{self, Machine};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::{Host, Loader};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a scheduler's own loader does with its object before a kernel gets it: values of global variables, flags of the
-//! scheduler, arrays as long as the machine is large, programs to be run. Here it is done to the object's bytes, so that
-//! simulator, lab and host run the same object, with a hash of its own.
+//! scheduler, arrays as long as the machine is large, programs to be run. Here it is done to the object's bytes, so
+//! that simulator, lab and host run the same object, with a hash of its own.
 pub mod calls;
 mod image;
 mod value;

@@ -31,6 +31,14 @@ import pandas
 pandas.set_option("display.width", {WIDTH})
 """
 
+#: Matplotlib's black on white, the other way round where the reader's page is dark.
+DARK = (
+    "@media (prefers-color-scheme: dark){"
+    '[style*="fill: #ffffff"]{fill: #101317 !important}'
+    '[style*="stroke: #000000"]{stroke: #e8ebef !important}'
+    "text,use{fill: #e8ebef}}"
+)
+
 #: A notebook that hangs ends after so many seconds, whatever else the machine does.
 PATIENCE_S = 1800
 
@@ -75,6 +83,11 @@ def done(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def drawn(svg: str) -> str:
+    """A figure for light pages and dark ones."""
+    return svg.rstrip().replace("</style>", DARK + "</style>", 1) + "\n"
+
+
 def page(path: Path, notebook: nbformat.NotebookNode) -> dict[str, str]:
     """The files of its page, by name."""
     name = path.stem
@@ -89,7 +102,7 @@ def page(path: Path, notebook: nbformat.NotebookNode) -> dict[str, str]:
             data = output.get("data", {})
             if "image/svg+xml" in data:
                 figure = f"{name}-{len(files) + 1}.svg"
-                files[figure] = data["image/svg+xml"].rstrip() + "\n"
+                files[figure] = drawn(data["image/svg+xml"])
                 parts.append(f"![{html.escape(cell.metadata['title'])}]({figure})")
             elif "text/plain" in data or output.get("name") == "stdout":
                 text = data.get("text/plain") or output.text

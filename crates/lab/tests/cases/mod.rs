@@ -5,6 +5,7 @@ mod any_kernel;
 mod batch;
 mod braked;
 mod cycles;
+mod loader;
 mod micro;
 mod modes;
 mod noticed;
@@ -33,13 +34,14 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 24] = [
+const CASES: [(&str, Case); 25] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
     ),
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
+    ("programs that a loader runs", loader::calls),
     ("a policy that starves a thread is ejected", victim),
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs that a scheduler's own loader runs around its start, by a real kernel: with them the CPU that they name
+//! takes turns among the others' threads, as weights say; a call that gives something else than 0 ends the start with
+//! its name.
+use super::{NEVER, check, options, read_scenario};
+use berth_lab::assets::Assets;
+use berth_lab::run::{LabArm, LabPolicy, run};
+use berth_policy::compile::{CompileOptions, compile};
+use berth_policy::loader::calls::{Call, When};
+use berth_policy::loader::{Setup, ready};
+use berth_scx::LoadOptions;
+use std::path::Path;
+
+/// Weights of nice 0 and -5 in Linux's table, per cent of nice 0.
+const NICE: (f64, f64) = (100.0, 305.0);
+const TEXT: &str = r#"
+[vm.light]
+count = 2
+tasks = ["hog"]
+[vm.heavy]
+count = 2
+nice = -5
+tasks = ["hog"]
+[task.hog]
+model = "busy"
+[compare]
+policies = ["linux"]
+"#;
+
+/// What the table of loaders has for `tickless` on one CPU, where its timer is to begin on CPU `timer`.
+fn setup(timer: i32) -> Setup {
+    let primary = |cpu| Call {
+        program: "enable_primary_cpu".into(),
+        arguments: vec![cpu],
+        when: When::Before,
+    };
+    let start = Call {
+        program: "start_timer".into(),
+        arguments: vec![timer],
+        when: When::After { cpu: 0 },
+    };
+    Setup {
+        values: [("slice_ns".to_string(), "20ms".to_string())].into(),
+        cpus: 1,
+        kernel: (7, 2),
+        calls: vec![primary(-1), primary(0), start],
+        ..Setup::default()
+    }
+}
+
+pub fn calls(assets: &Assets) -> Result<String, String> {
+    let mut scenario = read_scenario("cores = 1", TEXT)?;
+    (scenario.run.warmup_ns, scenario.run.measure_ns) = (0, 4_000_000_000);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = here.join("../experiment/tests/policies/tickless.bpf.c");
+    let object = compile(&source, &CompileOptions::default()).map_err(|e| e.to_string())?;
+    let ran = |timer| {
+        let ready = ready(&object, &setup(timer)).map_err(|e| e.to_string())?;
+        let arm = LabArm {
+            name: "tickless".into(),
+            scenario: scenario.clone(),
+            policy: Some(LabPolicy::Object {
+                object: ready.object,
+                options: LoadOptions::default(),
+            }),
+        };
+        let done = run(&[arm], &[1], &options(), assets, &|_| (), &NEVER);
+        done.map_err(|e| e.to_string())
+    };
+    let records = ran(0)?;
+    let metric = |name: &str| records[0].metrics.get(name).copied().unwrap_or(f64::NAN);
+    let (light, heavy) = (metric("light.cpu"), metric("heavy.cpu"));
+    let (share, due) = (heavy / (heavy + light), NICE.1 / (NICE.0 + NICE.1));
+    check(
+        (share - due).abs() < 0.02,
+        format!("the heavy have {share:.3}, due {due:.3}: {:?}", records[0]),
+    )?;
+    let said = ran(1).err().unwrap_or_default();
+    check(
+        said.contains("`start_timer`") && said.contains("-22"),
+        format!("a call on the wrong CPU: {said}"),
+    )?;
+    Ok(format!(
+        "the heavy have {share:.3} of the time, due {due:.3}"
+    ))
+}

@@ -21,6 +21,7 @@
 //! vcpu       a guest's CPU loses and gets its physical CPU; interrupts that come meanwhile
 //! spin       spinning tasks
 //! lifecycle  enable, bypass, watchdog, exit
+//! calls      programs that the policy's own loader runs around its start
 //! kfunc      the functions a policy may call
 //! mutation   deliberately wrong variants, which the conformance tests must reject
 //! ```

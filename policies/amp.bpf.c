@@ -19,8 +19,8 @@
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits at a fast core without credit for
- * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. With
- * three kinds and more, who waits goes on earning.
+ * it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. Where
+ * there are several kinds, who waits or runs goes on earning, and keeps 300 credits at most.
  *
  * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
  * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say
@@ -63,7 +63,7 @@ BERTH_PARAM(u32, r, "percent", 0, 0, 100,
 	    "R: part of fast time that all active vCPUs share equally (100: amp-fair)");
 BERTH_PARAM(u64, interval_ms, "ms", 2500, 30, 60000, "A new plan this often (paper: 2.5 s)");
 BERTH_PARAM(u64, window_ms, "ms", 2000, 30, 60000,
-	    "Measured for it, from the interval's begin (paper: 2 s)");
+	    "Measured for it, from the interval's begin, at most all of it (paper: 2 s)");
 BERTH_PARAM(u64, filter_percent, "percent", 15, 0, 100,
 	    "D3: a sample of IPC further off counts when the next one is as far (paper: 15)");
 BERTH_CHOICE(score_by, "pmu|utilisation", 0,
@@ -131,7 +131,7 @@ BERTH_STATS;
 #define tslice_ms	      30
 #define sampled_burn	      false
 #define domain_weight	      true
-#define zero_on_inactive      (nr_kinds < 3 || !(v->flags & VF_QUEUED))
+#define zero_on_inactive      true
 #define yield_flag	      false
 #define tickle_all	      false
 #define old_pick	      true
@@ -171,13 +171,21 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	}
 }
 
-/* With three kinds and more, where slots cover all CPUs but the slowest, who waits for a CPU earns
- * on, whatever it has earned: else it had neither grant nor slots until a tick met it, and would
- * wait yet longer. */
+/* Where there are several kinds, who waits for a CPU or has one earns on, and keeps what it can
+ * have at most: else it had neither grant nor slots until a tick met it, and would wait yet longer.
+ */
 static __always_inline void credit_granted(struct vcpu *v)
 {
-	if (nr_kinds > 2 && (v->flags & VF_QUEUED) && is_guest(v))
-		activate(v);
+	struct pcpu *c = v->ran_on ? pcpu_at(v->ran_on - 1) : NULL;
+	bool runs = c && c->curr && vcpu_at(c->curr) == v;
+
+	if (nr_kinds > 1 && is_guest(v) && (runs || (v->flags & VF_QUEUED))) {
+		if (v->earned && !v->active)
+			v->credit = period_credits();
+		if (v->earned || !runs)
+			activate(v);
+	}
+	v->earned = v->active;
 }
 
 /* Its VM may be another one: it is ranked anew. */

@@ -34,7 +34,8 @@ static __always_inline u32 needed(u64 gain, u64 phi, u64 q)
 {
 	u64 lost = q < phi ? (phi - q) * gain / ONE : 0, left;
 
-	left = lost ? (u64)limit_percent * (ONE + phi * gain / ONE) / lost : 100;
+	/* A thousandth is nothing that one could lose. */
+	left = lost >= ONE / 1000 ? (u64)limit_percent * (ONE + phi * gain / ONE) / lost : 100;
 	return left < 100 ? 100 - left : 0;
 }
 

@@ -11,8 +11,9 @@
 #ifndef __AMP_CONSERVE_BPF_H
 #define __AMP_CONSERVE_BPF_H
 
-#define PULL_NS	    MS /* a vCPU is pulled once in that time */
-#define LOOKED_AT   8  /* of a queue */
+#define PULL_NS	    MS	/* a vCPU is pulled once in that time */
+#define LOOKED_AT   8	/* of a queue, of those that may come; */
+#define PASSED_OVER 256 /* and of all */
 #define NOBODY	    (~0ULL)
 #define MOST_CREDIT 1000000 /* nobody has more */
 
@@ -86,23 +87,26 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, s32 above, u64 move)
 	u64 now = scx_bpf_now(), best = NOBODY, this;
 	struct task_struct *p;
 	struct vcpu *v;
-	u32 seen = 0;
+	u32 seen = 0, passed = 0;
 
 	if (!c)
 		return NOBODY;
 	bpf_for_each(scx_dsq, p, peer, 0) {
-		if (++seen > LOOKED_AT)
+		if (++passed > PASSED_OVER)
 			break;
 		v = vcpu_of(p);
 		if (!v)
 			continue;
 		if (v->pri > pri)
 			break;
+		/* dom0's threads may be many. */
+		if (nr_kinds > 1 && is_upper(c) && !is_guest(v) && !host_anywhere)
+			continue;
+		if (++seen > LOOKED_AT)
+			break;
 		if (v->pri == pri && v->credit <= above)
 			continue;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			continue;
-		if (nr_kinds > 1 && is_upper(c) && !is_guest(v) && !host_anywhere)
 			continue;
 		/* Whose slot it is there, unless another class holds it up. */
 		if (slot_of(v, now) == peer && (pri != IDLE || now - v->queued_at < PULL_NS))
@@ -326,7 +330,13 @@ static __noinline int offer(struct task_struct *p, struct vcpu *v)
 	if (found >= 0) {
 		c->cursor = found;
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+		return 0;
 	}
+	/* None is. Who has no slot shares the CPUs with others of its kind by class: not only when
+	 * those end their slices, which may be just when its own slot begins. */
+	found = slot_of(v, scx_bpf_now()) < 0 ? lesser_to_preempt(p, v, v->pri) : NO_CPU;
+	if (found >= 0 && found != v->cpu)
+		scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	return 0;
 }
 

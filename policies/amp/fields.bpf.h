@@ -25,7 +25,8 @@ struct slot {
 /* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
  * below: what it has for all kinds but the fastest, give: for the kind that is being assigned,
  * fast: for the fastest, used: there so far, all in ns; slept: since it had a grant last, beside:
- * it has none in this round because of that; small: its slot is too short and put off, owed:
+ * it has none in this round because of that; earned: it was active at the last accounting;
+ * small: its slot is too short and put off, owed:
  * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
  * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's
  * place there; score_next: for the next plan; ranked_part: of its time on the fastest CPUs by rank,
@@ -45,6 +46,7 @@ struct slot {
 	u32 small;                                                                                 \
 	u32 slept;                                                                                 \
 	u32 beside;                                                                                \
+	u32 earned;                                                                                \
 	u32 implausible;                                                                           \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \

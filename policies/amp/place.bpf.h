@@ -53,6 +53,13 @@ static __always_inline void refresh(struct task_struct *p, struct vcpu *v)
 	v->queued_at = scx_bpf_now();
 }
 
+static __always_inline bool is_online(s32 cpu)
+{
+	struct pcpu *c = pcpu_at(cpu);
+
+	return c && c->online;
+}
+
 static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 cpu)
 {
 	struct pcpu *c;
@@ -63,9 +70,9 @@ static __always_inline bool may_use(struct task_struct *p, struct vcpu *v, s32 c
 	if (nr_kinds < 2)
 		return true;
 	slot = slot_of(v, scx_bpf_now());
-	if (slot >= 0)
+	if (slot >= 0 && is_online(slot))
 		return cpu == slot;
-	if (fast_only(v))
+	if (fast_only(v) && is_online(v->pieces[0].cpu))
 		return cpu == v->pieces[0].cpu;
 	c = pcpu_at(cpu);
 	return v->no_slow || (c && (is_guest(v) ? c->kind > 0 : !is_upper(c)));
@@ -152,10 +159,10 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 	return found;
 }
 
-/* D11, with more than two kinds: a CPU below the fastest at which v, which will be boosted, goes
- * before who runs there; who has no slot there rather than who has. Looks at a few CPUs of each
- * kind. */
-static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v)
+/* With more than two kinds: a CPU below the fastest at which v, of class pri, goes before who runs
+ * there. D11, who is boosted: before all, who has no slot there rather than who has. Looks at a few
+ * CPUs of each kind. */
+static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u32 pri)
 {
 	u64 now = scx_bpf_now();
 	s32 cpu, owned = NO_CPU, found = NO_CPU, i;
@@ -164,7 +171,7 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v)
 	struct pcpu *c;
 	u32 kind;
 
-	if (!p || !v || nr_kinds < 3 || v->pri > UNDER || !is_guest(v))
+	if (!p || !v || nr_kinds < 3 || pri >= OVER || !is_guest(v))
 		return NO_CPU;
 	bpf_for(kind, 1, nr_kinds) {
 		set = kind_cpus(kind);
@@ -180,11 +187,12 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v)
 				continue;
 			if (slot_of(curr, now) == cpu)
 				owned = cpu;
-			else if (curr->pri > BOOST)
+			else if (curr->pri > pri)
 				found = cpu;
 		}
 	}
-	found = found >= 0 ? found : owned;
+	if (found < 0 && pri == BOOST)
+		found = owned;
 	if (found >= 0)
 		choices_of_lower = found;
 	return found;
@@ -233,7 +241,7 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 	if (found < 0 && !stays)
 		found = claim_slow(p, v, idle);
 	if (found < 0 && !stays) {
-		found = lesser_to_preempt(p, v);
+		found = v->pri > UNDER ? NO_CPU : lesser_to_preempt(p, v, BOOST);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
@@ -281,7 +289,7 @@ static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 c
 		to = NO_CPU;
 	else if (to < 0 && fast_only(v))
 		to = v->pieces[0].cpu;
-	if (to >= 0 && bpf_cpumask_test_cpu(to, p->cpus_ptr))
+	if (to >= 0 && is_online(to) && bpf_cpumask_test_cpu(to, p->cpus_ptr))
 		return to;
 	if (v->no_slow)
 		return first_usable(p, v, cpu);

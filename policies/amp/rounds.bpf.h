@@ -38,6 +38,41 @@ __noinline bool move_queued(u32 index, s32 from, s32 to)
 	return found;
 }
 
+/* A round begins: nobody waits on a CPU of the fastest kind without credit for it, nor on one that
+ * is gone. Who did would be passed over by all that have some. */
+__noinline int send_away(s32 cpu)
+{
+	struct pcpu *here = pcpu_at(cpu), *c;
+	struct task_struct *p;
+	struct vcpu *v;
+	s32 to;
+
+	if (!here || scx_bpf_dsq_nr_queued(cpu) <= 0)
+		return 0;
+	bpf_rcu_read_lock();
+	bpf_for_each(scx_dsq, p, cpu, 0) {
+		v = vcpu_of(p);
+		if (!v || (here->online && (has_fast(v) || v->no_slow)))
+			continue;
+		refit(p, v);
+		to = home_for(p, v, cpu);
+		c = pcpu_at(to);
+		if (!c || to == cpu)
+			continue;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, key_of(v, c, to, false));
+		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0))
+			continue;
+		v->cpu = to;
+		joined(v, to);
+		first_left(cpu);
+		left_queue(cpu);
+		tickle(to, p, v);
+		berth_count(moved);
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
 /* A slot of the vCPU begins on cpu, wherever it is; who sleeps takes it when it wakes. */
 __noinline int begin_slot(u32 index, s32 cpu)
 {
@@ -127,6 +162,9 @@ static __always_inline void keep_intervals(u64 now)
 	}
 	if (now - interval_at < interval_ms * MS)
 		return;
+	/* A window is no longer than the interval. */
+	if (!window_closed)
+		close_window(now - window_at);
 	if (plan_at == AT_INTERVAL)
 		new_plan();
 	open_window();
@@ -159,6 +197,11 @@ static __always_inline void begin_round(u64 now)
 	open_round();
 	bpf_for(kind, 0, slowest())
 		share_kind(kind);
+	bpf_for(cpu, 0, berth_nr_cpus) {
+		c = pcpu_at(cpu);
+		if (c && (!c->kind || !c->online))
+			send_away(cpu);
+	}
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);
 		if (c && c->online && is_upper(c))

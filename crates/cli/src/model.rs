@@ -29,7 +29,12 @@ enum Model {
 #[command(after_help = EXAMPLES)]
 struct AmpArgs {
     /// Efficiency of VM one: its speed on the fast core, a slow core's being 1 (1 to 2.375)
-    #[arg(long, value_name = "E", default_value_t = 2.0)]
+    #[arg(
+        long,
+        value_name = "E",
+        default_value_t = 2.0,
+        allow_negative_numbers = true
+    )]
     e1: f64,
 
     /// Efficiencies of VM two, which gains less (1 to e1) [default: 1 to e1 in four steps]
@@ -37,15 +42,27 @@ struct AmpArgs {
     e2: Vec<f64>,
 
     /// R: percent of the fast core's time that is shared in equal parts
-    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_values_t = [0.0, 50.0, 100.0])]
+    #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_values_t = [0.0, 50.0, 100.0],
+          allow_negative_numbers = true)]
     r: Vec<f64>,
 
     /// The slowdown that adaptive R allows, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 10.0,
+        allow_negative_numbers = true
+    )]
     limit: f64,
 
-    /// Deviation of instructions per cycle, drawn anew every 2.5 s, in percent; the closed forms know none
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    /// Deviation of instructions per cycle, drawn anew every 2.5 s, in percent (at most 20); the closed forms
+    /// know none
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 0.0,
+        allow_negative_numbers = true
+    )]
     noise: f64,
 
     /// A picture of the throughput, as SVG

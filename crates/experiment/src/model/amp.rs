@@ -207,7 +207,7 @@ fn check(question: &Question) -> Result<(), Failure> {
         }
     }
     within("the limit", question.limit_percent, 0.0, 100.0)?;
-    within("the noise", question.noise_percent, 0.0, 100.0)?;
+    within("the noise", question.noise_percent, 0.0, 20.0)?;
     if question.limit_percent.fract() != 0.0 {
         return Err(Failure::Input(format!(
             "the limit is {}: amp takes whole percents",

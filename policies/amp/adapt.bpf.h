@@ -79,11 +79,31 @@ __noinline u64 learnt_of(u32 from, u32 to, u64 q, u32 now)
 	return (u64)parts_learnt / nr_learnt;
 }
 
+/* What Credit grants those of the ranking from `from` on and before `to` in a round while they are
+ * active, together: of all that were in the window, for who sleeps at this moment is not. */
+__noinline u64 due_to(u32 from, u32 to)
+{
+	struct domain *d;
+	struct vcpu *v;
+	u64 ns;
+	u32 i;
+
+	granted_sum = 0;
+	bpf_for(i, from, to) {
+		v = ranked_at(i);
+		d = v && v->score ? domain_at(v->slot) : NULL;
+		if (!d || !v->wide || (v->flags & VF_PARKED))
+			continue;
+		ns = (u64)d->share * CREDIT_NS;
+		granted_sum += exclusive || ns > ROUND_NS ? ROUND_NS : ns;
+	}
+	return granted_sum;
+}
+
 /* R of the next plan, percent; `now`: of the one before. */
 __noinline u32 adapted(u32 now)
 {
-	u64 fast = (u64)cpus_of_kind[0] * ROUND_NS, all = granted_to(0, nr_ranked), phi, own, has,
-	    q;
+	u64 fast = (u64)cpus_of_kind[0] * ROUND_NS, all = due_to(0, nr_ranked), phi, own, has, q;
 	struct vcpu *first;
 	u64 e;
 	u32 i, r_of;
@@ -98,7 +118,7 @@ __noinline u32 adapted(u32 now)
 		if (group_from >= nr_ranked || !first)
 			break;
 		find_group_end();
-		own = granted_to(group_from, group_to);
+		own = due_to(group_from, group_to);
 		has = own < fast ? own : fast;
 		e = score_of(first, false);
 		q = learnt_of(group_from, group_to, own ? has * ONE / own : 0, now);

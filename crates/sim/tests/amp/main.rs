@@ -16,6 +16,7 @@ use support::{Cast, Peek};
 
 mod brakes;
 mod hosts;
+mod lasting;
 #[allow(dead_code, reason = "other tests set variables")]
 #[path = "../support/mod.rs"]
 mod support;

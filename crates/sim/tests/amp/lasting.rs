@@ -28,8 +28,8 @@ fn longest_wait_ms(metrics: &BTreeMap<String, f64>, groups: &[&str]) -> f64 {
     of.fold(0.0, f64::max) / 1e6
 }
 
-/// Plans, which come every 2.5 s, are no reason to starve: VMs of equal weight on hosts of two and three kinds of cores,
-/// with 1.5 to 3 of their vCPUs for each CPU.
+/// Plans, which come every 2.5 s, are no reason to starve: VMs of equal weight on hosts of two and three kinds of
+/// cores, with 1.5 to 3 of their vCPUs for each CPU.
 #[test]
 fn vms_that_always_run_have_their_due() {
     let mut state = 5;
@@ -54,8 +54,10 @@ fn vms_that_always_run_have_their_due() {
         let text = format!(
             "title = \"amp\"\n[run]\nwarmup = \"5s\"\nmeasure = \"40s\"\n[compare]\npolicies = [\"amp\"]\n\
              [host]\ncores = {cpus}\npmu = true\nspeed = [{}]\n[vm.v]\ncount = {gaining}\nguest = \"none\"\n\
-             tasks = [\"gains\"]\n[vm.w]\ncount = {}\nguest = \"none\"\ntasks = [\"waits\"]\n\
-             [task.gains]\nmodel = \"busy\"\nstall = \"13.636%\"\n[task.waits]\nmodel = \"busy\"\nstall = \"55.219%\"\n",
+             tasks = [\"gains\"]\n\
+             [vm.w]\ncount = {}\nguest = \"none\"\ntasks = [\"waits\"]\n\
+             [task.gains]\nmodel = \"busy\"\nstall = \"13.636%\"\n\
+             [task.waits]\nmodel = \"busy\"\nstall = \"55.219%\"\n",
             speeds.join(", "),
             vms - gaining
         );

@@ -87,12 +87,14 @@ __noinline u64 best_of_queue(s32 peer, s32 cpu, u32 pri, s32 above, u64 move)
 	u64 now = scx_bpf_now(), best = NOBODY, this;
 	struct task_struct *p;
 	struct vcpu *v;
-	u32 seen = 0, passed = 0;
+	u32 seen = 0;
 
 	if (!c)
 		return NOBODY;
+	/* Counted there, or the verifier would follow each step. */
+	c->passed = 0;
 	bpf_for_each(scx_dsq, p, peer, 0) {
-		if (++passed > PASSED_OVER)
+		if (++c->passed > PASSED_OVER)
 			break;
 		v = vcpu_of(p);
 		if (!v)

@@ -80,7 +80,8 @@ struct slot {
 	u32 speed;                                                                                 \
 	u32 nr_slots;                                                                              \
 	u32 counted;                                                                               \
-	u32 owner; /* whose slot began last */                                                     \
+	u32 owner;  /* whose slot began last */                                                    \
+	u32 passed; /* looked at in a queue by its last search */                                  \
 	struct slot slots[MAX_SLOTS];                                                              \
 	u64 next_slot; /* when its next slot begins; 0: none in this round */                      \
 	u64 again;     /* when it looks for work again */                                          \

@@ -38,8 +38,9 @@ __noinline bool move_queued(u32 index, s32 from, s32 to)
 	return found;
 }
 
-/* A round begins: nobody waits on a CPU of the fastest kind without credit for it, nor on one that
- * is gone. Who did would be passed over by all that have some. */
+/* A round begins: who has waited for a whole one on a CPU of the fastest kind, and has no credit
+ * for it, waits elsewhere from now on: it would be passed over by all that have some. So does
+ * whoever waits on a CPU that is gone. */
 __noinline int send_away(s32 cpu)
 {
 	struct pcpu *here = pcpu_at(cpu), *c;
@@ -52,7 +53,8 @@ __noinline int send_away(s32 cpu)
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		v = vcpu_of(p);
-		if (!v || (here->online && (has_fast(v) || v->no_slow)))
+		if (!v || (here->online &&
+			   (has_fast(v) || v->no_slow || round_at - v->queued_at < ROUND_NS)))
 			continue;
 		refit(p, v);
 		to = home_for(p, v, cpu);

@@ -8,6 +8,7 @@ mod cycles;
 mod micro;
 mod modes;
 mod noticed;
+mod optimised;
 mod path;
 mod programs;
 mod sizes;
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 24] = [
+const CASES: [(&str, Case); 25] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -61,6 +62,10 @@ const CASES: [(&str, Case); 24] = [
     (
         "the optimiser beside micro-VMs: set, handed over to, put back",
         any_kernel::optimised,
+    ),
+    (
+        "a scenario's optimiser: what is promised, and put back",
+        optimised::optimised,
     ),
     (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
@@ -109,6 +114,7 @@ pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
+pub use optimised::inside as optimised_inside;
 pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
 pub use survival::inside as survival_inside;

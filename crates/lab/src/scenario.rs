@@ -150,8 +150,9 @@ impl SeedRun {
         let changes = seen.changes_per_s(window_ns);
         self.metrics.insert("host.changes".into(), changes);
         let start = window_ns.0.saturating_sub(warmup_ns);
+        // To the millisecond: a look takes as long.
         let in_the_run = |(at, decision): (Nanos, Decision)| Decision {
-            at_ns: at.saturating_sub(start),
+            at_ns: at.saturating_sub(start) / 1_000_000 * 1_000_000,
             ..decision
         };
         self.decisions = seen.decisions.into_iter().map(in_the_run).collect();

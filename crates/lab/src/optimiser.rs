@@ -8,6 +8,7 @@ use berth_agent::backend::cgroup::parameters;
 use berth_agent::daemon;
 use berth_agent::place::Place;
 use berth_agent::rules::{Promised, Rules};
+use berth_host::pace::cpu_time;
 use berth_host::root::Root;
 use berth_optimiser::{Decision, Settings, Spread};
 use berth_scenario::model::{Nanos, Optimiser, Scenario};
@@ -16,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Where it remembers what it changes. Nobody watches over it: the machine ends with it.
 const CHANGES: &str = "/run/berth-optimiser";
@@ -124,7 +124,7 @@ fn follow(agent: &mut Agent, told: &Receiver<()>) -> Result<Seen, String> {
     let mut seen = Seen::default();
     let mut last = None;
     loop {
-        let began = Instant::now();
+        let before = cpu_time();
         for event in agent.tick().map_err(|e| e.to_string())? {
             if let Event::Ended(why) = event {
                 return Err(why);
@@ -136,7 +136,7 @@ fn follow(agent: &mut Agent, told: &Receiver<()>) -> Result<Seen, String> {
                 seen.decisions.push((now_ns(), decision.clone()));
             }
         }
-        match told.recv_timeout(daemon::pause(began.elapsed())) {
+        match told.recv_timeout(daemon::pause(cpu_time().saturating_sub(before))) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }

@@ -15,6 +15,7 @@ use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
 use berth_identity::Scored;
+use berth_optimiser::Decision;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -682,6 +683,11 @@ impl Agent {
     /// These processes may be VMs now.
     pub fn suspect(&mut self, processes: &BTreeSet<i32>) {
         self.keeper.suspect(processes);
+    }
+
+    /// The optimiser's last decision, if it acts and has decided.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.running.as_ref()?.acting.decision()
     }
 
     /// Whether a policy of ours is loaded.

@@ -8,6 +8,7 @@ use berth_host::classes::Classes;
 use berth_host::counters::{Rates, Sampler};
 use berth_host::discover::Scanner;
 use berth_host::model::{Snapshot, Vm};
+use berth_host::pace::cpu_time;
 use berth_host::root::Root;
 use berth_identity::Class;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Between two samples.
 const OFTEN: Duration = Duration::from_secs(1);
-/// Reading counters takes at most this part of one CPU: samples come less often on hosts with very many threads.
+/// Reading counters takes at most this part of one CPU: samples come less often on hosts with very many threads. What
+/// this thread itself waits for a CPU does not count, else they would be rare where many want one.
 const COST: f64 = 0.01;
 
 /// What a VM seems to be for.
@@ -68,11 +70,13 @@ impl Automatic {
         if self.next.is_some_and(|at| now < at) {
             return Ok(());
         }
+        let before = cpu_time();
         self.sampler.refresh(vms, None)?;
         let halts = |pid| scanner.kvm_counter(pid, "halt_exits");
         self.classes.feed(vms, &self.sampler, &halts, None)?;
         self.judge(vms, now);
-        self.next = Some(now + OFTEN.max(now.elapsed().div_f64(COST)));
+        let spent = cpu_time().saturating_sub(before);
+        self.next = Some(now + OFTEN.max(spent.div_f64(COST)));
         self.sampled = Some(now);
         Ok(())
     }

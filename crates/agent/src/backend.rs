@@ -106,6 +106,11 @@ pub trait Acting {
         None
     }
 
+    /// The last decision, where that is decided VM by VM.
+    fn decision(&self) -> Option<&Decision> {
+        None
+    }
+
     /// By what the policy scores the VM of this slot, where it asks what VMs gain from fast cores.
     fn scored(&self, _slot: u32) -> Option<Scored> {
         None

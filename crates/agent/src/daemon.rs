@@ -10,6 +10,7 @@ use crate::pins::{PinError, Pinned};
 use crate::place::Place;
 use crate::signals::Asked;
 use berth_host::model::{Snapshot, Vm};
+use berth_host::pace::cpu_time;
 use berth_host::root::Root;
 use std::io;
 use std::os::fd::AsFd;
@@ -29,7 +30,7 @@ const QUIET: Duration = Duration::from_millis(5);
 /// A look takes at most this part of one CPU; on hosts with very many VMs looks come less often.
 const COST: f64 = 0.05;
 
-/// From the beginning of a look that took so long to the next one, if nothing happens.
+/// From the beginning of a look that took so much CPU time to the next one, if nothing happens.
 pub fn pause(took: Duration) -> Duration {
     LOOK.max(took.div_f64(COST))
 }
@@ -150,9 +151,10 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         }
         let now = Instant::now();
         if now >= next || daemon.agent.notices_end()? {
+            let before = cpu_time();
             let changed = daemon.look()?;
             arrivals.follow(daemon.agent.vms());
-            let took = now.elapsed();
+            let took = cpu_time().saturating_sub(before);
             soonest = now + SOON.max(took.div_f64(COST));
             // What has just come goes on changing.
             next = match changed {

@@ -216,14 +216,19 @@ fn execute(
 /// What the lab would refuse is not proposed.
 #[cfg(feature = "kernel")]
 fn fits_the_lab(plan: &Plan) -> bool {
-    let hosts = plan.variants.iter().flat_map(|variant| {
+    let mut scenarios = plan.variants.iter().flat_map(|variant| {
         let arms = variant.arms.iter();
-        arms.map(|planned| &variant.scenario.for_arm(&planned.arm).host)
+        arms.map(|planned| variant.scenario.for_arm(&planned.arm))
     });
-    let fits =
-        |host| berth_lab::vm::check_host(host).is_ok() && berth_lab::kinds::check(host).is_ok();
+    let fits = |scenario: &berth_scenario::model::Scenario| {
+        let host = &scenario.host;
+        berth_lab::vm::check_host(host).is_ok()
+            && berth_lab::kinds::check(host).is_ok()
+            // It acts on micro-VMs only.
+            && (scenario.optimiser.is_none() || berth_lab::fits_micro_vms(scenario).is_ok())
+    };
     let place = berth_scenario::support::Place::Lab;
-    plan.check(place, true).is_ok() && hosts.into_iter().all(fits)
+    plan.check(place, true).is_ok() && scenarios.all(fits)
 }
 
 #[cfg(not(feature = "kernel"))]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the outside asks of a VM, and what it answers: one JSON file each way.
 use berth_loadgen::Vcpus;
+use berth_optimiser::Decision;
 use berth_results::detail::{Distribution, Wait, WorstWait};
 use berth_scenario::model::Scenario;
 use berth_scx::{ExitRecord, LoadOptions};
@@ -85,6 +86,9 @@ pub struct SeedRun {
     pub waits: Vec<Wait>,
     pub worst: Vec<WorstWait>,
     pub times: BTreeMap<String, Distribution>,
+    /// What the optimiser decided, in the time of the run: as in a run's record.
+    #[serde(default)]
+    pub decisions: Vec<Decision>,
 }
 
 /// A policy's life in the VM.

@@ -157,7 +157,8 @@ fn prepare(cpu: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn now_ns() -> u64 {
+/// Now, of `CLOCK_MONOTONIC`.
+pub(crate) fn now_ns() -> u64 {
     let mut t = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

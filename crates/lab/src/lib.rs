@@ -15,6 +15,7 @@ pub mod kinds;
 pub mod neighbours;
 mod nested;
 mod observe;
+pub mod optimiser;
 mod program;
 mod progress;
 pub mod run;

@@ -5,7 +5,7 @@ use crate::assets::{Assets, modules};
 use crate::initramfs::Archive;
 use crate::job::{JOB, Job, PolicyJob, Work};
 use crate::vm::{self, Boot, Mode, Vm};
-use crate::{LabError, Listener, Progress, kinds, nested};
+use crate::{LabError, Listener, Progress, kinds, nested, optimiser};
 use berth_loadgen::Vcpus;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{Host, Hz, Scenario};
@@ -204,6 +204,9 @@ pub fn check_scenario(scenario: &Scenario, vcpus: Vcpus) -> Result<(), LabError>
     vm::check_host(host)?;
     kinds::check(host)?;
     let refused = |e: &dyn std::fmt::Display| LabError::Scenario(e.to_string());
+    if let Some(asked) = &scenario.optimiser {
+        optimiser::policy(&asked.settings).map_err(|e| refused(&e))?;
+    }
     if vcpus == Vcpus::Kvm {
         berth_loadgen::fits_micro_vms(scenario).map_err(|e| refused(&e))?;
         return support::check_features(scenario, support::Place::Lab, &|_| None)
@@ -320,6 +323,7 @@ impl Lab<'_> {
             let mut record = RunRecord::new(Place::Lab, &arm.name, run.seed, run.metrics);
             record.hash = boot.hash.clone();
             (record.waits, record.worst, record.times) = (run.waits, run.worst, run.times);
+            record.decisions = run.decisions;
             record.notes = run.notes.into_iter().chain(notes.clone()).collect();
             record
         });

@@ -4,6 +4,7 @@ use crate::cast::Cast;
 use crate::job::SeedRun;
 use crate::kinds::{self, Brake};
 use crate::observe::{self, Observer};
+use crate::optimiser::{Beside, Seen};
 use crate::strip;
 use berth_agent::keeper::Keeper;
 use berth_agent::register::{Entry, Register, ThreadKey, VmKey};
@@ -11,8 +12,9 @@ use berth_agent::rules::{Gains, Rule, Rules};
 use berth_host::root::Root;
 use berth_identity::{Scored, ThreadRecord, VmId};
 use berth_loadgen::{NO_STAYS, Options, Tell, Teller, Vcpus};
+use berth_optimiser::Decision;
 use berth_scenario::dist::lead_ns;
-use berth_scenario::model::Scenario;
+use berth_scenario::model::{Nanos, Scenario};
 use berth_scenario::placement::{self, HostThread};
 use berth_scx::Loaded;
 use std::collections::{BTreeMap, btree_map};
@@ -23,6 +25,8 @@ use std::sync::Arc;
 
 /// cgroup of the run inside the VM; the VMs' own lie below it.
 const CGROUPS: &str = "/sys/fs/cgroup/berth";
+/// Its name.
+const GROUP: &str = "berth";
 
 /// Runs the scenario once inside a VM, under a policy that has been loaded or the kernel's own; the policy is told who
 /// the threads are.
@@ -36,6 +40,12 @@ pub fn perform(
     mut policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
     let counted = counters(policy.as_deref())?;
+    let tell = match policy.as_deref() {
+        Some(policy) => teller(policy)?,
+        None => Teller::default(),
+    };
+    let mut told = policy.as_deref_mut().filter(|p| p.wants_identity());
+    let (mut beside, mut no_optimiser) = (None, None);
     let mut options = Options {
         cgroup_root: Some(CGROUPS.into()),
         warmup_ns: scenario.run.warmup_ns,
@@ -44,21 +54,31 @@ pub fn perform(
         lead_ns: lead_ns(seed),
         vcpus,
         stop: None,
-        on_threads: None,
-        tell: match policy.as_deref() {
-            Some(policy) => teller(policy)?,
-            None => Teller::default(),
-        },
+        // All VMs are there then, and wait: this process is not copied any more, and may have threads.
+        on_threads: Some(Box::new(|threads| {
+            if let Some(policy) = told.as_deref_mut() {
+                introduce(scenario, threads, Path::new(CGROUPS), policy)?;
+            }
+            beside = Beside::start(scenario, GROUP).map_err(|why| {
+                no_optimiser = Some(format!("the optimiser does not act: {why}"));
+                io::Error::other(why)
+            })?;
+            Ok(())
+        })),
+        tell,
     };
-    if let Some(policy) = policy.as_deref_mut().filter(|p| p.wants_identity()) {
-        options.on_threads = Some(Box::new(|threads| {
-            introduce(scenario, threads, Path::new(CGROUPS), policy)
-        }));
-    }
+    // Nothing of the load's.
+    let load = Scenario {
+        optimiser: None,
+        ..scenario.clone()
+    };
     let brake = Brake::start(&scenario.host).map_err(|e| format!("slow cores: {e}"))?;
     let observer = Observer::start();
-    let outcome = berth_loadgen::run(scenario, seed, &mut options).map_err(|e| e.to_string())?;
+    let outcome = berth_loadgen::run(&load, seed, &mut options);
     drop(options);
+    let ended = beside.map(Beside::finish).transpose();
+    let outcome = outcome.map_err(|e| no_optimiser.unwrap_or_else(|| e.to_string()))?;
+    let optimised = ended.map_err(|e| format!("the optimiser: {e}"))?;
     brake.finish().map_err(|e| format!("slow cores: {e}"))?;
     let mut run = SeedRun {
         seed,
@@ -67,7 +87,11 @@ pub fn perform(
         waits: Vec::new(),
         worst: Vec::new(),
         times: BTreeMap::new(),
+        decisions: Vec::new(),
     };
+    if let Some(seen) = optimised {
+        run.tell_of(seen, outcome.window_ns, scenario.run.warmup_ns);
+    }
     if policy.as_deref().is_some_and(Loaded::wants_identity)
         && vcpus == Vcpus::Threads
         && scenario.vms.iter().any(|v| v.cgroup.is_some())
@@ -118,6 +142,30 @@ pub fn perform(
         }
     }
     Ok(run)
+}
+
+impl SeedRun {
+    /// What the optimiser did, in the time of the run.
+    fn tell_of(&mut self, seen: Seen, window_ns: (Nanos, Nanos), warmup_ns: Nanos) {
+        let changes = seen.changes_per_s(window_ns);
+        self.metrics.insert("host.changes".into(), changes);
+        let start = window_ns.0.saturating_sub(warmup_ns);
+        // To the millisecond: a look takes as long.
+        let in_the_run = |(at, decision): (Nanos, Decision)| Decision {
+            at_ns: at.saturating_sub(start) / 1_000_000 * 1_000_000,
+            ..decision
+        };
+        self.decisions = seen.decisions.into_iter().map(in_the_run).collect();
+        if self.decisions.first().is_none_or(|d| d.at_ns >= warmup_ns) {
+            self.notes.push(
+                "the optimiser looks once a second, and had decided nothing before the measured window: make \
+                 run.warmup longer (berth lab keeps the scenario's with --full)"
+                    .into(),
+            );
+        }
+        let told = |warning| format!("the optimiser: {warning}");
+        self.notes.extend(seen.warnings.iter().map(told));
+    }
 }
 
 /// How a policy is told of jobs, if it wants to be.

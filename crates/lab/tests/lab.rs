@@ -11,13 +11,14 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 16] = [
+const HANDLERS: [(&str, Handler); 17] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
     ("braked", cases::braked_inside),
     ("cycles", cases::cycles_inside),
     ("modes", cases::modes_inside),
+    ("optimised", cases::optimised_inside),
     ("path", cases::path_inside),
     ("verbs", cases::verbs_inside),
     ("programs", cases::programs_inside),

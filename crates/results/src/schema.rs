@@ -34,7 +34,7 @@
 //! | `web.migrations`, `host.switches`, `host.switches_per_cpu` | 1/s | |
 //! | `host.moves.{same_core,same_llc,other_llc,other_package,other_node}` | 1/s | simulator: moves by distance |
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |
-//! | `host.changes` | 1/s | simulator: changes of VMs by the optimiser |
+//! | `host.changes` | 1/s | simulator, lab: changes of VMs by the optimiser |
 //! | `host.idle` | 1 | idle share of all CPUs |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
 //! | `policy.NAME` | 1/s | a counter of the policy (its `struct berth_stats`); in the lab over warm-up and window |

@@ -225,7 +225,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
         "changes",
         &[],
         "1/s",
-        "changes of VMs by the optimiser (host, simulator)",
+        "changes of VMs by the optimiser (host; simulator, lab)",
     ),
     ("idle", &[], "1", "idle share of all CPUs (host)"),
 ];

@@ -8,6 +8,7 @@ use crate::diag::{At, Error, Result};
 use crate::model::{Guest, Hz, NetPath, Scenario, VmRole};
 use crate::placement::{self, PlacementError};
 use crate::read::PATHS;
+use berth_optimiser::Settings;
 
 /// How packets travel in a scenario that does not say (`net.path`).
 pub const DEFAULT_NET_PATH: &str = "none";
@@ -115,6 +116,7 @@ pub enum Feature {
     CoreKinds,
     Hotplug,
     Optimiser,
+    OptimisersOwn,
     ExactSlices,
     Costs,
     KernelModel,
@@ -161,7 +163,7 @@ const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 const BRAKED: &str = "slower ones are braked, for all programs alike";
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 32] = {
+pub static TABLE: [Row; 33] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -298,7 +300,22 @@ pub static TABLE: [Row; 32] = {
             Yes,
             No,
         ),
-        row(Optimiser, "optimiser", "optimiser", Yes, No),
+        Row {
+            feature: Optimiser,
+            what: "optimiser",
+            keys: "optimiser",
+            sim: Yes,
+            lab: Own("beside micro-VMs (--vcpus kvm)"),
+            host: No,
+        },
+        // What an operator cannot say to the agent either.
+        row(
+            OptimisersOwn,
+            "choice of when the optimiser looks, or of weights for it",
+            "optimiser.period, .decide, .gap, .vm.NAME.weight",
+            Yes,
+            No,
+        ),
         row(
             Costs,
             "costs of its own",
@@ -397,8 +414,24 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());
     }
-    if scenario.optimiser.is_some() {
+    if let Some(optimiser) = &scenario.optimiser {
         add(Feature::Optimiser, "optimiser".into());
+        let (set, usual) = (&optimiser.settings, Settings::default());
+        for (key, ns, usual) in [
+            ("period", set.period_ns, usual.period_ns),
+            ("decide", set.decide_ns, usual.decide_ns),
+            ("gap", set.gap_ns, usual.gap_ns),
+        ] {
+            if ns != usual {
+                add(Feature::OptimisersOwn, format!("optimiser.{key}"));
+            }
+        }
+        for vm in &scenario.vms {
+            if optimiser.promise(vm).weight != vm.weight {
+                let address = format!("optimiser.vm.{}.weight", vm.name);
+                add(Feature::OptimisersOwn, address);
+            }
+        }
     }
     if carries && scenario.net.stages.is_some() {
         add(Feature::PacketStages, "net.stages".into());
@@ -481,6 +514,17 @@ pub fn check(scenario: &Scenario, place: Place, at: &dyn Fn(&str) -> Option<At>)
     check_features(scenario, place, at)?;
     if has_guests(place) {
         return Ok(());
+    }
+    if scenario.optimiser.is_some() {
+        let why = format!(
+            "{} has an optimiser for VMs only, and threads that stand in for vCPUs are none",
+            place.name()
+        );
+        let error = match at("optimiser") {
+            Some(at) => Error::at(&at, why),
+            None => Error::new(why),
+        };
+        return Err(error.label("take micro-VMs: --vcpus kvm"));
     }
     placement::threads(scenario).map(|_| ()).map_err(|error| {
         let message = format!("{} folds tasks onto vCPU threads: {error}", place.name());
@@ -654,6 +698,55 @@ mod tests {
                 place.name()
             );
             assert!(said.starts_with(&begins), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_labs_optimiser_is_the_agents_and_acts_on_micro_vms() {
+        let mut scenario = Scenario::default();
+        scenario.vms.push(crate::model::Vm {
+            name: "web".into(),
+            ..Default::default()
+        });
+        let with = |settings, promises| {
+            let mut scenario = scenario.clone();
+            scenario.optimiser = Some(crate::model::Optimiser { settings, promises });
+            scenario
+        };
+        let usual = with(Settings::default(), Default::default());
+        let none = |_: &str| None;
+        check(&usual, Place::Sim, &none).unwrap();
+        check_features(&usual, Place::Lab, &none).unwrap();
+        let said = |scenario: &Scenario, place| {
+            let refused = check(scenario, place, &none).unwrap_err();
+            refused.to_string()
+        };
+        let threads = said(&usual, Place::Lab);
+        assert!(threads.contains("--vcpus kvm"), "{threads}");
+        let host = said(&usual, Place::Host);
+        assert!(host.starts_with("a host has no optimiser"), "{host}");
+        let quick = Settings {
+            gap_ns: 1_000_000,
+            ..Settings::default()
+        };
+        let heavy = berth_optimiser::Promise {
+            weight: 200,
+            ..Default::default()
+        };
+        for (scenario, address) in [
+            (with(quick, Default::default()), "optimiser.gap"),
+            (
+                with(Settings::default(), [("web".into(), heavy)].into()),
+                "optimiser.vm.web.weight",
+            ),
+        ] {
+            check(&scenario, Place::Sim, &none).unwrap();
+            let refused = check_features(&scenario, Place::Lab, &none).unwrap_err();
+            let said = refused.to_string();
+            assert!(
+                said.contains(&format!("weights for it: {address}")),
+                "{said}"
+            );
         }
     }
 }

@@ -25,7 +25,7 @@ use berth_actuator::Host;
 use berth_actuator::live::Live;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
-use berth_optimiser::Settings;
+use berth_optimiser::{Decision, Settings};
 use freezer::Write;
 use manager::Manager;
 use std::collections::BTreeMap;
@@ -117,6 +117,10 @@ impl Acting for Running {
 
     fn decided(&self, vm: &str) -> Option<Decided> {
         self.manager.decided(vm)
+    }
+
+    fn decision(&self) -> Option<&Decision> {
+        self.manager.decision()
     }
 
     fn change(&mut self, _: &str, _: &Value) -> Result<bool, Trouble> {

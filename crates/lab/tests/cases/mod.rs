@@ -9,6 +9,7 @@ mod loader;
 mod micro;
 mod modes;
 mod noticed;
+mod optimised;
 mod path;
 mod programs;
 mod sizes;
@@ -65,6 +66,10 @@ const CASES: [(&str, Case); 25] = [
         any_kernel::optimised,
     ),
     (
+        "a scenario's optimiser: what is promised, and put back",
+        optimised::optimised,
+    ),
+    (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
         survival::survived,
     ),
@@ -111,6 +116,7 @@ pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
 pub use modes::inside as modes_inside;
+pub use optimised::inside as optimised_inside;
 pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
 pub use survival::inside as survival_inside;

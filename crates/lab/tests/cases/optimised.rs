@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A scenario's `[optimiser]` in the lab: the same VMs under the kernel's own scheduler with it and without, as `berth
+//! lab --vcpus kvm` runs them; and that it puts everything back while its VMs still run. Two boots at a time, and one.
+use super::agent::{load, until};
+use super::path::{GROUPS, enable};
+use super::{NEVER, check, host, options, read_scenario, with_micro_vms};
+use berth_host::discover::Scanner;
+use berth_host::model::Vm;
+use berth_host::root::Root;
+use berth_lab::Vcpus;
+use berth_lab::assets::Assets;
+use berth_lab::optimiser::Beside;
+use berth_lab::run::{LabArm, LabOptions, run};
+use berth_results::schema::RunRecord;
+use berth_scenario::model::Scenario;
+use berth_scx::Loaded;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A VM that computes and is guaranteed most of a CPU, so many that are not that who looks waits, too, and one that
+/// wakes often.
+const VMS: &str = r#"
+[vm.target]
+tasks = ["burn"]
+[vm.hog]
+count = 12
+tasks = ["burn"]
+[vm.lat]
+class = "latency"
+tasks = ["tick"]
+[task.burn]
+model = "busy"
+[task.tick]
+loop = ["sleep 5ms", "compute 20us"]
+[optimiser]
+reserve = "6%"
+[optimiser.vm.target]
+service = "target"
+guarantee = "0.9 CPUs"
+[compare]
+policies = ["linux"]
+"#;
+/// It decides when it has looked twice, a second apart, and changes a VM again two seconds later.
+const WARMUP_NS: u64 = 4_000_000_000;
+const MEASURE_NS: u64 = 1_000_000_000;
+
+pub fn optimised(assets: &Assets) -> Result<String, String> {
+    let mut scenario = read_scenario("cores = 2", VMS)?;
+    (scenario.run.warmup_ns, scenario.run.measure_ns) = (WARMUP_NS, MEASURE_NS);
+    let without = Scenario {
+        optimiser: None,
+        ..scenario.clone()
+    };
+    let arm = |name: &str, scenario: &Scenario| LabArm {
+        name: name.into(),
+        scenario: scenario.clone(),
+        policy: None,
+    };
+    let arms = [arm("linux", &without), arm("optimised", &scenario)];
+    let options = LabOptions {
+        vcpus: Vcpus::Kvm,
+        ..options()
+    };
+    let records = run(&arms, &[1], &options, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    let shares = promised(&records[0], &records[1])?;
+    let job = json!(scenario);
+    let left = with_micro_vms(assets, "optimised", host(1, 1, 1, 2, 1), job, options)?;
+    Ok(format!("{shares}; {}", left.as_str().unwrap_or("")))
+}
+
+/// What the optimiser promises, of the figures of a run without it and one with it.
+fn promised(plain: &RunRecord, with: &RunRecord) -> Result<String, String> {
+    let of = |run: &RunRecord, metric: &str| {
+        let value = run.metrics.get(metric).copied();
+        value.ok_or_else(|| format!("{}: no {metric} in {:?}", run.arm, run.metrics))
+    };
+    let (alone, target) = (of(plain, "target.cpu")?, of(with, "target.cpu")?);
+    let (hogs, jain) = (of(with, "hog.cpu")?, of(with, "hog.jain")?);
+    let said = format!("target {alone:.3} -> {target:.3} CPUs, hogs {hogs:.3}, Jain {jain:.3}");
+    check(alone < 0.5, format!("without: {said}"))?;
+    check(plain.decisions.is_empty(), "without: it decided")?;
+    check(target >= 0.9, format!("less than its guarantee: {said}"))?;
+    check(
+        hogs > 0.9 && jain > 0.95,
+        format!("the rest is not used, or not divided evenly: {said}"),
+    )?;
+    let first = with.decisions.first().ok_or("it decided nothing")?;
+    check(
+        (500_000_000..2_000_000_000).contains(&first.at_ns),
+        format!("its first decision at {} ns", first.at_ns),
+    )?;
+    let mut changes = with.decisions.iter().flat_map(|d| &d.changes);
+    let alone = |cpus: &berth_optimiser::CpuSet| cpus.count() == 1;
+    check(
+        changes.any(|c| c.vm == "target" && c.to.cpus.as_ref().is_some_and(alone)),
+        format!("no CPU of its own: {:?}", with.decisions),
+    )?;
+    check(
+        of(with, "host.changes")? < 5.0,
+        format!("it goes on changing: {:?}", with.decisions),
+    )?;
+    let complaints: Vec<&String> = with
+        .notes
+        .iter()
+        .filter(|n| n.starts_with("the optimiser") || n.contains("kernel complained"))
+        .collect();
+    check(complaints.is_empty(), format!("{complaints:?}"))?;
+    Ok(said)
+}
+
+/// Of each VM: its group's files, and where its threads may run.
+type State = BTreeMap<String, Vec<String>>;
+
+/// Those whose vCPUs are all there.
+fn vms() -> Result<Vec<Arc<Vm>>, String> {
+    let all = Scanner::new(Root::live()).scan();
+    let mut vms = all.map_err(|e| e.to_string())?.vms;
+    vms.retain(|vm| !vm.name.starts_with("init-") && vm.vcpus > 0 && vm.known_vcpus() == vm.vcpus);
+    Ok(vms)
+}
+
+fn state() -> Result<State, String> {
+    let read = |path: String| fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
+    let mut all = State::new();
+    for vm in vms()? {
+        let mut values = Vec::new();
+        for file in ["cpuset.cpus", "cpu.weight", "cpu.max"] {
+            values.push(read(format!("/sys/fs/cgroup{}/{file}", vm.cgroup))?);
+        }
+        for vcpu in vm.threads.iter().filter(|t| t.role.vcpu().is_some()) {
+            let status = read(format!("/proc/{}/task/{}/status", vm.pid, vcpu.id.tid))?;
+            let line = status.lines().find(|l| l.starts_with("Cpus_allowed_list"));
+            values.push(line.unwrap_or("").to_string());
+        }
+        all.insert(vm.name.clone(), values);
+    }
+    Ok(all)
+}
+
+pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
+    let scenario: Scenario = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
+    let mut of_the_load = Scenario {
+        optimiser: None,
+        ..scenario.clone()
+    };
+    // Longer than what follows.
+    of_the_load.run.measure_ns = 2 * MEASURE_NS;
+    enable(Path::new("/sys/fs/cgroup"))?;
+    let load = load(of_the_load, 1);
+    until("14 VMs are there", &mut || Ok(vms()?.len() == 14))?;
+    enable(Path::new(GROUPS))?;
+    let before = state()?;
+    let beside = Beside::start(&scenario, "berth")?.ok_or("it is not on")?;
+    until("all are set", &mut || {
+        Ok(state()?.values().all(|of_vm| !of_vm[0].trim().is_empty()))
+    })?;
+    let seen = beside.finish()?;
+    let after = state()?;
+    check(
+        before == after,
+        format!("after: {after:?}, before: {before:?}"),
+    )?;
+    check(seen.warnings.is_empty(), format!("{:?}", seen.warnings))?;
+    let changes: usize = seen.decisions.iter().map(|(_, d)| d.changes.len()).sum();
+    load.join().map_err(|_| "the load panicked")??;
+    Ok(json!(format!(
+        "{changes} changes put back under running VMs"
+    )))
+}

@@ -5,6 +5,9 @@ use crate::{Loaded, ScxError};
 use object::{Object as _, ObjectSection as _};
 
 const SECTION: &str = ".berth.calls";
+/// As `berth_policy::loader::calls` has them.
+const CALLS_MAX: usize = 4096;
+const ARGUMENTS_MAX: usize = 16;
 
 /// One run of a `SEC("syscall")` program.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +30,9 @@ fn parse(line: &str) -> Option<Call> {
     for word in words {
         context.extend_from_slice(&word.parse::<i32>().ok()?.to_ne_bytes());
     }
+    if context.len() > ARGUMENTS_MAX * 4 {
+        return None;
+    }
     Some(Call {
         program,
         context,
@@ -46,14 +52,15 @@ pub(crate) fn of(object: &[u8]) -> Result<Vec<Call>, ScxError> {
     let section = file.section_by_name(SECTION);
     let bytes = section.and_then(|s| s.data().ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);
-    let lines = text.lines().take(65_536);
-    let call = |line| {
-        parse(line).ok_or_else(|| ScxError::Open {
-            reason: format!("its section {SECTION} has a line that is no call"),
-            log: String::new(),
-        })
+    let wrong = |what: &str| ScxError::Open {
+        reason: format!("its section {SECTION} has {what}"),
+        log: String::new(),
     };
-    lines.map(call).collect()
+    if text.lines().count() > CALLS_MAX {
+        return Err(wrong("more calls than a loader makes"));
+    }
+    let call = |line| parse(line).ok_or_else(|| wrong("a line that is no call"));
+    text.lines().map(call).collect()
 }
 
 /// Runs `f` while this thread stays on a CPU.

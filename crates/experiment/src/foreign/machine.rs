@@ -14,6 +14,8 @@ pub struct Machine {
     pub nodes: u32,
     /// Of each CPU, 1 to 1024.
     pub capacities: Vec<u32>,
+    /// CPUs that are not there: loaders count those that are online.
+    pub offline: Vec<u32>,
     /// Major and minor version.
     pub kernel: (u16, u16),
 }
@@ -41,6 +43,7 @@ impl Machine {
             siblings: siblings(&cores.collect::<Vec<_>>()),
             nodes: host.nodes,
             capacities: speeds.iter().map(capacity).collect(),
+            offline: Vec::new(),
             kernel: version(&host.kernel),
         }
     }
@@ -58,17 +61,28 @@ impl Machine {
             let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
             read(&path).trim().parse().unwrap_or(CAPACITY as u32)
         };
-        // CPUs of one core name the same list.
+        // CPUs of one core name the same list; one that is offline has none.
         let core = |cpu| {
-            read(&format!(
-                "/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-            ))
+            let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+            let list = read(&path);
+            match list.trim() {
+                "" => format!("cpu{cpu}"),
+                list => list.to_string(),
+            }
         };
+        let is_off =
+            |cpu: &u32| read(&format!("/sys/devices/system/cpu/cpu{cpu}/online")).trim() == "0";
+        // One that was never there has no folder.
+        let is_absent = |cpu: &u32| {
+            !std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()
+        };
+        let offline: Vec<u32> = (0..cpus).filter(|c| is_off(c) || is_absent(c)).collect();
         Machine {
             siblings: siblings(&(0..cpus).map(core).collect::<Vec<_>>()),
             smt: read("/sys/devices/system/cpu/smt/active").trim() == "1",
             nodes: last(&read("/sys/devices/system/node/online")),
             capacities: (0..cpus).map(capacity).collect(),
+            offline,
             kernel: version(&read("/proc/sys/kernel/osrelease")),
         }
     }
@@ -80,6 +94,7 @@ impl Machine {
             siblings: vec![None; cpus as usize],
             nodes: 1,
             capacities: vec![CAPACITY as u32; cpus as usize],
+            offline: Vec::new(),
             kernel: version(kernel),
         }
     }
@@ -87,6 +102,7 @@ impl Machine {
     /// CPUs by their capacity; those alike by their numbers.
     fn fastest_first(&self) -> Vec<u32> {
         let mut cpus: Vec<u32> = (0..self.capacities.len() as u32).collect();
+        cpus.retain(|cpu| !self.offline.contains(cpu));
         cpus.sort_by_key(|cpu| std::cmp::Reverse(self.capacities[*cpu as usize]));
         cpus
     }
@@ -123,6 +139,7 @@ impl Machine {
             true => self.capacities.len() as u32,
             false => 1,
         };
+        let there = |cpu: &u32| !run.each_cpu || !self.offline.contains(cpu);
         let call = |cpu| {
             let arguments = run.arguments.iter().map(|a| self.argument(a, cpu));
             Some(Call {
@@ -131,7 +148,7 @@ impl Machine {
                 when,
             })
         };
-        (0..each).map(call).collect()
+        (0..each).filter(there).map(call).collect()
     }
 
     /// A value of the table for this machine.
@@ -250,6 +267,7 @@ mod tests {
             siblings: siblings(&of),
             nodes: 1,
             capacities: capacities.to_vec(),
+            offline: Vec::new(),
             kernel: (7, 2),
         }
     }
@@ -272,6 +290,12 @@ mod tests {
             ]
         );
         assert!(of("cosmos", &hybrid).is_empty());
+        // Of those that are there.
+        let part = Machine {
+            offline: vec![2],
+            ..hybrid
+        };
+        assert_eq!(of("tickless", &part)[2], "after 0 start_timer 0");
         // Two of a core's three threads are siblings.
         let smt = machine(2, 3, &[1024; 6]);
         assert_eq!(

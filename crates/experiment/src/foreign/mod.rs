@@ -167,6 +167,13 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, R
     });
     let there = there.map_err(|e| refused(policy, &e))?;
     let programs = loader::programs(&object);
+    let carried = loader::calls_of(&object);
+    let for_sources = !asked.include.is_empty() || asked.headers.is_some();
+    if policy.ends_with(".o") && for_sources {
+        notes.push(format!(
+            "policy {policy}: it is compiled already: -I and --headers are for sources"
+        ));
+    }
     let of_this = known.is_some_and(|known| known.is_of(&there, &programs));
     if let Some(known) = known {
         let all = known.rodata.iter().chain(&known.older);
@@ -195,9 +202,10 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, R
         } else {
             "; what you set wins"
         };
-        let besides =
-            (known.besides.as_ref()).map_or(String::new(), |b| format!("; not done: {b}"));
-        if of_this {
+        let numa = known.besides_numa.iter().filter(|_| machine.nodes > 1);
+        let besides = known.besides.iter().chain(numa);
+        let besides: String = besides.map(|b| format!("; not done: {b}")).collect();
+        if of_this && carried.is_empty() {
             let calls = known.runs.iter().filter_map(|run| machine.calls(run));
             setup.calls = calls.flatten().collect();
         }
@@ -213,7 +221,8 @@ pub fn ready(policy: &str, asked: &Loader, machine: &Machine) -> Result<Ready, R
             ),
         });
     }
-    let run: Vec<&str> = setup.calls.iter().map(|c| c.program.as_str()).collect();
+    let calls = setup.calls.iter().chain(&carried);
+    let run: Vec<&str> = calls.map(|c| c.program.as_str()).collect();
     let (run, left): (Vec<String>, Vec<String>) = programs
         .into_iter()
         .partition(|program| run.contains(&program.as_str()));

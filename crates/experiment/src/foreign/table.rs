@@ -36,6 +36,8 @@ pub struct Known {
     pub runs: Vec<Run>,
     /// What it does besides, and Berth does not.
     pub besides: Option<String>,
+    /// The same on machines with several NUMA nodes.
+    pub besides_numa: Option<String>,
 }
 
 /// A program that a loader runs.

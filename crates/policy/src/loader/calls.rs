@@ -10,8 +10,8 @@ pub const SECTION: &str = ".berth.calls";
 
 /// Arguments of one call at most.
 const ARGUMENTS_MAX: usize = 16;
-/// Calls at most: some for each CPU of the largest machine.
-const CALLS_MAX: usize = 65_536;
+/// Calls at most: four for each CPU of the largest machine.
+const CALLS_MAX: usize = 4096;
 
 /// One run of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -95,6 +95,13 @@ pub fn ready(object: &[u8], setup: &Setup) -> Result<Ready> {
     })
 }
 
+/// The calls that the object carries; none if it cannot be read.
+pub fn calls_of(object: &[u8]) -> Vec<Call> {
+    let elf = Elf::parse(object).ok();
+    let section = elf.as_ref().and_then(|elf| elf.section(calls::SECTION));
+    section.map_or_else(Vec::new, |(_, s)| calls::read(&s.data).unwrap_or_default())
+}
+
 /// Names of the object's `SEC("syscall")` programs, which a loader may run.
 pub fn programs(object: &[u8]) -> Vec<String> {
     Elf::parse(object).map_or_else(|_| Vec::new(), |elf| programs_of(&elf))

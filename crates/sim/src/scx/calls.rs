@@ -6,6 +6,7 @@ use crate::words::CpuId;
 use berth_policy::abi::Op;
 use berth_policy::instance::Instance;
 use berth_policy::loader::calls::{Call, When};
+use std::sync::atomic::Ordering;
 
 impl Handle {
     /// Before the scheduler begins; whether it may.
@@ -39,6 +40,11 @@ impl Handle {
     }
 
     fn run_program(mut self, instance: &Instance, call: &Call, cpu: CpuId) -> bool {
+        if self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            let at_ns = self.now;
+            self.fail(SimError::Cancelled { at_ns });
+            return false;
+        }
         let cpus = self.cpus.len() as CpuId;
         let failed = |said: String| {
             let arguments: Vec<_> = call.arguments.iter().map(i32::to_string).collect();

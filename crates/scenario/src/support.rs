@@ -312,7 +312,7 @@ pub static TABLE: [Row; 33] = {
         row(
             OptimisersOwn,
             "choice of when the optimiser looks, or of weights for it",
-            "optimiser.period, .decide, .gap, .vm.NAME.weight",
+            "optimiser.{period,decide,gap}",
             Yes,
             No,
         ),

@@ -213,7 +213,7 @@ def test_ctrl_c(tmp_path):
     """SIGINT in the middle of a long run: KeyboardInterrupt, soon, and the process can go on."""
     code = f"""
 import berth, sys
-world = berth.Scenario.from_dict({WORLD!r}, name="world").set("run.measure", "1000s")
+world = berth.Scenario.from_dict({WORLD!r}, name="world").set("run.measure", "100000s")
 try:
     berth.run(world, progress=False)
 except KeyboardInterrupt:

@@ -4,7 +4,7 @@
 //! part of the CPU time that the heavy VMs have is what one computes by hand.
 use berth_experiment::foreign::{self, Machine};
 use berth_policy::policy::{LoadOptions, Policy};
-use berth_scenario::model::{Host, Loader};
+use berth_scenario::model::{Host, Loader, Scenario};
 use berth_scenario::{Input, read};
 use berth_sim::run::{Options, run_one};
 use std::collections::BTreeMap;
@@ -66,24 +66,30 @@ fn source(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("there is no {name}"))
 }
 
+/// 20 s of these VMs.
+fn scenario_of(vms: &str) -> Scenario {
+    let text = format!(
+        "title = \"others\"\n[run]\nwarmup = \"0s\"\nmeasure = \"20s\"\n[compare]\npolicies = [\"vtime\"]\n\
+         {vms}[task.hog]\nmodel = \"busy\"\n"
+    );
+    let input = Input {
+        name: "others".into(),
+        shown: "others".into(),
+        text,
+        folder: None,
+    };
+    let read = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+    read.scenario
+}
+
 #[test]
 fn schedulers_of_others_share_as_computed_by_hand() {
     let mut wrong = Vec::new();
     for (name, scenario, wanted, cpus) in OTHERS {
-        let text = format!(
-            "title = \"others\"\n[run]\nwarmup = \"0s\"\nmeasure = \"20s\"\n[compare]\npolicies = [\"vtime\"]\n\
-             {scenario}[task.hog]\nmodel = \"busy\"\n"
-        );
-        let input = Input {
-            name: "others".into(),
-            shown: "others".into(),
-            text,
-            folder: None,
-        };
-        let read = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+        let host = scenario_of(scenario);
         let none = BTreeMap::new();
         let path = source(name).display().to_string();
-        let machine = Machine::host(&read.scenario.host);
+        let machine = Machine::host(&host.host);
         let ready = foreign::ready(&path, &Loader::default(), &machine);
         let ready = ready.unwrap_or_else(|e| panic!("{name}: {e:?}"));
         let by_loader = ready.notes.iter().any(|n| n.contains("are as scx_"));
@@ -95,7 +101,7 @@ fn schedulers_of_others_share_as_computed_by_hand() {
         );
         let policy = Policy::from_object(&ready.object, &LoadOptions::default());
         let policy = policy.unwrap_or_else(|e| panic!("{name}: {e}"));
-        let run = run_one(&read.scenario, name, &policy, &none, 1, &Options::default());
+        let run = run_one(&host, name, &policy, &none, 1, &Options::default());
         let metrics = match run {
             Ok(run) => run.metrics,
             Err(e) => {
@@ -117,22 +123,12 @@ fn schedulers_of_others_share_as_computed_by_hand() {
 /// What a loader leaves undone is noticed: a slice of nothing, a scheduler whose programs nobody runs.
 #[test]
 fn without_their_loaders_they_are_others() {
-    let text = format!(
-        "title = \"others\"\n[run]\nwarmup = \"0s\"\nmeasure = \"20s\"\n[compare]\npolicies = [\"vtime\"]\n\
-         {HOGS}[task.hog]\nmodel = \"busy\"\n"
-    );
-    let input = Input {
-        name: "others".into(),
-        shown: "others".into(),
-        text,
-        folder: None,
-    };
-    let read = read(&input, &[]).unwrap();
+    let hogs = scenario_of(HOGS);
     let run = |name: &str| {
         let object = foreign::object(&source(name).display().to_string(), &Loader::default());
         let policy = Policy::from_object(&object.unwrap(), &LoadOptions::default()).unwrap();
         let options = Options::default();
-        run_one(&read.scenario, name, &policy, &BTreeMap::new(), 1, &options)
+        run_one(&hogs, name, &policy, &BTreeMap::new(), 1, &options)
     };
     let metrics = run("nest").unwrap().metrics;
     let share = metrics["heavy.cpu"] / (metrics["heavy.cpu"] + metrics["light.cpu"]);
@@ -157,24 +153,9 @@ fn what_a_program_of_a_loader_gives_is_looked_at() {
     // Its timer is to be on a CPU that this host lacks.
     let ready = foreign::ready(&path, &Loader::default(), &host(4)).unwrap();
     let policy = Policy::from_object(&ready.object, &LoadOptions::default()).unwrap();
-    let input = Input {
-        name: "others".into(),
-        shown: "others".into(),
-        text: format!(
-            "title = \"x\"\n[compare]\npolicies = [\"vtime\"]\n{HOGS}[task.hog]\nmodel = \"busy\"\n"
-        ),
-        folder: None,
-    };
-    let read = read(&input, &[]).unwrap();
+    let hogs = scenario_of(HOGS);
     let options = Options::default();
-    let ran = run_one(
-        &read.scenario,
-        "tickless",
-        &policy,
-        &BTreeMap::new(),
-        1,
-        &options,
-    );
+    let ran = run_one(&hogs, "tickless", &policy, &BTreeMap::new(), 1, &options);
     let said = ran.err().map(|e| e.to_string()).unwrap_or_default();
     let wanted = "start_timer(3), which its loader runs, is to run on CPU 3 of 1";
     assert!(said.contains(wanted), "{said}");

@@ -18,9 +18,9 @@
  * is shared equally, a new VM has the mean score; D15 no regard to parallelism.
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
- * slot, which is part of what Credit has granted it. Nobody waits two rounds at a fast core without credit
- * for it. "Package" is what shares a last-level cache. No first placement, no moves at ticks. Where
- * there are several kinds, who waits or runs goes on earning, and keeps 300 credits at most.
+ * slot, which is part of what Credit has granted it. Nobody waits long at a fast core without
+ * credit for it. "Package" is what shares a last-level cache. No first placement, no moves at
+ * ticks. With several kinds, who waits or runs goes on earning, and keeps 300 credits at most.
  *
  * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
  * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say

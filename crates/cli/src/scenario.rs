@@ -7,6 +7,7 @@ use berth_experiment::plan::{Plan, plan};
 use berth_experiment::simulator::{Running, Simulator, placed};
 use berth_experiment::{Request, estimate, policies};
 use berth_report::text::count;
+use berth_scenario::model::Vm;
 use berth_scenario::support::Place;
 use berth_scenario::{Edit, Input, edit, help, place_of, read, rtapp, shipped, show};
 use clap::Subcommand;
@@ -223,7 +224,18 @@ fn begin(plan: &Plan, simulator: &Simulator) -> Done {
                 continue;
             }
             simulator.begins(v, a).map_err(|why| {
-                let at = place_of(&variant.facts, &format!("arm.{}.policy", arm.name));
+                // What happens inside a VM says so first, one of several by its number.
+                let inside = why.strip_prefix("VM ").and_then(|w| w.split_once(": "));
+                let is = |vm: &&Vm| {
+                    let rest = inside.and_then(|(name, _)| name.strip_prefix(&vm.name));
+                    rest.is_some_and(|r| r.is_empty() || r.parse::<i64>().is_ok_and(|n| n < 0))
+                };
+                let vm = vms.iter().find(is);
+                let key = match vm.filter(|vm| policies::is_file(&vm.guest.policy)) {
+                    Some(vm) => format!("vm.{}.guest", vm.name),
+                    None => format!("arm.{}.policy", arm.name),
+                };
+                let at = place_of(&variant.facts, &key);
                 let said = format!("arm {}: in its first millisecond: {why}", arm.name);
                 placed(at, Failure::Input(said))
             })?;

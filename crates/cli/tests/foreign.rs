@@ -321,6 +321,20 @@ fn a_check_of_a_scenario_begins_its_schedulers() {
         &HOGS.replace("[compare]\npolicies = []\n", &arm(false)),
     );
     place.works(&["scenario", "check", "own.toml"]);
+    // A guest's scheduler does, at the line of its VM.
+    let text = HOGS.replace("policies = []", "policies = [\"linux\"]");
+    let source = std::fs::read_to_string(&main).unwrap();
+    let source = source.replace("bool strict;", "bool strict = true;");
+    place.write("strict.bpf.c", &source);
+    let guest = "guest = \"strict.bpf.c\"";
+    let (before, after) = text.split_once("[vm.light]\n").unwrap();
+    place.write("own.toml", &format!("{before}[vm.light]\n{guest}\n{after}"));
+    let said = place.fails(&["scenario", "check", "own.toml"]);
+    let line = before.lines().count() + 2;
+    assert!(
+        said.contains("VM light") && said.contains(&format!("own.toml:{line}")),
+        "{said}"
+    );
 }
 
 /// An empty file is no scenario in which nothing happens.

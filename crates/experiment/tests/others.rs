@@ -3,6 +3,8 @@
 //! maps, arenas, objects in trees, timers, masks, queues), as the loaders of those with their names start them. The
 //! part of the CPU time that the heavy VMs have is what one computes by hand.
 use berth_experiment::foreign::{self, Machine};
+use berth_policy::loader::calls::{Call, When};
+use berth_policy::loader::{Setup, ready};
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_scenario::model::{Host, Loader, Scenario};
 use berth_scenario::{Input, read};
@@ -138,6 +140,79 @@ fn without_their_loaders_they_are_others() {
         .map(|e| e.to_string())
         .unwrap_or_default();
     assert!(said.contains("ops.init() failed (-22)"), "{said}");
+}
+
+/// A scheduler whose loader runs this program before the start.
+fn with_program(source: &Path, program: &str, arguments: Vec<i32>) -> Policy {
+    let object = foreign::object(&source.display().to_string(), &Loader::default());
+    let setup = Setup {
+        cpus: 1,
+        kernel: (7, 2),
+        calls: vec![Call {
+            program: program.into(),
+            arguments,
+            when: When::Before,
+        }],
+        ..Setup::default()
+    };
+    let object = ready(&object.unwrap(), &setup).unwrap().object;
+    Policy::from_object(&object, &LoadOptions::default()).unwrap()
+}
+
+/// Translated and interpreted.
+const CHECKED: [bool; 2] = [false, true];
+
+fn in_mode(checked: bool) -> Options {
+    Options {
+        checked,
+        ..Options::default()
+    }
+}
+
+/// Functions of the scheduler core find no scheduler before it is there, and do nothing to it, as on a kernel: the lab
+/// runs the same program.
+#[test]
+fn before_the_start_there_is_no_scheduler() {
+    let policy = with_program(&source("early"), "early", Vec::new());
+    let hogs = scenario_of(HOGS);
+    for checked in CHECKED {
+        let none = BTreeMap::new();
+        let run = run_one(&hogs, "early", &policy, &none, 1, &in_mode(checked));
+        let metrics = run.unwrap_or_else(|e| panic!("{checked}: {e}")).metrics;
+        let all = metrics["light.cpu"] + metrics["heavy.cpu"];
+        assert!((all - 1.0).abs() < 0.01, "{checked}: {all}");
+    }
+}
+
+/// A program reads its context and nothing that lies around it, wherever the context is.
+#[test]
+fn beyond_a_programs_context_there_is_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("far.bpf.c");
+    let text = std::fs::read_to_string(source("early")).unwrap();
+    let program = "\nstruct by { s32 bytes; };\nSEC(\"syscall\")\nint far(struct by *by)\n{\n\
+                   \treturn 0 & *(volatile u8 *)((void *)by + by->bytes);\n}\n";
+    std::fs::write(&file, text + program).unwrap();
+    let mut scenario = scenario_of(HOGS);
+    (scenario.run.warmup_ns, scenario.run.measure_ns) = (0, 1_000_000);
+    let policy = with_program(&file, "far", vec![0]);
+    let run = |policy: &Policy, checked| {
+        let none = BTreeMap::new();
+        run_one(&scenario, "far", policy, &none, 1, &in_mode(checked)).map(|_| ())
+    };
+    let offsets = (1..64).flat_map(|i| [-1024 * i, 1024 * i + 8, 8 * i]);
+    for checked in CHECKED {
+        run(&policy, checked).unwrap();
+        for by in offsets.clone() {
+            let policy = with_program(&file, "far", vec![by]);
+            let said = run(&policy, checked).err().map(|e| e.to_string());
+            let said = said.unwrap_or_else(|| panic!("{checked}: {by} bytes from its context"));
+            assert!(
+                said.contains("which it may not touch"),
+                "{checked}, {by}: {said}"
+            );
+        }
+    }
 }
 
 /// Calls that cannot be made end the scheduler with their name.

@@ -25,7 +25,9 @@ fn parse(line: &str) -> Option<Call> {
         "after" => Some(words.next()?.parse().ok()?),
         _ => return None,
     };
-    let program = words.next()?.to_string();
+    let letter = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+    let is_name = |name: &&str| name.len() < 512 && name.bytes().all(letter);
+    let program = words.next().filter(is_name)?.to_string();
     let mut context = Vec::new();
     for word in words {
         context.extend_from_slice(&word.parse::<i32>().ok()?.to_ne_bytes());
@@ -129,7 +131,14 @@ mod tests {
             call.context,
             [3i32.to_ne_bytes(), 7i32.to_ne_bytes()].concat()
         );
-        for line in ["", "before", "after x y", "during x", "before x y"] {
+        for line in [
+            "",
+            "before",
+            "after x y",
+            "during x",
+            "before x y",
+            "before \u{1b}[31mred",
+        ] {
             assert_eq!(parse(line), None, "{line}");
         }
         assert!(of(b"no object").unwrap().is_empty());

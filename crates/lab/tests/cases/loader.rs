@@ -9,6 +9,7 @@ use berth_policy::compile::{CompileOptions, compile};
 use berth_policy::loader::calls::{Call, When};
 use berth_policy::loader::{Setup, ready};
 use berth_scx::LoadOptions;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Weights of nice 0 and -5 in Linux's table, per cent of nice 0.
@@ -48,34 +49,57 @@ fn setup(timer: i32) -> Setup {
     }
 }
 
-pub fn calls(assets: &Assets) -> Result<String, String> {
+/// Kernel functions find no scheduler before it is there: the program looks at what they give, as it does in the
+/// simulator's test.
+pub fn early(assets: &Assets) -> Result<String, String> {
+    let setup = Setup {
+        cpus: 1,
+        kernel: (7, 2),
+        calls: vec![Call {
+            program: "early".into(),
+            arguments: Vec::new(),
+            when: When::Before,
+        }],
+        ..Setup::default()
+    };
+    let metrics = ran("early", &setup, assets)?;
+    let all = ["light.cpu", "heavy.cpu"].map(|name| metrics.get(name).copied().unwrap_or(f64::NAN));
+    let all = all[0] + all[1];
+    check((all - 1.0).abs() < 0.02, format!("{all} CPUs of one"))?;
+    Ok(format!("{all:.3} CPUs of one"))
+}
+
+/// What the scenario's VMs have under this scheduler of the tests, begun so.
+fn ran(name: &str, setup: &Setup, assets: &Assets) -> Result<BTreeMap<String, f64>, String> {
     let mut scenario = read_scenario("cores = 1", TEXT)?;
     (scenario.run.warmup_ns, scenario.run.measure_ns) = (0, 4_000_000_000);
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = here.join("../experiment/tests/policies/tickless.bpf.c");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiment/tests/policies");
+    let source = here.join(format!("{name}.bpf.c"));
     let object = compile(&source, &CompileOptions::default()).map_err(|e| e.to_string())?;
-    let ran = |timer| {
-        let ready = ready(&object, &setup(timer)).map_err(|e| e.to_string())?;
-        let arm = LabArm {
-            name: "tickless".into(),
-            scenario: scenario.clone(),
-            policy: Some(LabPolicy::Object {
-                object: ready.object,
-                options: LoadOptions::default(),
-            }),
-        };
-        let done = run(&[arm], &[1], &options(), assets, &|_| (), &NEVER);
-        done.map_err(|e| e.to_string())
+    let ready = ready(&object, setup).map_err(|e| e.to_string())?;
+    let arm = LabArm {
+        name: name.into(),
+        scenario,
+        policy: Some(LabPolicy::Object {
+            object: ready.object,
+            options: LoadOptions::default(),
+        }),
     };
-    let records = ran(0)?;
-    let metric = |name: &str| records[0].metrics.get(name).copied().unwrap_or(f64::NAN);
+    let mut done =
+        run(&[arm], &[1], &options(), assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    Ok(done.remove(0).metrics)
+}
+
+pub fn calls(assets: &Assets) -> Result<String, String> {
+    let metrics = ran("tickless", &setup(0), assets)?;
+    let metric = |name: &str| metrics.get(name).copied().unwrap_or(f64::NAN);
     let (light, heavy) = (metric("light.cpu"), metric("heavy.cpu"));
     let (share, due) = (heavy / (heavy + light), NICE.1 / (NICE.0 + NICE.1));
     check(
         (share - due).abs() < 0.02,
-        format!("the heavy have {share:.3}, due {due:.3}: {:?}", records[0]),
+        format!("the heavy have {share:.3}, due {due:.3}: {metrics:?}"),
     )?;
-    let said = ran(1).err().unwrap_or_default();
+    let said = ran("tickless", &setup(1), assets).err().unwrap_or_default();
     check(
         said.contains("`start_timer`") && said.contains("-22"),
         format!("a call on the wrong CPU: {said}"),

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel.
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 27] = [
     (
         "every shipped policy runs with 1,024 possible CPUs",
         crate::shipped::on_1024_possible_cpus,
@@ -43,6 +43,7 @@ const CASES: [(&str, Case); 26] = [
     ("a policy is steered while it runs", steer),
     ("what cannot be loaded is refused by name", refusals),
     ("programs that a loader runs", loader::calls),
+    ("before the start there is no scheduler", loader::early),
     ("a policy that starves a thread is ejected", victim),
     ("the VM has the scenario's topology", topology),
     ("a scenario runs without the virtual clock", fast),

@@ -5,7 +5,12 @@ use crate::abi::{FUNC_TAG, NativeFn, Op, Trap};
 use crate::error::{LoadError, Result};
 use crate::interp::Arguments;
 use crate::ir::FuncId;
+use crate::maps::memory::Block;
 use crate::native::Passed;
+
+/// Bytes on both sides of a program's context where nothing lies: so far a constant offset reaches (as in the kernel,
+/// where a context has at most 65,535 bytes), so that what is read beyond it is refused whatever the heap has there.
+const ALONE: usize = 64 << 10;
 
 /// The call that a call interrupts, and the instructions it may still execute.
 struct Outer {
@@ -127,15 +132,24 @@ impl Instance {
                 "the policy has no syscall program `{name}`"
             )));
         };
-        let args = [context.as_mut_ptr() as u64, 0, 0, 0, 0];
+        let bytes = size_of_val(context);
+        let alone = Block::zeroed(bytes + 2 * ALONE)
+            .ok_or_else(|| LoadError::Setting("no memory for a program's context".into()))?;
+        // SAFETY: inside the block, which is aligned for words, nobody else refers to, and lives as long as the call.
+        let copy = unsafe {
+            let start = alone.base().add(ALONE).cast::<u64>();
+            std::slice::from_raw_parts_mut(start, context.len())
+        };
+        copy.copy_from_slice(context);
+        let (args, whole) = (
+            [copy.as_mut_ptr() as u64, 0, 0, 0, 0],
+            arguments(copy, true),
+        );
         // SAFETY: the caller's promise.
         let result = unsafe {
             match self.mode {
                 Mode::Native => {
-                    let outer = self
-                        .fence
-                        .as_ref()
-                        .map(|f| f.enter(arguments(context, true)));
+                    let outer = self.fence.as_ref().map(|f| f.enter(whole));
                     let result = self.enter(*func, Op::Syscall, Passed::Registers(&args));
                     if let (Some(fence), Some(outer)) = (&self.fence, outer) {
                         fence.leave(outer);
@@ -144,12 +158,13 @@ impl Instance {
                 }
                 Mode::Checked => {
                     let outer = self.begin(Op::Syscall);
-                    let result = self.interpret(*func, &args, arguments(context, true));
+                    let result = self.interpret(*func, &args, whole);
                     self.end(outer);
                     result
                 }
             }
         };
+        context.copy_from_slice(copy);
         Ok(result.map_err(|trap| *trap))
     }
 

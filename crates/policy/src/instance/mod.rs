@@ -250,6 +250,12 @@ impl Instance {
         }
     }
 
+    /// Its code calls these functions from now on. What they ask the machine for stays as it was.
+    pub fn call_into(&self, fns: &'static KernelVtable) {
+        // SAFETY: as `set_machine`.
+        unsafe { (*self.raw.get()).fns = fns.fns().as_ptr() }
+    }
+
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

@@ -47,7 +47,7 @@ impl Call {
             },
             _ => return None,
         };
-        let program = words.next()?.to_string();
+        let program = words.next().filter(|name| is_name(name))?.to_string();
         let arguments: Vec<i32> = words.map(|w| w.parse().ok()).collect::<Option<_>>()?;
         (arguments.len() <= ARGUMENTS_MAX).then_some(Call {
             program,
@@ -55,6 +55,12 @@ impl Call {
             when,
         })
     }
+}
+
+/// A name of a function as C has it, which the kernel's list of them takes (`KSYM_NAME_LEN`).
+fn is_name(name: &str) -> bool {
+    let letter = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+    name.len() < 512 && name.bytes().all(letter)
 }
 
 impl Display for Call {
@@ -132,6 +138,8 @@ mod tests {
             "after start 1",
             "during x",
             "before x y",
+            "before \u{1b}[31mred",
+            &format!("before {}", "long".repeat(200)),
             "before x 4294967296",
             "after -1 x",
             "\u{fffd}",

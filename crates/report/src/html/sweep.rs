@@ -438,7 +438,7 @@ fn url(svg: &str) -> String {
 }
 
 fn csv(plots: &[Plot], panels: &[Option<(&str, &str)>]) -> String {
-    let mut text = String::from("panel,value,arm,mean,half\n");
+    let mut text = String::from("panel,value,arm,metric,mean,half\n");
     for (plot, panel) in plots.iter().zip(panels) {
         let panel = panel.map_or(String::new(), |(address, value)| {
             format!("{address}={value}")
@@ -446,8 +446,15 @@ fn csv(plots: &[Plot], panels: &[Option<(&str, &str)>]) -> String {
         for series in &plot.series {
             for (value, point) in plot.categories.iter().zip(&series.points) {
                 if let Some(point) = point {
-                    let (mean, half) = (point.mean, point.half);
-                    text.push_str(&format!("{panel},{value},{},{mean},{half}\n", series.name));
+                    let (mean, half) = (point.mean.to_string(), point.half.to_string());
+                    text.push_str(&csv_row(&[
+                        panel.as_str(),
+                        value.as_str(),
+                        series.name.as_str(),
+                        plot.y.as_str(),
+                        mean.as_str(),
+                        half.as_str(),
+                    ]));
                 }
             }
         }

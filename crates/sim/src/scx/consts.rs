@@ -97,6 +97,7 @@ pub const ENOENT: i64 = 2;
 pub const ENOMEM: i64 = 12;
 pub const EBUSY: i64 = 16;
 pub const EEXIST: i64 = 17;
+pub const ENODEV: i64 = 19;
 pub const EINVAL: i64 = 22;
 pub const EDEADLK: i64 = 35;
 pub const EOPNOTSUPP: i64 = 95;

@@ -114,6 +114,7 @@ pub enum Feature {
     Counters,
     Speeds,
     CoreKinds,
+    CachesOfKinds,
     Hotplug,
     Optimiser,
     OptimisersOwn,
@@ -163,7 +164,7 @@ const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 const BRAKED: &str = "slower ones are braked, for all programs alike";
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 33] = {
+pub static TABLE: [Row; 34] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -292,6 +293,13 @@ pub static TABLE: [Row; 33] = {
             lab: Own(BRAKED),
             host: No,
         },
+        row(
+            CachesOfKinds,
+            "last-level caches of a kind's own",
+            "host.kind.NAME.llcs",
+            Yes,
+            No,
+        ),
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -407,6 +415,12 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         None => {}
         Some(kind) if kind.name.is_empty() => add(Feature::Speeds, "host.speed".into()),
         Some(kind) => add(Feature::CoreKinds, format!("host.kind.{}", kind.name)),
+    }
+    if let Some(kind) = scenario.host.cost.kinds.iter().find(|k| k.llcs > 0) {
+        add(
+            Feature::CachesOfKinds,
+            format!("host.kind.{}.llcs", kind.name),
+        );
     }
     if scenario.host.cost.pmu_noise_ppm.is_some() {
         add(Feature::Counters, "host.pmu".into());

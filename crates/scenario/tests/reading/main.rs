@@ -607,6 +607,91 @@ fn kinds_of_cores() {
     }
 }
 
+/// Last-level caches of a kind's own: which cores share one, and what is refused.
+#[test]
+fn caches_of_kinds() {
+    let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
+    let host = |text: &str| Input {
+        name: "caches".into(),
+        shown: "caches.toml".into(),
+        text: format!("{text}\n{task}"),
+        folder: None,
+    };
+    let of_core = |input: &Input| {
+        let host = read(input, &[])
+            .unwrap_or_else(|e| panic!("{e}"))
+            .scenario
+            .host;
+        CoreKind::llc_of_core(&host.cost.kinds, host.packages, host.cores)
+    };
+    // Dense cores share two, the others one.
+    let dense = "[host]\ncores = 12\n[host.kind.classic]\ncores = 4\nllcs = 1\n[host.kind.dense]\ncores = 8\nllcs = 2";
+    let input = host(dense);
+    assert_eq!(
+        of_core(&input),
+        Some(vec![0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    );
+    // Cores of kinds that say nothing have one together, in each package; numbers go by the lowest core.
+    let low = "[host]\npackages = 2\ncores = 4\n[host.kind.fast]\ncores = \"1,5\"\n[host.kind.low]\ncores = \"0,4\"\n\
+               llcs = 2\n[host.kind.slow]\ncores = 4";
+    assert_eq!(of_core(&host(low)), Some(vec![0, 1, 1, 1, 2, 3, 3, 3]));
+    assert_eq!(
+        of_core(&host("[host.kind.all]\ncores = 4")),
+        None,
+        "host.llcs says it"
+    );
+    // The whole file can be read again.
+    let first = read(&input, &[]).unwrap();
+    let text = berth_scenario::show::full(&first.facts);
+    let again = read(
+        &Input {
+            text,
+            ..input.clone()
+        },
+        &[],
+    );
+    assert_eq!(first.scenario, again.unwrap().scenario);
+    // A lab VM's caches are all of a size.
+    let refused = support::check(&first.scenario, support::Place::Lab, &|address| {
+        first.at(address)
+    });
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("host.kind.classic.llcs, line 5"), "{said}");
+    let fast = "[host.kind.fast]\ncores = 2";
+    let slow = "[host.kind.slow]\ncores = 2";
+    for (text, words) in [
+        (
+            format!("[host]\nllcs = 2\n{fast}\nllcs = 1\n{slow}"),
+            "the host has both `host.llcs` and kinds with caches of their own\n  caches.toml:5\n",
+        ),
+        (
+            format!("[host]\nllcs = 1\n{fast}\nllcs = 1\n{slow}"),
+            "the host has both `host.llcs` and kinds with caches of their own\n  caches.toml:5\n",
+        ),
+        (
+            format!("[host]\ncores = 6\n{fast}\n[host.kind.slow]\ncores = 4\nllcs = 3"),
+            "4 cores cannot be spread evenly over 3 last-level caches\n  caches.toml:7\n",
+        ),
+        (
+            format!("{fast}\nllcs = 4\n{slow}"),
+            "2 cores cannot be spread evenly over 4 last-level caches\n  caches.toml:3\n",
+        ),
+        (
+            format!("{fast}\nllcs = 0\n{slow}"),
+            "`host.kind.fast.llcs` is 0, but should be 1 to 4096\n  caches.toml:3\n",
+        ),
+        (format!("{fast}\nllcs = \"1\"\n{slow}"), "takes count"),
+        (
+            "[host]\npackages = 2\ncores = 3\n[host.kind.a]\ncores = \"0-3\"\nllcs = 2\n[host.kind.b]\ncores = 2"
+                .into(),
+            "a last-level cache would be of two packages: cores 2 and 3\n  caches.toml:6\n",
+        ),
+    ] {
+        let error = read(&host(&text), &[]).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
+
 /// Stages of a packet's way: what the card makes of defaults, the whole file read again, and what the lab refuses.
 #[test]
 fn stages_of_the_network_are_the_simulators() {

@@ -152,6 +152,7 @@ mod tests {
             speed_ppm,
             frequency_ppm: 1_000_000,
             smt_ppm: 0,
+            llcs: 0,
         }
     }
 

@@ -220,6 +220,10 @@ pub struct CoreKind {
     /// Last-level caches that only its cores share, in all; 0: it says nothing of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub llcs: u32,
+    /// Frequencies at which its cores can run, kHz, ascending; empty: `frequency_ppm` alone. The last one is the
+    /// highest, at which they run unless a policy asks for less.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_khz: Vec<u32>,
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -268,6 +272,7 @@ impl CoreKind {
                     frequency_ppm: FULL,
                     smt_ppm: 0,
                     llcs: 0,
+                    steps_khz: Vec::new(),
                 }),
             }
         }

@@ -5,7 +5,7 @@
 //! that gains a feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
 //! `berth scenario help places` prints it.
 use crate::diag::{At, Error, Result};
-use crate::model::{Guest, Hz, NetPath, Scenario, VmRole};
+use crate::model::{CoreKind, Guest, Hz, NetPath, Scenario, VmRole};
 use crate::placement::{self, PlacementError};
 use crate::read::PATHS;
 use berth_optimiser::Settings;
@@ -115,6 +115,7 @@ pub enum Feature {
     Speeds,
     CoreKinds,
     CachesOfKinds,
+    FrequencySteps,
     Hotplug,
     Optimiser,
     OptimisersOwn,
@@ -164,7 +165,7 @@ const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 const BRAKED: &str = "slower ones are braked, for all programs alike";
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 34] = {
+pub static TABLE: [Row; 35] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -300,6 +301,13 @@ pub static TABLE: [Row; 34] = {
             Yes,
             No,
         ),
+        row(
+            FrequencySteps,
+            "frequency steps",
+            "host.kind.NAME.steps",
+            Yes,
+            No,
+        ),
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -420,6 +428,13 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         add(
             Feature::CachesOfKinds,
             format!("host.kind.{}.llcs", kind.name),
+        );
+    }
+    let steps = |k: &&CoreKind| !k.steps_khz.is_empty();
+    if let Some(kind) = scenario.host.cost.kinds.iter().find(steps) {
+        add(
+            Feature::FrequencySteps,
+            format!("host.kind.{}.steps", kind.name),
         );
     }
     if scenario.host.cost.pmu_noise_ppm.is_some() {

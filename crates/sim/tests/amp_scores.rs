@@ -138,6 +138,7 @@ fn machine() -> Simulation<Cast> {
         frequency_ppm: 1_000_000,
         smt_ppm: 0,
         llcs: 0,
+        steps_khz: Vec::new(),
     };
     let spec = MachineSpec {
         hz: Hz::Exact,

@@ -295,6 +295,7 @@ fn kind(cores: &[u32], speed_ppm: u32, frequency_ppm: u32) -> CoreKind {
         frequency_ppm,
         smt_ppm: 0,
         llcs: 0,
+        steps_khz: Vec::new(),
     }
 }
 

@@ -39,6 +39,7 @@ fn kinds(cores: &[u32], speeds: &[u32]) -> Vec<CoreKind> {
             frequency_ppm: 1_000_000,
             smt_ppm: 0,
             llcs: 0,
+            steps_khz: Vec::new(),
         });
         next += n;
     }

@@ -125,6 +125,12 @@ pub static KIND: Kind = Kind {
             "at which the cores run, of their highest; policies are told it",
         ),
         key(
+            "steps",
+            "list of frequencies",
+            Said("none: the cores always run at `frequency`"),
+            "of which policies choose; the highest if they do not",
+        ),
+        key(
             "smt_speed",
             "percent",
             Said("as host.smt_speed"),

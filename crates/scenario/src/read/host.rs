@@ -390,6 +390,7 @@ fn kinds_of_cores(host: &Section<'_>, packages: u32, cores: u32) -> Result<Vec<C
             }
             said => said.map_or(FULL_SPEED, |(ppm, _)| ppm),
         };
+        let steps_khz = frequency_steps(&section)?;
         let smt_ppm = smt_speed(&section)?.unwrap_or(0);
         let llcs = section.integer("llcs", 1, MOST_CPUS.into(), "")?;
         if host.table.get("llcs").is_some()
@@ -406,6 +407,7 @@ fn kinds_of_cores(host: &Section<'_>, packages: u32, cores: u32) -> Result<Vec<C
             frequency_ppm,
             smt_ppm,
             llcs: llcs.as_ref().map_or(0, |(n, _)| *n as u32),
+            steps_khz,
         };
         kinds.push((kind, asked, at));
         said_llcs.push(llcs.map(|(_, at)| at));
@@ -449,6 +451,51 @@ fn kinds_of_cores(host: &Section<'_>, packages: u32, cores: u32) -> Result<Vec<C
         caches_of_kind(kind, packages, cores).map_err(|why| Error::at(&at, why))?;
     }
     Ok(kinds)
+}
+
+/// `steps` of a kind, ascending.
+fn frequency_steps(kind: &Section<'_>) -> Result<Vec<u32>> {
+    const MOST_STEPS: usize = 64;
+    let Some(list) = kind.strings("steps")? else {
+        return Ok(Vec::new());
+    };
+    let said = kind.table.get("steps");
+    let at = said.map_or(&kind.at, |e| &e.node.at);
+    if kind.table.get("frequency").is_some() {
+        let why = format!(
+            "kind `{}` has both `frequency` and `steps`",
+            kind.path.rsplit('.').next().unwrap_or("")
+        );
+        return Err(Error::at(said.map_or(at, |e| &e.key_at), why)
+            .label("with steps it runs at the highest, or at the one that a policy asks for"));
+    }
+    let address = kind.address("steps");
+    if list.is_empty() || list.len() > MOST_STEPS {
+        let why = format!("`{address}` should have 1 to {MOST_STEPS} frequencies");
+        return Err(Error::at(at, why));
+    }
+    let mut steps: Vec<(u32, At)> = Vec::new();
+    for (text, at) in list {
+        let khz =
+            quantity::kilohertz(&text).map_err(|e| Error::at(&at, format!("`{address}`: {e}")))?;
+        if steps.iter().any(|(other, _)| *other == khz) {
+            return Err(Error::at(
+                &at,
+                format!("`{address}` has this frequency twice"),
+            ));
+        }
+        steps.push((khz, at));
+    }
+    steps.sort_by_key(|(khz, _)| *khz);
+    let highest = steps.last().map_or(0, |(khz, _)| u64::from(*khz));
+    if let Some((_, at)) = steps
+        .first()
+        .filter(|(khz, _)| u64::from(*khz) * 100 < highest)
+    {
+        let why = format!("`{address}` should not go below 1% of its highest frequency");
+        return Err(Error::at(at, why));
+    }
+    Ok(steps.into_iter().map(|(khz, _)| khz).collect())
 }
 
 /// What is wrong with a kind's last-level caches on a host with so many cores in so many packages.

@@ -692,6 +692,70 @@ fn caches_of_kinds() {
     }
 }
 
+/// Frequencies among which a policy chooses.
+#[test]
+fn frequency_steps_of_kinds() {
+    let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
+    let host = |keys: &str| Input {
+        name: "steps".into(),
+        shown: "steps.toml".into(),
+        text: format!("[host.kind.all]\ncores = 4\n{keys}\n{task}"),
+        folder: None,
+    };
+    let input = host("steps = [\"1.9GHz\", \"800MHz\", \"1400000kHz\"]");
+    let first = read(&input, &[]).unwrap();
+    let kind = &first.scenario.host.cost.kinds[0];
+    assert_eq!(kind.steps_khz, [800_000, 1_400_000, 1_900_000]);
+    let text = show::full(&first.facts);
+    let again = Input {
+        text,
+        ..input.clone()
+    };
+    assert_eq!(first.scenario, read(&again, &[]).unwrap().scenario);
+    let none = Edit::Set("host.kind.all.steps=[\"2GHz\"]".into());
+    let one = read(&input, &[none]).unwrap();
+    assert_eq!(one.scenario.host.cost.kinds[0].steps_khz, [2_000_000]);
+    let refused = support::check(&first.scenario, support::Place::Lab, &|address| {
+        first.at(address)
+    });
+    let said = refused.unwrap_err().to_string();
+    let expected = "the lab has no frequency steps: host.kind.all.steps, line 3";
+    assert!(said.contains(expected), "{said}");
+    for (keys, words) in [
+        (
+            "steps = []",
+            "should have 1 to 64 frequencies\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"1.9\"]",
+            "has no unit: write 1.9MHz or 1.9GHz\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"1GHz\", \"2%\"]",
+            "`%` is not a unit of frequency",
+        ),
+        ("steps = [\"0GHz\"]", "outside 1MHz to 100GHz"),
+        ("steps = [\"-1GHz\"]", "is negative"),
+        (
+            "steps = [\"1GHz\", \"1000MHz\"]",
+            "has this frequency twice\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"10MHz\", \"2GHz\"]",
+            "below 1% of its highest frequency\n  steps.toml:3\n",
+        ),
+        ("steps = \"1GHz\"", "takes list of frequencies, not"),
+        ("steps = [1]", "is a list of strings\n  steps.toml:3\n"),
+        (
+            "steps = [\"1GHz\"]\nfrequency = \"50%\"",
+            "kind `all` has both `frequency` and `steps`\n  steps.toml:3\n",
+        ),
+    ] {
+        let error = read(&host(keys), &[]).unwrap_err().to_string();
+        assert!(error.contains(words), "{keys}: {error}");
+    }
+}
+
 /// Stages of a packet's way: what the card makes of defaults, the whole file read again, and what the lab refuses.
 #[test]
 fn stages_of_the_network_are_the_simulators() {

@@ -8,7 +8,7 @@ use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
 use crate::machine::pmu::{Doing, Pmu};
-use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, rate};
+use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, Steps, rate};
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
 use crate::machine::vcpu::{Call, What};
 use crate::words::{CpuId, HOST, Nanos, TaskId, TaskSpec};
@@ -18,6 +18,8 @@ pub struct Hardware {
     kinds: Vec<Kind>,
     /// Kind of each core: index into `kinds`.
     of_core: Vec<u32>,
+    /// None: all cores always run at the same frequency.
+    steps: Option<Box<Steps>>,
     /// Busy threads of each core.
     busy: Vec<u32>,
     pub caches: Option<Caches>,
@@ -36,6 +38,7 @@ impl Hardware {
         Box::new(Hardware {
             kinds: vec![Kind::new(FULL, FULL, 0, 1)],
             of_core: vec![0; nr_cores as usize],
+            steps: None,
             busy: Vec::new(),
             caches: None,
             parts: Vec::new(),
@@ -71,9 +74,11 @@ impl Hardware {
         if of_core.contains(&(all.len() as u32)) {
             all.push(plain);
         }
+        let steps = Steps::new(&cost.kinds, &mut all, &of_core, topo.nr_cpus());
         Some(Box::new(Hardware {
             kinds: all,
             of_core,
+            steps,
             busy: vec![0; topo.cores.len()],
             caches: cost.cache.as_ref().map(|c| Caches::new(c, topo)),
             parts: Vec::new(),
@@ -214,6 +219,40 @@ impl Handle {
         }
         hw.set_phase(task, phase);
         self.tell_phase(cpu, task);
+    }
+
+    /// `scx_bpf_cpuperf_set`: a CPU is to have this performance, 1024 being all that the fastest can. Its core, which
+    /// has one clock for all its threads, gives the most of what is asked of them, from now on.
+    #[cold]
+    pub fn ask_performance(mut self, cpu: CpuId, perf: u32) {
+        let k = &mut *self;
+        let core = k.topo.core_of(cpu);
+        let capacity = k.capacity(cpu);
+        let Some(hw) = &mut k.hardware else { return };
+        let Some(steps) = &mut hw.steps else { return };
+        steps.asked[cpu as usize] = perf;
+        let threads = k.topo.cores[core as usize].iter();
+        let asked = threads.map(|c| steps.asked[c as usize]).max();
+        let kind = steps.kind(core, asked.unwrap_or(perf), capacity);
+        let before = hw.of_core[core as usize];
+        let Some(kind) = kind.filter(|kind| *kind != before) else {
+            return;
+        };
+        hw.of_core[core as usize] = kind;
+        let mut from = 0;
+        loop {
+            let next = self.topo.cores[core as usize].iter().find(|c| *c >= from);
+            let Some(thread) = next else { return };
+            from = thread + 1;
+            let curr = self.cpus[thread as usize].curr;
+            if !self.cpus[thread as usize].is_idle() {
+                let hw = self.hardware.as_ref();
+                let rate = hw.map_or(FULL, |hw| hw.rate(&self.topo, thread, curr));
+                self.set_rate(thread, rate);
+                // Who waits for memory all the time works no faster, and has more cycles.
+                self.count_events(thread);
+            }
+        }
     }
 
     /// The CPU's counters go on with what it does now.

@@ -153,6 +153,7 @@ mod tests {
             frequency_ppm: 1_000_000,
             smt_ppm: 0,
             llcs: 0,
+            steps_khz: Vec::new(),
         }
     }
 

@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Done {
     for variant in &mut plan.variants {
         for planned in &mut variant.arms {
             if planned.arm.policy == "linux" {
-                no_params(&planned.arm)?;
+                no_params(&planned.arm, &variant.facts)?;
             } else if let Some(why) = &obstacle {
                 planned.absent = Some(format!("no policy can be loaded here: {why}"));
             } else if planned.absent.is_none() {

@@ -5,6 +5,7 @@ use crate::foreign::{self, Machine};
 use crate::plan::{Lengths, Plan, plan};
 use crate::policies::{self, Asked};
 use crate::request::Request;
+use crate::simulator::placed;
 use berth_lab::assets::{self, Kernel, KernelRule};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy};
 use berth_lab::{LabError, Progress, Vcpus};
@@ -12,7 +13,8 @@ use berth_report::progress::Bar;
 use berth_results::experiment::Results;
 use berth_results::schema::{Place, RunRecord};
 use berth_scenario::model::{Arm, Host};
-use berth_scenario::support;
+use berth_scenario::section::Fact;
+use berth_scenario::{place_of, support};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -225,10 +227,10 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
             }
             let arm = &planned.arm;
             let policy = if arm.policy == "linux" {
-                no_params(arm)?;
+                no_params(arm, &variant.facts)?;
                 None
             } else if support::is_program(&arm.policy) {
-                no_params(arm)?;
+                no_params(arm, &variant.facts)?;
                 let program = policies::program(&arm.policy)?;
                 planned.hash = Some(policies::program_hash(&program)?);
                 Some(LabPolicy::Program(program))
@@ -247,7 +249,7 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
                 said.extend(policies::object_keeps_no_weights(arm, scenario, &object));
                 planned.hash = Some(berth_policy::identity::hash(&object));
                 let mut options = berth_scx::LoadOptions::default();
-                for (name, value) in policies::values(&Asked::by(arm), &object)? {
+                for (name, value) in policies::values(&Asked::by(arm, &variant.facts), &object)? {
                     let value = match value {
                         policies::Set::Number(n) => berth_scx::Value::Number(n.into()),
                         policies::Set::Text(text) => berth_scx::Value::Text(text),
@@ -273,23 +275,27 @@ fn arms(plan: &mut Plan) -> Result<Vec<Vec<LabArm>>, Failure> {
 /// The kernel's own scheduler takes no parameters, nor does a program.
 ///
 /// # Errors
-/// The arm has a preset or a parameter.
-pub fn no_params(arm: &Arm) -> Result<(), Failure> {
+/// The arm, of a scenario that says this, has a preset or a parameter.
+pub fn no_params(arm: &Arm, facts: &[Fact]) -> Result<(), Failure> {
+    let at = |key: &str| place_of(facts, &format!("arm.{}.{key}", arm.name));
     if let Some(preset) = &arm.preset {
-        return Err(Failure::Input(format!(
+        let why = format!(
             "arm {}: preset `{preset}` is asked for, but {}, which has none",
             arm.name,
             without_params(arm)
-        )));
+        );
+        return Err(placed(at("preset"), Failure::Input(why)));
     }
-    match arm.params.keys().next() {
-        None => Ok(()),
-        Some(name) => Err(Failure::Input(format!(
-            "arm {}: `policy.{name}` is set, but {}, which takes no parameters",
-            arm.name,
-            without_params(arm)
-        ))),
-    }
+    let Some(name) = arm.params.keys().next() else {
+        return Ok(());
+    };
+    let why = format!(
+        "arm {}: `policy.{name}` is set, but {}, which takes no parameters",
+        arm.name,
+        without_params(arm)
+    );
+    let at = at(&format!("set.policy.{name}"));
+    Err(placed(at, Failure::Input(why)))
 }
 
 fn without_params(arm: &Arm) -> String {

@@ -2,6 +2,7 @@
 //! Policies by name or file: loading, what they say about themselves, and an arm's parameters.
 use crate::error::Failure;
 use crate::linux;
+use crate::simulator::placed;
 use berth_identity::record::{SCORES, VMS};
 use berth_policy::abi::Op;
 use berth_policy::error::LoadError;
@@ -11,8 +12,10 @@ use berth_policy::params::Param;
 use berth_policy::policy::{LoadOptions, Policy};
 use berth_policy::presets::{self, Preset};
 use berth_policy::profile::KernelProfile;
-use berth_scenario::diag::nearest;
-use berth_scenario::model::{Arm, Loader, Scenario};
+use berth_scenario::diag::{At, nearest};
+use berth_scenario::model::{Arm, Loader, Scenario, Vm};
+use berth_scenario::section::Fact;
+use berth_scenario::{place_of, place_of_value};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -159,29 +162,62 @@ pub fn memory(policy: &Policy) -> Memory {
 /// What somebody asks of a policy: its preset, and parameters as written.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// Whose parameters they are, for errors: `arm NAME`, `vm.NAME.guest`; none if there is nobody else.
-    pub who: Option<String>,
+    /// Whose parameters they are, for errors: `arm NAME`, `vm.NAME.guest`.
+    pub who: String,
     pub policy: &'a str,
     pub preset: Option<&'a str>,
     pub set: &'a BTreeMap<String, String>,
+    /// What the scenario says, for the places of errors.
+    pub facts: &'a [Fact],
+    /// The address of the preset, and what stands before a parameter's name in its address.
+    pub preset_address: String,
+    pub set_address: String,
 }
 
 impl<'a> Asked<'a> {
-    /// By an arm, one of several.
-    pub fn by(arm: &'a Arm) -> Asked<'a> {
+    /// By an arm of a scenario that says this.
+    pub fn by(arm: &'a Arm, facts: &'a [Fact]) -> Asked<'a> {
         Asked {
-            who: Some(format!("arm {}", arm.name)),
+            who: format!("arm {}", arm.name),
             policy: &arm.policy,
             preset: arm.preset.as_deref(),
             set: &arm.params,
+            facts,
+            preset_address: format!("arm.{}.preset", arm.name),
+            set_address: format!("arm.{}.set.policy", arm.name),
         }
     }
 
-    fn wrong(&self, why: impl std::fmt::Display) -> Failure {
-        Failure::Input(match &self.who {
-            Some(who) => format!("{who}: {why}"),
-            None => why.to_string(),
-        })
+    /// By a VM, for its guest.
+    pub fn by_guest(vm: &'a Vm, facts: &'a [Fact]) -> Asked<'a> {
+        let address = format!("vm.{}.guest", vm.name);
+        Asked {
+            who: address.clone(),
+            policy: &vm.guest.policy,
+            preset: vm.guest.preset.as_deref(),
+            set: &vm.guest.params,
+            facts,
+            preset_address: format!("{address}.preset"),
+            set_address: format!("{address}.set"),
+        }
+    }
+
+    fn wrong(&self, at: Option<At>, why: impl std::fmt::Display) -> Failure {
+        placed(at, Failure::Input(format!("{}: {why}", self.who)))
+    }
+
+    /// Where a parameter stands.
+    fn name_at(&self, name: &str) -> Option<At> {
+        place_of(self.facts, &format!("{}.{name}", self.set_address))
+    }
+
+    /// Where its value stands.
+    fn value_at(&self, name: &str) -> Option<At> {
+        place_of_value(self.facts, &format!("{}.{name}", self.set_address))
+    }
+
+    fn preset_at(&self) -> Option<At> {
+        place_of(self.facts, &self.preset_address)
     }
 }
 
@@ -201,18 +237,19 @@ fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
             } else {
                 names.join(", ")
             };
-            let of_one_arm = match &asked.who {
-                Some(who) if who.starts_with("arm ") => {
-                    format!("\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE")
-                }
-                _ => String::new(),
+            let of_one_arm = match asked.who.starts_with("arm ") {
+                true => format!("\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE"),
+                false => String::new(),
             };
-            return Err(asked.wrong(format!(
+            let why = format!(
                 "policy {policy} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show \
                  {policy}){of_one_arm}"
-            )));
+            );
+            return Err(asked.wrong(asked.name_at(name), why));
         };
-        param.value(text).map_err(|e| asked.wrong(e))?;
+        param
+            .value(text)
+            .map_err(|e| asked.wrong(asked.value_at(name), e))?;
     }
     Ok(())
 }
@@ -229,9 +266,8 @@ pub fn resolve(
     check_params(asked, params)?;
     let policy = asked.policy;
     presets::resolve(presets, asked.preset, asked.set).map_err(|e| {
-        asked.wrong(format!(
-            "policy {policy}: {e}   (berth policy show {policy})"
-        ))
+        let why = format!("policy {policy}: {e}   (berth policy show {policy})");
+        asked.wrong(asked.preset_at(), why)
     })
 }
 
@@ -434,10 +470,11 @@ pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Fa
         .unwrap_or_default();
     if params.is_empty() {
         if let Some(preset) = asked.preset {
-            return Err(asked.wrong(format!(
+            let why = format!(
                 "policy {} declares no preset, not `{preset}` either",
                 asked.policy
-            )));
+            );
+            return Err(asked.wrong(asked.preset_at(), why));
         }
         let as_written = asked.set.iter();
         return Ok(as_written
@@ -447,7 +484,8 @@ pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Fa
     let mut values = Vec::new();
     for (name, text) in &resolve(asked, &params, &presets)? {
         if let Some(param) = params.iter().find(|p| p.name == *name) {
-            let value = param.value(text).map_err(|e| asked.wrong(e))?;
+            let value = param.value(text);
+            let value = value.map_err(|e| asked.wrong(asked.value_at(name), e))?;
             values.push((name.clone(), Set::Number(value)));
         }
     }
@@ -457,7 +495,6 @@ pub fn values(asked: &Asked<'_>, object: &[u8]) -> Result<Vec<(String, Set)>, Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_scenario::model::Vm;
 
     /// mrsf: a `struct job` of 80 bytes of each thread, 7 counters of each CPU; seats and places of 1024 CPUs of 24
     /// bytes each, as many learned means, a timer, and its variables.

@@ -17,6 +17,7 @@ use berth_results::schema::{Place, RunRecord};
 use berth_scenario::diag::At;
 use berth_scenario::model::Vm;
 use berth_scenario::place_of;
+use berth_scenario::section::Fact;
 use berth_sim::trace::SharedSink;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -199,12 +200,15 @@ pub fn jobs(
             if let Some(name) = arm.params.keys().next()
                 && arm.policy == "linux"
             {
-                return Err(Failure::Input(format!(
+                let why = format!(
                     "arm {}: `policy.{name}` is set, but `linux` is the kernel's own scheduler, which takes no \
                      parameters; an arm with policy = \"{}\" takes its model's",
                     arm.name,
                     berth_builtin::LINUX_MODEL
-                )));
+                );
+                let place = format!("arm.{}.set.policy.{name}", arm.name);
+                let place = place_of(&variant.facts, &place);
+                return Err(placed(place, Failure::Input(why)));
             }
             let mut job = Job::new(&variant.scenario, arm, checked);
             let kernel = &job.scenario.host.kernel;
@@ -236,13 +240,14 @@ pub fn jobs(
                 &job.scenario,
                 policy.program(),
             ));
-            let params = policies::resolve(&Asked::by(arm), policy.params(), policy.presets())?;
+            let asked = Asked::by(arm, &variant.facts);
+            let params = policies::resolve(&asked, policy.params(), policy.presets())?;
             job.policy = JobPolicy { params, ..named };
             for vm in &job.scenario.vms {
                 job.guests.push(if vm.guest.is_none() {
                     None
                 } else {
-                    Some(guest(loaded, vm, kernel, &mut said)?)
+                    Some(guest(loaded, vm, &variant.facts, kernel, &mut said)?)
                 });
             }
             planned.hash = Some(policy.hash().to_string());
@@ -294,6 +299,7 @@ fn fits(policy: &Policy, who: &str, name: &str, cpus: u32) -> Result<(), Failure
 fn guest(
     loaded: &Loaded,
     vm: &Vm,
+    facts: &[Fact],
     kernel: &str,
     said: &mut Vec<String>,
 ) -> Result<JobPolicy, Failure> {
@@ -304,12 +310,7 @@ fn guest(
         .map_err(|e| of(&who, e.why))?;
     said.extend(notes);
     fits(&policy, &who, &vm.guest.policy, vm.vcpus)?;
-    let asked = Asked {
-        who: Some(who),
-        policy: &vm.guest.policy,
-        preset: vm.guest.preset.as_deref(),
-        set: &vm.guest.params,
-    };
+    let asked = Asked::by_guest(vm, facts);
     let params = policies::resolve(&asked, policy.params(), policy.presets())?;
     Ok(JobPolicy { params, ..named })
 }

@@ -87,6 +87,46 @@ pub fn kinds(root: &Root, online: &[u32]) -> Vec<CoreKind> {
     }
 }
 
+/// The slowest and the fastest of CPUs that are one kind: each with little less than the one before, all together with
+/// much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    pub fastest: u32,
+    pub slowest: u32,
+    /// Speed of the slowest, percent of the fastest's: less than [`ALIKE_PERCENT`].
+    pub percent: u32,
+    pub source: Source,
+}
+
+/// How far CPUs are apart that are of one kind ([`kinds`] finds none); `None`: they are alike, or nothing says. CPPC's
+/// values are ranks, not speeds, where all CPUs reach the same frequency.
+pub fn spread(root: &Root, online: &[u32]) -> Option<Spread> {
+    let sys = root.sys().ok()?;
+    let cpus = Cpus { sys: &sys, online };
+    let all = |file: &str| -> Option<Vec<(u64, u32)>> {
+        let speed = |cpu: &u32| Some((cpus.speed(*cpu, file)?, *cpu));
+        online.iter().map(speed).collect()
+    };
+    let one_frequency = Source::SPEEDS.iter().any(|(source, file)| {
+        let speeds = all(file).filter(|_| *source == Source::Frequency);
+        speeds.is_some_and(|s| s.iter().all(|(speed, _)| *speed == s[0].0))
+    });
+    Source::SPEEDS.iter().find_map(|(source, file)| {
+        if *source == Source::Cppc && one_frequency {
+            return None;
+        }
+        let speeds = all(file)?;
+        let (top, fastest) = *speeds.iter().rev().max_by_key(|(speed, _)| *speed)?;
+        let (least, slowest) = *speeds.iter().min_by_key(|(speed, _)| *speed)?;
+        (least * 100 < top * ALIKE_PERCENT).then_some(Spread {
+            fastest,
+            slowest,
+            percent: ((least * 200 + top) / (2 * top)).min(ALIKE_PERCENT - 1) as u32,
+            source: *source,
+        })
+    })
+}
+
 /// A kind as it is found.
 struct Group {
     /// As the kernel calls it.

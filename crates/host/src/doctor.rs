@@ -2,7 +2,7 @@
 //! What Berth can do on a host and what stands in its way: the facts behind `berth doctor`.
 use crate::btf;
 use crate::cgroup::{self, Version};
-use crate::cores::CoreKind;
+use crate::cores::{self, CoreKind};
 use crate::machine::{Machine, Scheduler};
 use crate::model::Snapshot;
 use crate::procfile::{cpu_list, cpu_text, printable, status_value};
@@ -63,7 +63,7 @@ pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>)
         debugfs(root),
         run_delay(root),
         counters(root, &machine),
-        cores(&machine),
+        cores(root, &machine),
         frequency(root),
     ]
 }
@@ -371,10 +371,25 @@ fn counters(root: &Root, machine: &Machine) -> Check {
     }
 }
 
-fn cores(machine: &Machine) -> Check {
+fn cores(root: &Root, machine: &Machine) -> Check {
     let name = "kinds of cores";
     let Some(first) = machine.kinds.first() else {
-        return check(name, State::Ok, "one", "");
+        return match cores::spread(root, &machine.cpus) {
+            None => check(name, State::Ok, "one", ""),
+            Some(spread) => check(
+                name,
+                State::Note,
+                format!(
+                    "one, though the slowest CPU ({}) has {} % of the fastest ({}), {}",
+                    spread.slowest,
+                    spread.percent,
+                    spread.fastest,
+                    spread.source.words()
+                ),
+                "No core has less than 90 % of the next faster one: policies that know kinds (vmfair, amp) take them \
+                 for alike, and nobody is given the faster ones.",
+            ),
+        };
     };
     let kind = |kind: &CoreKind| {
         let cores = match kind.cores as usize == kind.cpus.len() {

@@ -210,6 +210,56 @@ fn doctor_names_them() {
     assert_eq!(found("xeon-two-sockets"), (State::Ok, "one".into()));
 }
 
+/// Speeds that fall by less than a tenth from core to core are one kind, however far they fall in all.
+#[test]
+fn doctor_says_that_cores_of_one_kind_differ_much() {
+    let found = |text: &str| {
+        with(text, |root| {
+            let checks = examine(root, &Snapshot::default(), &|_| None);
+            let check = checks
+                .into_iter()
+                .find(|c| c.name == "kinds of cores")
+                .unwrap();
+            (check.state, check.found, check.advice.unwrap_or_default())
+        })
+    };
+    let speeds = |file: &str, speeds: &[u32]| {
+        let line = |(cpu, speed): (usize, &u32)| format!("cpus {cpu} {file} {speed}\n");
+        let online = format!(
+            "file sys/devices/system/cpu/online 0-{}\n",
+            speeds.len() - 1
+        );
+        online + &speeds.iter().enumerate().map(line).collect::<String>()
+    };
+    let (state, said, advice) = found(&speeds(
+        "cpu_capacity",
+        &[1024, 940, 870, 800, 735, 680, 625, 570],
+    ));
+    assert_eq!(state, State::Note);
+    assert_eq!(
+        said,
+        "one, though the slowest CPU (7) has 56 % of the fastest (0), by cpu_capacity"
+    );
+    assert!(advice.contains("take them for alike"), "{advice}");
+    // By the measure that shows it.
+    let by_clock = speeds("cpu_capacity", &[1024; 3])
+        + &speeds(
+            "cpufreq/cpuinfo_max_freq",
+            &[3_300_000, 3_000_000, 2_800_000],
+        );
+    assert_eq!(
+        found(&by_clock).1,
+        "one, though the slowest CPU (2) has 85 % of the fastest (0), by highest frequency"
+    );
+    // Ranks of favoured cores that all reach the same frequency say nothing.
+    assert_eq!(found(&host("amd-preferred-cores")).1, "one");
+    // Favoured cores within a tenth, or one of which nothing is known: nothing to say.
+    let one = (State::Ok, "one".to_string(), String::new());
+    assert_eq!(found(&speeds("cpu_capacity", &[1000, 950, 900])), one);
+    let partly = speeds("cpu_capacity", &[1000, 920, 860, 0]);
+    assert_eq!(found(&partly), one);
+}
+
 /// A VM of two vCPUs that have run so many ms, on these CPUs.
 fn vm(ran_ms: [u64; 2], on: [u32; 2]) -> String {
     let vcpu = |i: usize| {

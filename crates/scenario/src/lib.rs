@@ -32,4 +32,4 @@ mod vary;
 
 pub use diag::Error;
 pub use edit::Edit;
-pub use read::{Input, Loaded, place_of, read, value_of};
+pub use read::{Input, Loaded, place_of, place_of_value, read, value_of};

@@ -48,7 +48,7 @@ pub struct Host {
     pub nodes: u32,
     /// Packages in all, spread evenly over the nodes.
     pub packages: u32,
-    /// Last-level caches per package.
+    /// Last-level caches per package, unless kinds of cores have their own ([`CoreKind::llc_of_core`]).
     pub llcs: u32,
     /// Cores per package.
     pub cores: u32,
@@ -217,9 +217,43 @@ pub struct CoreKind {
     pub frequency_ppm: u32,
     /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as [`HostCost::smt_ppm`].
     pub smt_ppm: u32,
+    /// Last-level caches that only its cores share, in all; 0: it says nothing of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub llcs: u32,
+    /// Frequencies at which its cores can run, kHz, ascending; empty: `frequency_ppm` alone. The last one is the
+    /// highest, at which they run unless a policy asks for less.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps_khz: Vec<u32>,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 impl CoreKind {
+    /// Last-level cache of each core of a machine with so many packages of so many cores, numbered by their lowest
+    /// cores. A kind's cores, in order, are cut evenly; those of kinds that say nothing share one in each package.
+    /// None: no kind says anything, and [`Host::llcs`] cuts all cores.
+    pub fn llc_of_core(kinds: &[CoreKind], packages: u32, cores: u32) -> Option<Vec<u32>> {
+        if kinds.iter().all(|k| k.llcs == 0) {
+            return None;
+        }
+        let mut seen = Vec::new();
+        let llc = |core: u32| {
+            let own = kinds.iter().enumerate().find_map(|(i, k)| {
+                let nth = k.cores.iter().position(|c| *c == core)?;
+                (k.llcs > 0).then(|| (Some(i), nth * k.llcs as usize / k.cores.len()))
+            });
+            let which = own.unwrap_or((None, (core / cores.max(1)) as usize));
+            let known = seen.iter().position(|s| *s == which);
+            known.unwrap_or_else(|| {
+                seen.push(which);
+                seen.len() - 1
+            }) as u32
+        };
+        Some((0..packages * cores).map(llc).collect())
+    }
+
     /// `host.speed`: cores by number and their speeds, parts per million. Those of full speed are of no kind, unless
     /// others are faster or slower.
     pub fn by_speed(speeds: &[u32]) -> Vec<CoreKind> {
@@ -237,6 +271,8 @@ impl CoreKind {
                     speed_ppm: *speed,
                     frequency_ppm: FULL,
                     smt_ppm: 0,
+                    llcs: 0,
+                    steps_khz: Vec::new(),
                 }),
             }
         }

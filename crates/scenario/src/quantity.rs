@@ -173,6 +173,35 @@ pub fn bits_per_second(text: &str) -> Result<u64, String> {
     Ok(bits as u64)
 }
 
+/// A frequency in kHz, e.g. `1.4GHz`, `800MHz`.
+///
+/// # Errors
+/// Not one of kHz, MHz, GHz; outside 1 MHz to 100 GHz.
+pub fn kilohertz(text: &str) -> Result<u32, String> {
+    let (value, unit) = split(text)?;
+    let scale = match unit {
+        "kHz" => 1.0,
+        "MHz" => 1e3,
+        "GHz" => 1e6,
+        "" => {
+            return Err(format!(
+                "`{}` has no unit: write {value}MHz or {value}GHz",
+                text.trim()
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "`{unit}` is not a unit of frequency; there are kHz, MHz, GHz"
+            ));
+        }
+    };
+    let khz = (value * scale).round();
+    if !(1e3..=1e8).contains(&khz) {
+        return Err(format!("`{}` is outside 1MHz to 100GHz", text.trim()));
+    }
+    Ok(khz as u32)
+}
+
 /// A percentage in parts per million, e.g. `50%` -> 500000.
 ///
 /// # Errors

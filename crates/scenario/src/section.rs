@@ -23,6 +23,12 @@ pub enum Fact {
     },
     /// A key that is not set, and what that means.
     Absent { key: String, means: String },
+    /// Where a part of a value stands: an entry of an arm's `set`. Not printed: its value is, whole.
+    Part {
+        address: String,
+        key_at: At,
+        value_at: At,
+    },
 }
 
 #[derive(Default)]
@@ -279,6 +285,15 @@ impl<'a> Section<'a> {
             toml: value.to_toml(),
             origin,
             at,
+        });
+    }
+
+    /// Remembers where an entry of the value of a key stands.
+    pub fn part(&self, key: &str, entry: &Entry) {
+        self.facts.push(Fact::Part {
+            address: self.address(key),
+            key_at: entry.key_at.clone(),
+            value_at: entry.node.at.clone(),
         });
     }
 

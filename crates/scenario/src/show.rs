@@ -25,6 +25,7 @@ pub fn full(facts: &[Fact]) -> String {
                 let text = format!("{key} = {toml}");
                 out.push_str(&format!("{text:<COLUMN$} # {origin}\n"));
             }
+            Fact::Part { .. } => {}
             Fact::Absent { key, means } => {
                 let text = format!("# {key}: {means}");
                 out.push_str(&format!("{text:<COLUMN$} # default\n"));

@@ -5,7 +5,7 @@
 //! that gains a feature flips its cell in [`TABLE`]; nothing else has to change: [`check`] refuses by it, and
 //! `berth scenario help places` prints it.
 use crate::diag::{At, Error, Result};
-use crate::model::{Guest, Hz, NetPath, Scenario, VmRole};
+use crate::model::{CoreKind, Guest, Hz, NetPath, Scenario, VmRole};
 use crate::placement::{self, PlacementError};
 use crate::read::PATHS;
 use berth_optimiser::Settings;
@@ -114,6 +114,8 @@ pub enum Feature {
     Counters,
     Speeds,
     CoreKinds,
+    CachesOfKinds,
+    FrequencySteps,
     Hotplug,
     Optimiser,
     OptimisersOwn,
@@ -163,7 +165,7 @@ const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 const BRAKED: &str = "slower ones are braked, for all programs alike";
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 33] = {
+pub static TABLE: [Row; 35] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -292,6 +294,20 @@ pub static TABLE: [Row; 33] = {
             lab: Own(BRAKED),
             host: No,
         },
+        row(
+            CachesOfKinds,
+            "last-level caches of a kind's own",
+            "host.kind.NAME.llcs",
+            Yes,
+            No,
+        ),
+        row(
+            FrequencySteps,
+            "frequency steps",
+            "host.kind.NAME.steps",
+            Yes,
+            No,
+        ),
         row(Hotplug, "CPUs that come and go", "host.hotplug", Yes, No),
         row(
             ExactSlices,
@@ -407,6 +423,19 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         None => {}
         Some(kind) if kind.name.is_empty() => add(Feature::Speeds, "host.speed".into()),
         Some(kind) => add(Feature::CoreKinds, format!("host.kind.{}", kind.name)),
+    }
+    if let Some(kind) = scenario.host.cost.kinds.iter().find(|k| k.llcs > 0) {
+        add(
+            Feature::CachesOfKinds,
+            format!("host.kind.{}.llcs", kind.name),
+        );
+    }
+    let steps = |k: &&CoreKind| !k.steps_khz.is_empty();
+    if let Some(kind) = scenario.host.cost.kinds.iter().find(steps) {
+        add(
+            Feature::FrequencySteps,
+            format!("host.kind.{}.steps", kind.name),
+        );
     }
     if scenario.host.cost.pmu_noise_ppm.is_some() {
         add(Feature::Counters, "host.pmu".into());

@@ -137,6 +137,8 @@ fn machine() -> Simulation<Cast> {
         speed_ppm,
         frequency_ppm: 1_000_000,
         smt_ppm: 0,
+        llcs: 0,
+        steps_khz: Vec::new(),
     };
     let spec = MachineSpec {
         hz: Hz::Exact,

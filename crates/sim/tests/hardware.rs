@@ -294,6 +294,8 @@ fn kind(cores: &[u32], speed_ppm: u32, frequency_ppm: u32) -> CoreKind {
         speed_ppm,
         frequency_ppm,
         smt_ppm: 0,
+        llcs: 0,
+        steps_khz: Vec::new(),
     }
 }
 
@@ -369,6 +371,71 @@ fn policies_are_told_what_each_core_can_do() {
         (alike.kernel().capacity(1), alike.kernel().frequency(1)),
         (1024, 1024)
     );
+}
+
+/// Two classic cores below one last-level cache, four dense ones below two.
+fn caches_of_kinds() -> HostCost {
+    let of = |cores: &[u32], llcs| CoreKind {
+        llcs,
+        ..kind(cores, 1_000_000, 1_000_000)
+    };
+    HostCost {
+        migrate_same_llc_ns: 20_000,
+        migrate_same_package_ns: 300_000,
+        kinds: vec![of(&[0, 1], 1), of(&[2, 3, 4, 5], 2)],
+        ..HostCost::default()
+    }
+}
+
+#[test]
+fn kinds_have_caches_of_their_own() {
+    for (from, to, ns) in [
+        (0, 1, 20_000),
+        (0, 2, 300_000),
+        (2, 3, 20_000),
+        (3, 4, 300_000),
+        (5, 4, 20_000),
+        (5, 1, 300_000),
+    ] {
+        let acts = [Act::Compute(MS), Act::On(to), Act::Compute(MS), Act::Mark];
+        let parts = vec![part(&acts, &[from])];
+        let mut m = machine(Shape::flat(6), caches_of_kinds(), parts, 1_000_000);
+        m.run_until(60 * MS).unwrap();
+        m.check().unwrap();
+        assert_eq!(marks(&m, 0)[0], 2 * MS + ns, "from {from} to {to}");
+    }
+    // Another machine of the same shape keeps its one cache.
+    let alike = machine(Shape::flat(6), HostCost::default(), Vec::new(), 1000);
+    assert_eq!(alike.kernel().topo.llcs.len(), 1);
+}
+
+/// What a policy is told: cache, and the next CPU below it.
+#[test]
+fn policies_see_caches_of_kinds() {
+    let spec = MachineSpec {
+        cost: caches_of_kinds(),
+        ..MachineSpec::new(Shape::flat(6))
+    };
+    let policy = berth_builtin::find("vmfair").expect("shipped");
+    let policy = policy.load(&LoadOptions::default()).unwrap();
+    let mut m = Simulation::new(&spec, &[], Parts(Vec::new(), Vec::new()));
+    load_policy(&mut m, &policy, &BTreeMap::new(), &[], &Options::default()).unwrap();
+    m.start();
+    let k = m.kernel();
+    let map = k
+        .policy
+        .instance()
+        .and_then(|i| i.map("berth_topology_by_cpu"));
+    let map = map.expect("vmfair asks");
+    let told: Vec<(u32, u32)> = (0..6u32)
+        .map(|cpu| {
+            let record = map.lookup(&cpu.to_ne_bytes()).expect("every CPU");
+            let word = |i: usize| u32::from_ne_bytes(record[4 * i..4 * i + 4].try_into().unwrap());
+            (word(0), word(3))
+        })
+        .collect();
+    assert_eq!(told, [(0, 1), (0, 0), (1, 3), (1, 2), (2, 5), (2, 4)]);
+    assert_eq!(k.topo.llcs.len(), 3);
 }
 
 proptest! {

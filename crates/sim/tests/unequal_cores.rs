@@ -38,6 +38,8 @@ fn kinds(cores: &[u32], speeds: &[u32]) -> Vec<CoreKind> {
             speed_ppm: *speed_ppm,
             frequency_ppm: 1_000_000,
             smt_ppm: 0,
+            llcs: 0,
+            steps_khz: Vec::new(),
         });
         next += n;
     }

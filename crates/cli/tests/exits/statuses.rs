@@ -48,7 +48,7 @@ fn wrong_input_is_status_2_and_runs_nothing() {
         ),
         (
             &["sim", "short.toml", "--set", "policy.slice_us=0"],
-            "slice_us",
+            "| --set policy.slice_us=0",
         ),
         (
             &[

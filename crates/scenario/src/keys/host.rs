@@ -12,7 +12,12 @@ pub static HOST: Kind = Kind {
         key("packages", "count", Is("1"), "sockets in all"),
         key("cores", "count", Is("4"), "per package"),
         key("threads", "count", Is("1"), "SMT threads per core"),
-        key("llcs", "count", Is("1"), "last-level caches per package"),
+        key(
+            "llcs",
+            "count",
+            Said("1, or as the kinds of cores say"),
+            "last-level caches per package",
+        ),
         key(
             "nodes",
             "count",
@@ -116,14 +121,26 @@ pub static KIND: Kind = Kind {
         key(
             "frequency",
             "percent",
-            Is("\"100%\""),
+            Said("100%, or the highest of `steps`"),
             "at which the cores run, of their highest; policies are told it",
+        ),
+        key(
+            "steps",
+            "list of frequencies",
+            Said("none: the cores always run at `frequency`"),
+            "of which policies choose; the highest if they do not",
         ),
         key(
             "smt_speed",
             "percent",
             Said("as host.smt_speed"),
             "speed of an SMT thread while its sibling is busy too",
+        ),
+        key(
+            "llcs",
+            "count",
+            Said("none of their own: one per package with all kinds that do not say"),
+            "last-level caches of these cores alone, in all; instead of host.llcs",
         ),
     ],
 };

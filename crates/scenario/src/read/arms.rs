@@ -53,12 +53,13 @@ fn arm(context: &Context<'_>, section: &Section<'_>, root: &Node, name: &str) ->
         let Value::Table(table) = &node.value else {
             return Err(section.wrong_type("set", &node));
         };
-        for Entry {
-            key: address,
-            key_at: at,
-            node,
-        } in flat(table, "")
-        {
+        for entry in flat(table, "") {
+            section.part(&format!("set.{}", entry.key), &entry);
+            let Entry {
+                key: address,
+                key_at: at,
+                node,
+            } = entry;
             let text = match &node.value {
                 Value::Str(s) => s.clone(),
                 other => other.to_toml(),

@@ -32,6 +32,7 @@ pub fn guest(context: &Context<'_>, vm: &Section<'_>) -> Result<Guest> {
             return Err(section.wrong_type("set", &node));
         };
         for entry in &table.entries {
+            section.part(&format!("set.{}", entry.key), entry);
             let text = match &entry.node.value {
                 Value::Str(text) => text.clone(),
                 Value::Int(_) | Value::Float(_) | Value::Bool(_) => entry.node.value.to_toml(),

@@ -91,7 +91,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let pmu_noise_ppm = pmu(&section)?;
     let no_cache = no_cache(&section)?;
     if section.table.get("kind").is_some() {
-        kinds = kinds_of_cores(&section, packages * cores)?;
+        kinds = kinds_of_cores(&section, packages, packages * cores)?;
     } else {
         section.node("kind")?;
     }
@@ -373,8 +373,9 @@ enum Cores {
 }
 
 /// `[host.kind.NAME]`, each core in one of them.
-fn kinds_of_cores(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
+fn kinds_of_cores(host: &Section<'_>, packages: u32, cores: u32) -> Result<Vec<CoreKind>> {
     let mut kinds: Vec<(CoreKind, Cores, At)> = Vec::new();
+    let mut said_llcs = Vec::new();
     for (name, entry) in host.named("kind", &keys::KIND)? {
         let section = host.open_named("kind", &keys::KIND, entry)?;
         let (asked, at) = cores_of_kind(&section, cores)?;
@@ -389,15 +390,27 @@ fn kinds_of_cores(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
             }
             said => said.map_or(FULL_SPEED, |(ppm, _)| ppm),
         };
+        let steps_khz = frequency_steps(&section)?;
         let smt_ppm = smt_speed(&section)?.unwrap_or(0);
+        let llcs = section.integer("llcs", 1, MOST_CPUS.into(), "")?;
+        if host.table.get("llcs").is_some()
+            && let Some(said) = section.table.get("llcs")
+        {
+            let why = "the host has both `host.llcs` and kinds with caches of their own";
+            return Err(Error::at(&said.key_at, why)
+                .label("leave out host.llcs: kinds that do not say share one in each package"));
+        }
         let kind = CoreKind {
             name,
             cores: Vec::new(),
             speed_ppm,
             frequency_ppm,
             smt_ppm,
+            llcs: llcs.as_ref().map_or(0, |(n, _)| *n as u32),
+            steps_khz,
         };
         kinds.push((kind, asked, at));
+        said_llcs.push(llcs.map(|(_, at)| at));
     }
     let mut of: Vec<Option<usize>> = vec![None; cores as usize];
     for (i, (kind, asked, at)) in kinds.iter().enumerate() {
@@ -433,7 +446,79 @@ fn kinds_of_cores(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
     for (core, kind) in (0..).zip(of.into_iter().flatten()) {
         kinds[kind].cores.push(core);
     }
+    for (kind, at) in kinds.iter().zip(said_llcs) {
+        let Some(at) = at else { continue };
+        caches_of_kind(kind, packages, cores).map_err(|why| Error::at(&at, why))?;
+    }
     Ok(kinds)
+}
+
+/// `steps` of a kind, ascending.
+fn frequency_steps(kind: &Section<'_>) -> Result<Vec<u32>> {
+    const MOST_STEPS: usize = 64;
+    let Some(list) = kind.strings("steps")? else {
+        return Ok(Vec::new());
+    };
+    let said = kind.table.get("steps");
+    let at = said.map_or(&kind.at, |e| &e.node.at);
+    if kind.table.get("frequency").is_some() {
+        let why = format!(
+            "kind `{}` has both `frequency` and `steps`",
+            kind.path.rsplit('.').next().unwrap_or("")
+        );
+        return Err(Error::at(said.map_or(at, |e| &e.key_at), why)
+            .label("with steps it runs at the highest, or at the one that a policy asks for"));
+    }
+    let address = kind.address("steps");
+    if list.is_empty() || list.len() > MOST_STEPS {
+        let why = format!("`{address}` should have 1 to {MOST_STEPS} frequencies");
+        return Err(Error::at(at, why));
+    }
+    let mut steps: Vec<(u32, At)> = Vec::new();
+    for (text, at) in list {
+        let khz =
+            quantity::kilohertz(&text).map_err(|e| Error::at(&at, format!("`{address}`: {e}")))?;
+        if steps.iter().any(|(other, _)| *other == khz) {
+            return Err(Error::at(
+                &at,
+                format!("`{address}` has this frequency twice"),
+            ));
+        }
+        steps.push((khz, at));
+    }
+    steps.sort_by_key(|(khz, _)| *khz);
+    let highest = steps.last().map_or(0, |(khz, _)| u64::from(*khz));
+    if let Some((_, at)) = steps
+        .first()
+        .filter(|(khz, _)| u64::from(*khz) * 100 < highest)
+    {
+        let why = format!("`{address}` should not go below 1% of its highest frequency");
+        return Err(Error::at(at, why));
+    }
+    Ok(steps.into_iter().map(|(khz, _)| khz).collect())
+}
+
+/// What is wrong with a kind's last-level caches on a host with so many cores in so many packages.
+fn caches_of_kind(kind: &CoreKind, packages: u32, cores: u32) -> std::result::Result<(), String> {
+    let (has, llcs) = (kind.cores.len(), kind.llcs as usize);
+    if !has.is_multiple_of(llcs) {
+        return Err(format!(
+            "{has} cores cannot be spread evenly over {llcs} last-level caches"
+        ));
+    }
+    let per_package = (cores / packages.max(1)).max(1);
+    for group in kind.cores.chunks(has / llcs) {
+        if let Some(pair) = group
+            .windows(2)
+            .find(|c| c[0] / per_package != c[1] / per_package)
+        {
+            let (a, b) = (pair[0], pair[1]);
+            return Err(format!(
+                "a last-level cache would be of two packages: cores {a} and {b}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn cores_of_kind(kind: &Section<'_>, cores: u32) -> Result<(Cores, At)> {

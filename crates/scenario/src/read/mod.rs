@@ -81,10 +81,28 @@ pub fn place_of(facts: &[Fact], address: &str) -> Option<At> {
                     return Some(at.clone());
                 }
             }
+            Fact::Part {
+                address: part,
+                key_at,
+                ..
+            } if part == address => return Some(key_at.clone()),
             _ => {}
         }
     }
     None
+}
+
+/// As [`place_of`], of the value of a policy's parameter (`arm.NAME.set.policy.slice_us`,
+/// `vm.NAME.guest.set.slice_us`).
+pub fn place_of_value(facts: &[Fact], address: &str) -> Option<At> {
+    facts.iter().find_map(|fact| match fact {
+        Fact::Part {
+            address: part,
+            value_at,
+            ..
+        } if part == address => Some(value_at.clone()),
+        _ => None,
+    })
 }
 
 /// The largest scenario file.

@@ -607,6 +607,203 @@ fn kinds_of_cores() {
     }
 }
 
+/// Last-level caches of a kind's own: which cores share one, and what is refused.
+#[test]
+fn caches_of_kinds() {
+    let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
+    let host = |text: &str| Input {
+        name: "caches".into(),
+        shown: "caches.toml".into(),
+        text: format!("{text}\n{task}"),
+        folder: None,
+    };
+    let of_core = |input: &Input| {
+        let host = read(input, &[])
+            .unwrap_or_else(|e| panic!("{e}"))
+            .scenario
+            .host;
+        CoreKind::llc_of_core(&host.cost.kinds, host.packages, host.cores)
+    };
+    // Dense cores share two, the others one.
+    let dense = "[host]\ncores = 12\n[host.kind.classic]\ncores = 4\nllcs = 1\n[host.kind.dense]\ncores = 8\nllcs = 2";
+    let input = host(dense);
+    assert_eq!(
+        of_core(&input),
+        Some(vec![0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    );
+    // Cores of kinds that say nothing have one together, in each package; numbers go by the lowest core.
+    let low = "[host]\npackages = 2\ncores = 4\n[host.kind.fast]\ncores = \"1,5\"\n[host.kind.low]\ncores = \"0,4\"\n\
+               llcs = 2\n[host.kind.slow]\ncores = 4";
+    assert_eq!(of_core(&host(low)), Some(vec![0, 1, 1, 1, 2, 3, 3, 3]));
+    assert_eq!(
+        of_core(&host("[host.kind.all]\ncores = 4")),
+        None,
+        "host.llcs says it"
+    );
+    // The whole file can be read again.
+    let first = read(&input, &[]).unwrap();
+    let text = berth_scenario::show::full(&first.facts);
+    let again = read(
+        &Input {
+            text,
+            ..input.clone()
+        },
+        &[],
+    );
+    assert_eq!(first.scenario, again.unwrap().scenario);
+    // A lab VM's caches are all of a size.
+    let refused = support::check(&first.scenario, support::Place::Lab, &|address| {
+        first.at(address)
+    });
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("host.kind.classic.llcs, line 5"), "{said}");
+    let fast = "[host.kind.fast]\ncores = 2";
+    let slow = "[host.kind.slow]\ncores = 2";
+    for (text, words) in [
+        (
+            format!("[host]\nllcs = 2\n{fast}\nllcs = 1\n{slow}"),
+            "the host has both `host.llcs` and kinds with caches of their own\n  caches.toml:5\n",
+        ),
+        (
+            format!("[host]\nllcs = 1\n{fast}\nllcs = 1\n{slow}"),
+            "the host has both `host.llcs` and kinds with caches of their own\n  caches.toml:5\n",
+        ),
+        (
+            format!("[host]\ncores = 6\n{fast}\n[host.kind.slow]\ncores = 4\nllcs = 3"),
+            "4 cores cannot be spread evenly over 3 last-level caches\n  caches.toml:7\n",
+        ),
+        (
+            format!("{fast}\nllcs = 4\n{slow}"),
+            "2 cores cannot be spread evenly over 4 last-level caches\n  caches.toml:3\n",
+        ),
+        (
+            format!("{fast}\nllcs = 0\n{slow}"),
+            "`host.kind.fast.llcs` is 0, but should be 1 to 4096\n  caches.toml:3\n",
+        ),
+        (format!("{fast}\nllcs = \"1\"\n{slow}"), "takes count"),
+        (
+            "[host]\npackages = 2\ncores = 3\n[host.kind.a]\ncores = \"0-3\"\nllcs = 2\n[host.kind.b]\ncores = 2"
+                .into(),
+            "a last-level cache would be of two packages: cores 2 and 3\n  caches.toml:6\n",
+        ),
+    ] {
+        let error = read(&host(&text), &[]).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
+
+/// Frequencies among which a policy chooses.
+#[test]
+fn frequency_steps_of_kinds() {
+    let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
+    let host = |keys: &str| Input {
+        name: "steps".into(),
+        shown: "steps.toml".into(),
+        text: format!("[host.kind.all]\ncores = 4\n{keys}\n{task}"),
+        folder: None,
+    };
+    let input = host("steps = [\"1.9GHz\", \"800MHz\", \"1400000kHz\"]");
+    let first = read(&input, &[]).unwrap();
+    let kind = &first.scenario.host.cost.kinds[0];
+    assert_eq!(kind.steps_khz, [800_000, 1_400_000, 1_900_000]);
+    let text = show::full(&first.facts);
+    let again = Input {
+        text,
+        ..input.clone()
+    };
+    assert_eq!(first.scenario, read(&again, &[]).unwrap().scenario);
+    let none = Edit::Set("host.kind.all.steps=[\"2GHz\"]".into());
+    let one = read(&input, &[none]).unwrap();
+    assert_eq!(one.scenario.host.cost.kinds[0].steps_khz, [2_000_000]);
+    let refused = support::check(&first.scenario, support::Place::Lab, &|address| {
+        first.at(address)
+    });
+    let said = refused.unwrap_err().to_string();
+    let expected = "the lab has no frequency steps: host.kind.all.steps, line 3";
+    assert!(said.contains(expected), "{said}");
+    for (keys, words) in [
+        (
+            "steps = []",
+            "should have 1 to 64 frequencies\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"1.9\"]",
+            "has no unit: write 1.9MHz or 1.9GHz\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"1GHz\", \"2%\"]",
+            "`%` is not a unit of frequency",
+        ),
+        ("steps = [\"0GHz\"]", "outside 1MHz to 100GHz"),
+        ("steps = [\"-1GHz\"]", "is negative"),
+        (
+            "steps = [\"1GHz\", \"1000MHz\"]",
+            "has this frequency twice\n  steps.toml:3\n",
+        ),
+        (
+            "steps = [\"10MHz\", \"2GHz\"]",
+            "below 1% of its highest frequency\n  steps.toml:3\n",
+        ),
+        ("steps = \"1GHz\"", "takes list of frequencies, not"),
+        ("steps = [1]", "is a list of strings\n  steps.toml:3\n"),
+        (
+            "steps = [\"1GHz\"]\nfrequency = \"50%\"",
+            "kind `all` has both `frequency` and `steps`\n  steps.toml:3\n",
+        ),
+    ] {
+        let error = read(&host(keys), &[]).unwrap_err().to_string();
+        assert!(error.contains(words), "{keys}: {error}");
+    }
+}
+
+/// What a phase of a task may say, and in which order.
+#[test]
+fn phases_of_tasks() {
+    let text = |step: &str| {
+        format!("[vm.a]\ntasks = [\"t\"]\n[task.t]\nloop = [\"{step}\", \"compute 1ms\"]\n")
+    };
+    let stall = |step: &str| load(&text(step)).scenario.tasks["t"].steps[0].clone();
+    let of = |ppm, ipc_milli, working_set| {
+        Step::Stall(berth_scenario::step::Stall {
+            ppm,
+            ipc_milli,
+            working_set,
+        })
+    };
+    assert_eq!(stall("stall 55%"), of(550_000, None, None));
+    assert_eq!(stall("stall 0% ipc 0.8"), of(0, Some(800), None));
+    let both = of(550_000, Some(800), Some(8 << 20));
+    assert_eq!(stall("stall 55% ipc 0.8 working_set 8MiB"), both);
+    assert_eq!(stall("stall 55%  working_set 8MiB ipc 0.8"), both);
+    assert_eq!(stall("stall 5% working_set 0B"), of(50_000, None, Some(0)));
+    for (step, words) in [
+        ("stall", "`stall` takes the part of its time for which"),
+        ("stall 101%", "`stall` takes 0% to 100%"),
+        (
+            "stall 5% ipc",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        (
+            "stall 5% ipc 17",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        (
+            "stall 5% ipc 1 ipc 1",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        ("stall 5% working_set", "and `working_set` and a size"),
+        ("stall 5% working_set 5", "`5` has no unit"),
+        ("stall 5% working_set 2000GiB", "larger than 1024GiB"),
+        ("stall 5% set 5MiB", "behind `stall` may stand `ipc`"),
+    ] {
+        let said = refusal(&text(step));
+        assert!(
+            said.contains(words) && said.contains("t.toml:4"),
+            "{step}: {said}"
+        );
+    }
+}
+
 /// Stages of a packet's way: what the card makes of defaults, the whole file read again, and what the lab refuses.
 #[test]
 fn stages_of_the_network_are_the_simulators() {

@@ -81,6 +81,65 @@ impl Kind {
     }
 }
 
+/// The frequencies of cores that have several, and the performance that policies ask of their CPUs.
+#[derive(Debug)]
+pub struct Steps {
+    /// By kind: each frequency, parts per million of the highest, ascending, and the [`Kind`] at it. Empty: it has one.
+    of_kind: Vec<Vec<(u32, u32)>>,
+    /// By core: into `of_kind`; beyond it: of no kind.
+    kind_of_core: Vec<u32>,
+    /// By CPU, 1024: all that the fastest CPU can.
+    pub asked: Vec<u32>,
+}
+
+impl Steps {
+    /// None: no kind has any. `all`, of the same kinds and in their order, gets one more for each lower frequency.
+    pub fn new(
+        kinds: &[CoreKind],
+        all: &mut Vec<Kind>,
+        kind_of_core: &[u32],
+        nr_cpus: u32,
+    ) -> Option<Box<Steps>> {
+        if kinds.iter().all(|k| k.steps_khz.is_empty()) {
+            return None;
+        }
+        let mut of_kind = Vec::new();
+        for (i, kind) in kinds.iter().enumerate() {
+            let highest = u64::from(kind.steps_khz.last().copied().unwrap_or(1));
+            let mut steps = Vec::new();
+            for khz in &kind.steps_khz {
+                let frequency = (u64::from(*khz) * u64::from(FULL) / highest) as u32;
+                if frequency == FULL {
+                    steps.push((FULL, i as u32));
+                    continue;
+                }
+                steps.push((frequency, all.len() as u32));
+                all.push(Kind {
+                    frequency,
+                    ..all[i].clone()
+                });
+            }
+            of_kind.push(steps);
+        }
+        Some(Box::new(Steps {
+            of_kind,
+            kind_of_core: kind_of_core.to_vec(),
+            asked: vec![CAPACITY; nr_cpus as usize],
+        }))
+    }
+
+    /// The kind as which a core of such capacity runs when this is asked of it: at the lowest frequency that gives it
+    /// and a quarter more, as Linux's governor (schedutil) does it. None: it has one frequency.
+    pub fn kind(&self, core: u32, asked: u32, capacity: u32) -> Option<u32> {
+        let kind = self.kind_of_core[core as usize] as usize;
+        let steps = self.of_kind.get(kind)?;
+        let wanted = u64::from(asked + asked / 4) * u64::from(FULL);
+        let gives = |(ppm, _): &&(u32, u32)| u64::from(*ppm) * u64::from(capacity) >= wanted;
+        let step = steps.iter().find(gives).or(steps.last())?;
+        Some(step.1)
+    }
+}
+
 /// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run. While
 /// its caches are cold, it is [`while_warming`] of that.
 pub fn rate(kind: &Kind, phase: Phase, busy: u32) -> u32 {

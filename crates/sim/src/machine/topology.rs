@@ -2,6 +2,7 @@
 //! Nodes, packages, last-level caches, cores, SMT threads. CPU numbers run through the threads of a core
 //! first, then the cores of a cache, the caches of a package, the packages of a node.
 use super::mask::CpuMask;
+use berth_scenario::model::CoreKind;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Shape of a machine. All counts are at least 1.
@@ -56,6 +57,8 @@ struct Place {
 #[derive(Debug)]
 pub struct Topology {
     pub shape: Shape,
+    /// Last-level cache of each core, if kinds of cores say; else they are cut evenly.
+    llc_of_core: Option<Vec<u32>>,
     places: Vec<Place>,
     /// CPUs of each core, cache and node.
     pub cores: Vec<CpuMask>,
@@ -65,16 +68,22 @@ pub struct Topology {
 
 impl Topology {
     pub fn new(shape: Shape) -> Self {
+        Topology::with(shape, None)
+    }
+
+    fn with(shape: Shape, llc_of_core: Option<Vec<u32>>) -> Self {
         let per_package = shape.cores * shape.threads;
         let nr = shape.packages * per_package;
         let llcs = shape.llcs.clamp(1, shape.cores);
         let place = |cpu: u32| {
             let package = cpu / per_package;
-            let core = cpu % per_package / shape.threads;
+            let core = cpu / shape.threads;
+            // Cores that do not divide evenly: the first caches get one more.
+            let even = package * llcs + core % shape.cores * llcs / shape.cores;
+            let own = llc_of_core.as_ref().and_then(|of| of.get(core as usize));
             Place {
-                core: cpu / shape.threads,
-                // Cores that do not divide evenly: the first caches get one more.
-                llc: package * llcs + core * llcs / shape.cores,
+                core,
+                llc: own.copied().unwrap_or(even),
                 package,
                 node: package * shape.nodes.min(shape.packages) / shape.packages,
             }
@@ -94,19 +103,21 @@ impl Topology {
             nodes: group(&|p| p.node),
             places,
             shape,
+            llc_of_core,
         }
     }
 
-    /// As [`Topology::new`]; machines of the same shape have one between them.
-    pub fn shared(shape: Shape) -> Arc<Topology> {
+    /// With these kinds of cores; machines of the same shape, and the same caches, have one between them.
+    pub fn shared(shape: Shape, kinds: &[CoreKind]) -> Arc<Topology> {
         static MADE: Mutex<Vec<Weak<Topology>>> = Mutex::new(Vec::new());
+        let llc_of_core = CoreKind::llc_of_core(kinds, shape.packages, shape.cores);
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|t| t.strong_count() > 0);
         let mut all = made.iter().filter_map(Weak::upgrade);
-        if let Some(topo) = all.find(|t| t.shape == shape) {
+        if let Some(topo) = all.find(|t| t.shape == shape && t.llc_of_core == llc_of_core) {
             return topo;
         }
-        let topo = Arc::new(Topology::new(shape));
+        let topo = Arc::new(Topology::with(shape, llc_of_core));
         made.push(Arc::downgrade(&topo));
         topo
     }

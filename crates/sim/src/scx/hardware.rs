@@ -8,7 +8,7 @@ use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
 use crate::machine::pmu::{Doing, Pmu};
-use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, rate};
+use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, Steps, rate};
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
 use crate::machine::vcpu::{Call, What};
 use crate::words::{CpuId, HOST, Nanos, TaskId, TaskSpec};
@@ -18,6 +18,8 @@ pub struct Hardware {
     kinds: Vec<Kind>,
     /// Kind of each core: index into `kinds`.
     of_core: Vec<u32>,
+    /// None: all cores always run at the same frequency.
+    steps: Option<Box<Steps>>,
     /// Busy threads of each core.
     busy: Vec<u32>,
     pub caches: Option<Caches>,
@@ -26,6 +28,8 @@ pub struct Hardware {
     /// Of tasks; those beyond are in the default phase.
     phases: Vec<Phase>,
     pub pmu: Option<Pmu>,
+    /// Phases may change working sets.
+    pub sets_change: bool,
     /// A guest's: in which phase each of its CPUs is, as the host has been told.
     told: Vec<Phase>,
 }
@@ -36,18 +40,21 @@ impl Hardware {
         Box::new(Hardware {
             kinds: vec![Kind::new(FULL, FULL, 0, 1)],
             of_core: vec![0; nr_cores as usize],
+            steps: None,
             busy: Vec::new(),
             caches: None,
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: None,
+            sets_change: false,
             told: vec![Phase::default(); nr_cpus as usize],
         })
     }
 
     /// Does it make a difference here in which phase a task is?
     pub fn knows_phases(&self) -> bool {
-        self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
+        let sets = self.sets_change && self.caches.is_some();
+        sets || self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
     }
 
     /// None: all CPUs always at full speed, and memory for nothing.
@@ -71,14 +78,17 @@ impl Hardware {
         if of_core.contains(&(all.len() as u32)) {
             all.push(plain);
         }
+        let steps = Steps::new(&cost.kinds, &mut all, &of_core, topo.nr_cpus());
         Some(Box::new(Hardware {
             kinds: all,
             of_core,
+            steps,
             busy: vec![0; topo.cores.len()],
             caches: cost.cache.as_ref().map(|c| Caches::new(c, topo)),
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: pmu.map(|noise| Pmu::new(topo.nr_cpus(), noise, spec.seed)),
+            sets_change: false,
             told: Vec::new(),
         }))
     }
@@ -192,7 +202,13 @@ impl Handle {
     pub fn set_phase(mut self, task: TaskId, phase: Phase) {
         let k = &mut *self;
         let Some(hw) = &mut k.hardware else { return };
+        let before = hw.phase(task).working_set;
         hw.set_phase(task, phase);
+        if before != phase.working_set {
+            self.warm_anew(task, phase.working_set);
+        }
+        let k = &mut *self;
+        let Some(hw) = &mut k.hardware else { return };
         let cpu = k.tasks.hot[task as usize].cpu;
         if k.cpus[cpu as usize].curr != task {
             return;
@@ -207,13 +223,99 @@ impl Handle {
     pub fn set_stall(mut self, cpu: CpuId, task: TaskId, stalled: u32, ipc: Option<u32>) {
         let id = self.id;
         let Some(hw) = &mut self.hardware else { return };
-        let ipc = ipc.unwrap_or(hw.phase(task).ipc);
-        let phase = Phase { stalled, ipc };
+        let before = hw.phase(task);
+        let phase = Phase {
+            stalled,
+            ipc: ipc.unwrap_or(before.ipc),
+            ..before
+        };
         if id == HOST {
             return self.set_phase(task, phase);
         }
         hw.set_phase(task, phase);
         self.tell_phase(cpu, task);
+    }
+
+    /// `scx_bpf_cpuperf_set`: a CPU is to have this performance, 1024 being all that the fastest can. Its core, which
+    /// has one clock for all its threads, gives the most of what is asked of them, from now on.
+    #[cold]
+    pub fn ask_performance(mut self, cpu: CpuId, perf: u32) {
+        let k = &mut *self;
+        let core = k.topo.core_of(cpu);
+        let capacity = k.capacity(cpu);
+        let Some(hw) = &mut k.hardware else { return };
+        let Some(steps) = &mut hw.steps else { return };
+        steps.asked[cpu as usize] = perf;
+        let threads = k.topo.cores[core as usize].iter();
+        let asked = threads.map(|c| steps.asked[c as usize]).max();
+        let kind = steps.kind(core, asked.unwrap_or(perf), capacity);
+        let before = hw.of_core[core as usize];
+        let Some(kind) = kind.filter(|kind| *kind != before) else {
+            return;
+        };
+        hw.of_core[core as usize] = kind;
+        let mut from = 0;
+        loop {
+            let next = self.topo.cores[core as usize].iter().find(|c| *c >= from);
+            let Some(thread) = next else { return };
+            from = thread + 1;
+            let curr = self.cpus[thread as usize].curr;
+            if !self.cpus[thread as usize].is_idle() {
+                let hw = self.hardware.as_ref();
+                let rate = hw.map_or(FULL, |hw| hw.rate(&self.topo, thread, curr));
+                self.set_rate(thread, rate);
+                // Who waits for memory all the time works no faster, and has more cycles.
+                self.count_events(thread);
+            }
+        }
+    }
+
+    /// The task that runs here works on so many bytes from now on; a guest's host is told.
+    pub fn set_working_set(mut self, cpu: CpuId, task: TaskId, bytes: u64) {
+        let id = self.id;
+        let Some(hw) = &mut self.hardware else { return };
+        let phase = Phase {
+            working_set: bytes,
+            ..hw.phase(task)
+        };
+        if id == HOST {
+            return self.set_phase(task, phase);
+        }
+        hw.set_phase(task, phase);
+        self.tell_phase(cpu, task);
+    }
+
+    /// A task has another working set. If it runs, it is as if it left its CPU and came back at once: what it has
+    /// brought in by now is there, and what is missing of the new set is brought from now on.
+    #[cold]
+    fn warm_anew(mut self, task: TaskId, bytes: u64) {
+        let bytes = (bytes != Phase::BORN_WITH).then_some(bytes);
+        let cpu = self.tasks.hot[task as usize].cpu;
+        let runs = self.cpus[cpu as usize].curr == task;
+        if runs {
+            self.sync_work(cpu);
+        }
+        let k = &mut *self;
+        let caches = k.hardware.as_mut().and_then(|hw| hw.caches.as_mut());
+        let Some(caches) = caches else { return };
+        if !runs {
+            return caches.set_working_set(task, bytes);
+        }
+        caches.leaves(task, k.cpus[cpu as usize].pace.warm);
+        caches.set_working_set(task, bytes);
+        let warm = caches.comes(&k.topo, task, Some(cpu), cpu);
+        self.set_warm(cpu, warm);
+    }
+
+    /// A busy CPU's caches are to be warmed for so long from now on.
+    pub fn set_warm(mut self, cpu: CpuId, warm: Nanos) {
+        if self.cpus[cpu as usize].pace.warm != warm {
+            self.sync_work(cpu);
+            let pace = &mut self.cpus[cpu as usize].pace;
+            pace.warm = warm;
+            pace.look();
+            self.timed_anew(cpu, What::Warm { warm });
+        }
     }
 
     /// The CPU's counters go on with what it does now.
@@ -255,11 +357,18 @@ impl Handle {
             return;
         }
         self.sync_work(cpu);
+        let pace = &mut self.cpus[cpu as usize].pace;
+        pace.rate = rate;
+        pace.look();
+        self.timed_anew(cpu, What::Rate { rate });
+    }
+
+    /// The rest of what a busy CPU does takes another time than before; `what` its vCPU is told, if it is one.
+    #[inline(always)]
+    fn timed_anew(mut self, cpu: CpuId, what: What) {
         let now = self.now;
         let k = &mut *self;
         let c = &mut k.cpus[cpu as usize];
-        c.pace.rate = rate;
-        c.pace.look();
         let (curr, start, held) = (c.curr, c.work_start.max(now), c.run_end == NEVER);
         let t = &k.tasks.hot[curr as usize];
         let vcpu = t.mark & MARK_VCPU != 0;
@@ -273,7 +382,7 @@ impl Handle {
         }
         self.count_events(cpu);
         if vcpu {
-            self.vcpu_switched(cpu, curr, What::Rate { rate });
+            self.vcpu_switched(cpu, curr, what);
         }
     }
 

@@ -246,7 +246,7 @@ impl Kernel {
     pub const NEAR: usize = std::mem::offset_of!(Kernel, events) / 64 + 1;
 
     pub fn new(spec: &MachineSpec) -> Box<Kernel> {
-        let topo = Topology::shared(spec.shape);
+        let topo = Topology::shared(spec.shape, &spec.cost.kinds);
         let nr = topo.nr_cpus();
         let mut queue = EventQueue::new(nr as usize + spec.tasks + 8);
         let mut sources = Vec::with_capacity(nr as usize + spec.tasks + 8);

@@ -58,6 +58,8 @@ fn kind(name: &str, cores: std::ops::Range<u32>, speed_ppm: u32) -> CoreKind {
         speed_ppm,
         frequency_ppm: 1_000_000,
         smt_ppm: 0,
+        llcs: 0,
+        steps_khz: Vec::new(),
     }
 }
 

@@ -57,8 +57,12 @@ kernel_fns! {
     fn scx_bpf_cpuperf_set(k, cpu, perf) {
         if perf as u32 > CPUPERF_ONE {
             k.scx_error(format!("Invalid cpuperf target {} for CPU {}", perf as u32, cpu as i32));
-        } else if k.ops_cpu_valid(cpu as i32, "") && k.policy.locked_rq.is_some_and(|rq| rq != cpu as u32) {
-            k.scx_error(format!("Invalid target CPU {}", cpu as i32));
+        } else if k.ops_cpu_valid(cpu as i32, "") {
+            if k.policy.locked_rq.is_some_and(|rq| rq != cpu as u32) {
+                k.scx_error(format!("Invalid target CPU {}", cpu as i32));
+            } else {
+                k.ask_performance(cpu as u32, perf as u32);
+            }
         }
         0
     }

@@ -3,7 +3,7 @@
 //! Kept apart from who moves parcels ([`super::staged`]).
 use super::parcel::Parcel;
 use crate::words::{CpuId, Nanos};
-use berth_scenario::model::{Host, Stages};
+use berth_scenario::model::{CoreKind, Host, Stages};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A stage, as a profiler would tell them apart.
@@ -139,6 +139,7 @@ impl Detail {
         let [vms, groups, backs, streams] = sizes;
         let cpus = host.nr_cpus().max(1);
         let per_llc = (cpus / (host.packages * host.llcs).max(1)).max(1);
+        let of_core = CoreKind::llc_of_core(&host.cost.kinds, host.packages, host.cores);
         let queues = |n: usize| vec![VecDeque::new(); n];
         let counts = Counts {
             on_cpu: vec![0; cpus as usize],
@@ -146,7 +147,12 @@ impl Detail {
         };
         Detail {
             of: of.clone(),
-            llc: (0..cpus).map(|cpu| cpu / per_llc).collect(),
+            llc: (0..cpus)
+                .map(|cpu| match &of_core {
+                    Some(llc) => llc[(cpu / host.threads.max(1)) as usize],
+                    None => cpu / per_llc,
+                })
+                .collect(),
             last: vec![[NOWHERE; PARTS.len()]; vms],
             delivered: vec![NOWHERE; vms],
             seats: Vec::new(),
@@ -417,12 +423,27 @@ mod tests {
     use berth_scenario::{Input, read};
 
     fn detail() -> Detail {
-        let text = "[host]\npackages = 2\ncores = 2\n[vm.v]\nguest = \"none\"\ntasks = [\"e\"]\n[task.e]\nmodel = \
+        on("packages = 2\ncores = 2")
+    }
+
+    #[test]
+    fn caches_are_as_the_host_has_them() {
+        assert_eq!(on("packages = 2\ncores = 2").llc, [0, 0, 1, 1]);
+        assert_eq!(
+            on("cores = 4\nllcs = 2\nthreads = 2").llc,
+            [0, 0, 0, 0, 1, 1, 1, 1]
+        );
+        let kinds = "cores = 3\nthreads = 2\n[host.kind.a]\ncores = \"1\"\nllcs = 1\n[host.kind.b]\ncores = 2";
+        assert_eq!(on(kinds).llc, [0, 0, 1, 1, 0, 0]);
+    }
+
+    fn on(host: &str) -> Detail {
+        let text = "[vm.v]\nguest = \"none\"\ntasks = [\"e\"]\n[task.e]\nmodel = \
                     \"echo\"\n[client.c]\nto = \"v\"\nsends = \"every 1ms\"\n[net]\npath = \"vhost\"\n[net.stages]\n";
         let input = Input {
             name: "t".into(),
             shown: "t.toml".into(),
-            text: text.into(),
+            text: format!("[host]\n{host}\n{text}"),
             folder: None,
         };
         let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}")).scenario;

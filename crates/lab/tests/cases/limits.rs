@@ -2,7 +2,7 @@
 //! The limits of the study that asked for the optimiser (section 6.5 of its specification) under a real kernel's own
 //! scheduler: a target beside sixteen VMs and alone, VMs that come and go, a target that sleeps, a VM of eight vCPUs
 //! beside one of one. What a target gets done is its CPU time here, and stands for UnixBench: idle emulated CPUs make
-//! the others faster. Seven boots, by hand: it takes many minutes.
+//! the others faster. By hand: it takes many minutes.
 use super::batch::clock_ns;
 use super::path::{GROUPS, enable};
 use super::{NEVER, check, host, options, with_micro_vms};
@@ -120,16 +120,6 @@ model = "busy"
 [optimiser]
 "#;
 
-pub fn held(assets: &Assets) -> Result<String, String> {
-    let said = [
-        beside_sixteen(assets)?,
-        come_and_go(&watched(COME_AND_GO, assets)?)?,
-        now_and_then(&watched(NOW_AND_THEN, assets)?)?,
-        by_vm(assets)?,
-    ];
-    Ok(said.join("; "))
-}
-
 fn scenario(text: &str, set: &[&str]) -> Result<Scenario, String> {
     let input = Input {
         name: "limits".into(),
@@ -167,7 +157,7 @@ fn metric(run: &RunRecord, name: &str) -> Result<f64, String> {
 }
 
 /// The study's experiment.
-fn beside_sixteen(assets: &Assets) -> Result<String, String> {
+pub fn beside_sixteen(assets: &Assets) -> Result<String, String> {
     let alone = scenario(STUDY, &[TICKS, "vm.dummy.count=0"])?;
     let without = scenario(STUDY, &[TICKS, "optimiser.on=false"])?;
     let with = scenario(STUDY, &[TICKS])?;
@@ -198,7 +188,7 @@ fn beside_sixteen(assets: &Assets) -> Result<String, String> {
 }
 
 /// Eight vCPUs beside one.
-fn by_vm(assets: &Assets) -> Result<String, String> {
+pub fn by_vm(assets: &Assets) -> Result<String, String> {
     let records = runs(&[("unequal", scenario(UNEQUAL, &[])?)], assets)?;
     let ratio = metric(&records[0], "wide.cpu")? / metric(&records[0], "narrow.cpu")?;
     let said = format!("eight vCPUs have {ratio:.3} times what one has");
@@ -234,7 +224,7 @@ impl Watched {
         self.samples.iter().position(|(at, _)| *at >= ns)
     }
 
-    /// When a group begins to work, or ends, after a time; the end if it never does.
+    /// The first look after a time that finds that a group has begun to work, or ended; the end if it never does.
     fn turn(&self, group: &[usize], after_ns: u64, begins: bool) -> u64 {
         let sum = |i: usize| -> f64 {
             let cpus = self.between(i, i + 1);
@@ -244,6 +234,12 @@ impl Watched {
         let mut later = pairs.filter(|i| self.samples[*i].0 >= after_ns);
         let found = later.find(|i| (sum(*i) > AT_WORK) == begins);
         found.map_or(self.end_ns(), |i| self.samples[i].0)
+    }
+
+    /// The look before: what was found has been so since then, at most.
+    fn before(&self, ns: u64) -> u64 {
+        let earlier = self.samples.iter().map(|(at, _)| *at);
+        earlier.take_while(|at| *at < ns).last().unwrap_or(ns)
     }
 
     fn end_ns(&self) -> u64 {
@@ -326,7 +322,8 @@ impl Watched {
 }
 
 /// The steps: VMs that come and others that go.
-fn come_and_go(seen: &Watched) -> Result<String, String> {
+pub fn come_and_go(assets: &Assets) -> Result<String, String> {
+    let seen = watched(COME_AND_GO, assets)?;
     let (target, early, late) = (seen.of("target"), seen.of("early"), seen.of("late"));
     let begin = seen.turn(&target, 0, true);
     let come = seen.turn(&late, begin, true);
@@ -343,7 +340,7 @@ fn come_and_go(seen: &Watched) -> Result<String, String> {
             to > from + CONVERGED_NS + 5 * SECOND_NS,
             format!("a phase is too short: {}", seen.told()),
         )?;
-        let steady = (from + CONVERGED_NS, to);
+        let steady = (seen.before(from) + CONVERGED_NS, seen.before(to));
         let index = seen.target_has_its_part(steady)?;
         let rest = seen.rest_is_used(steady, others)?;
         let (Some(first), Some(last)) = (seen.first_at(steady.0), seen.first_at(steady.1)) else {
@@ -378,18 +375,21 @@ fn come_and_go(seen: &Watched) -> Result<String, String> {
 }
 
 /// What idles is lent, and comes back.
-fn now_and_then(seen: &Watched) -> Result<String, String> {
+pub fn now_and_then(assets: &Assets) -> Result<String, String> {
+    let seen = watched(NOW_AND_THEN, assets)?;
     let (target, others) = (seen.of("target"), seen.of("other"));
     let mut at = seen.turn(&target, 0, true);
     let (mut lent, mut back) = (Vec::new(), Vec::new());
     while at < seen.end_ns() {
         let idle = seen.turn(&target, at, false);
         if !lent.is_empty() {
-            back.push(seen.target_has_its_part((at + BACK_NS, idle))?);
+            let there = (seen.before(at) + BACK_NS, seen.before(idle));
+            back.push(seen.target_has_its_part(there)?);
         }
         at = seen.turn(&target, idle, true);
         if idle < seen.end_ns() {
-            lent.push(seen.rest_is_used((idle + LENT_NS, at), &others)?);
+            let lending = (seen.before(idle) + LENT_NS, seen.before(at));
+            lent.push(seen.rest_is_used(lending, &others)?);
         }
     }
     let least = |all: &[f64]| all.iter().copied().fold(f64::INFINITY, f64::min);

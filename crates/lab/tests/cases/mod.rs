@@ -105,11 +105,23 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
 ];
 
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
-const LONG: [(&str, Case); 3] = [
+const LONG: [(&str, Case); 6] = [
     ("full and partial mode", modes::modes),
     (
-        "the optimiser's limits, of a target beside others",
-        limits::held,
+        "the optimiser's limits: a target beside sixteen VMs",
+        limits::beside_sixteen,
+    ),
+    (
+        "the optimiser's limits: VMs that come and go",
+        limits::come_and_go,
+    ),
+    (
+        "the optimiser's limits: a target that works and sleeps",
+        limits::now_and_then,
+    ),
+    (
+        "the optimiser's limits: eight vCPUs beside one",
+        limits::by_vm,
     ),
     ("a batch of tasks under the task schedulers", batch::table),
 ];

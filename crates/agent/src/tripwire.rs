@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 pub const GRACE: Duration = Duration::from_millis(100);
 /// How long a thread may wait that is owed CPU time.
 pub const LIMIT: Duration = Duration::from_millis(500);
-/// Reading all threads takes at most this part of one CPU: looks come less often on hosts with very many.
+/// Reading all threads takes at most this part of one CPU: looks come less often on hosts with very many. What this
+/// thread itself waits for a CPU does not count: a policy that starves others may starve it, too.
 const COST: f64 = 0.01;
 const OFTEN: Duration = Duration::from_millis(100);
 
@@ -89,10 +90,11 @@ impl Tripwire {
         if self.next.is_some_and(|at| now < at) {
             return Ok(None);
         }
+        let before = self.root.spent();
         let looks = self.read(vms)?;
         let stall = self.judge(now, vms, cpus, &looks);
-        let took = self.root.now() - now;
-        self.next = Some(now + OFTEN.max(took.div_f64(COST)));
+        let spent = self.root.spent().saturating_sub(before);
+        self.next = Some(now + OFTEN.max(spent.div_f64(COST)));
         Ok(stall)
     }
 
@@ -218,7 +220,10 @@ impl Tripwire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_host::time::Time;
     use berth_identity::{Class, Role, ThreadRecord, VmId};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     const STEP: Duration = Duration::from_millis(100);
 
@@ -342,6 +347,48 @@ mod tests {
             }))
             .is_some()
         );
+    }
+
+    /// A full host: whenever somebody asks for the time, a second of waiting has passed, and so much of work.
+    #[derive(Debug)]
+    struct Full {
+        begin: Instant,
+        asked: AtomicU32,
+        work: Duration,
+    }
+
+    impl Full {
+        fn asked(&self) -> u32 {
+            self.asked.fetch_add(1, Ordering::Relaxed)
+        }
+    }
+
+    impl Time for Full {
+        fn now(&self) -> Instant {
+            self.begin + Duration::from_secs(1) * self.asked()
+        }
+
+        fn spent(&self) -> Duration {
+            self.work * self.asked()
+        }
+
+        fn sleep(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn looks_are_paced_by_work_not_by_waiting() {
+        for (work_ms, pause_ms) in [(0, 100), (1, 100), (5, 500)] {
+            let full = Full {
+                begin: Instant::now(),
+                asked: AtomicU32::new(0),
+                work: Duration::from_millis(work_ms),
+            };
+            let begin = full.begin;
+            let mut wire = Tripwire::new(Root::live().with_time(Arc::new(full)), LIMIT);
+            assert_eq!(wire.watch(&[], 1).unwrap(), None);
+            let pause = wire.next.unwrap() - begin;
+            assert_eq!(pause, Duration::from_millis(pause_ms), "{work_ms} ms");
+        }
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl Root {
         self.time.now()
     }
 
+    /// CPU time that the calling thread has used, by the host's time.
+    pub fn spent(&self) -> Duration {
+        self.time.spent()
+    }
+
     /// Waits, by the host's time.
     pub fn sleep(&self, time: Duration) {
         self.time.sleep(time);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The time of a host: that of this machine, or one that a test plays.
+use crate::pace::cpu_time;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 /// What rates are taken over, and what is waited by.
 pub trait Time: Debug + Send + Sync {
     fn now(&self) -> Instant;
+    /// CPU time that the calling thread has used.
+    fn spent(&self) -> Duration;
     /// Returns when so much has passed.
     fn sleep(&self, time: Duration);
 }
@@ -18,6 +21,10 @@ pub struct Wall;
 impl Time for Wall {
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn spent(&self) -> Duration {
+        cpu_time()
     }
 
     fn sleep(&self, time: Duration) {
@@ -56,6 +63,11 @@ impl<F> Debug for Played<F> {
 impl<F: Fn(Duration) + Send + Sync> Time for Played<F> {
     fn now(&self) -> Instant {
         self.begin + *self.passed()
+    }
+
+    /// Nothing: it passes only in sleeps.
+    fn spent(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn sleep(&self, time: Duration) {

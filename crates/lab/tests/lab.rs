@@ -11,12 +11,13 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 17] = [
+const HANDLERS: [(&str, Handler); 18] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
     ("braked", cases::braked_inside),
     ("cycles", cases::cycles_inside),
+    ("limits", cases::limits_inside),
     ("modes", cases::modes_inside),
     ("optimised", cases::optimised_inside),
     ("path", cases::path_inside),

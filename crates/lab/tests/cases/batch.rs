@@ -267,7 +267,7 @@ fn sizes(arm: &Arm, seed: u64) -> Vec<(u64, Option<u64>)> {
         .collect()
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
+pub(super) fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

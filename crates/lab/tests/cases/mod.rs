@@ -5,6 +5,7 @@ mod any_kernel;
 mod batch;
 mod braked;
 mod cycles;
+mod limits;
 mod loader;
 mod micro;
 mod modes;
@@ -105,8 +106,24 @@ const ON_EACH_KERNEL: [(&str, Case); 2] = [
 ];
 
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
-const LONG: [(&str, Case); 2] = [
+const LONG: [(&str, Case); 6] = [
     ("full and partial mode", modes::modes),
+    (
+        "the optimiser's limits: a target beside sixteen VMs",
+        limits::beside_sixteen,
+    ),
+    (
+        "the optimiser's limits: VMs that come and go",
+        limits::come_and_go,
+    ),
+    (
+        "the optimiser's limits: a target that works and sleeps",
+        limits::now_and_then,
+    ),
+    (
+        "the optimiser's limits: eight vCPUs beside one",
+        limits::by_vm,
+    ),
     ("a batch of tasks under the task schedulers", batch::table),
 ];
 
@@ -116,6 +133,7 @@ pub use any_kernel::inside as any_kernel_inside;
 pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
+pub use limits::inside as limits_inside;
 pub use modes::inside as modes_inside;
 pub use optimised::inside as optimised_inside;
 pub use path::{called_as_vm, inside as path_inside};

@@ -239,7 +239,7 @@ pub static TRACE: Kind = Kind {
     label: "A trace",
     header: "[[experiment.trace]]",
     help: "",
-    says: "One run for each arm: how many CPUs of each kind each VM uses, step by step. A figure for each arm, one table.",
+    says: "How many CPUs of each kind each VM uses, step by step: a run and a figure for each arm, and one table.",
     keys: &[
         key("name", "\"name\"", Required, "in the names of its figures"),
         key("scenario", "\"file\"", Required, "beside paper.toml"),

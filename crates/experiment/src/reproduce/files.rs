@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The files of a page: written, or compared with those that are there.
 use super::seal::Seal;
-use super::{Reproduced, figure, page};
+use super::{Reproduced, page};
 use crate::error::Failure;
 use berth_results::write::atomic;
-use berth_scenario::paper::Paper;
+use berth_scenario::paper::{Experiment, Paper};
 use std::path::{Path, PathBuf};
 
 /// A file as this version makes it.
@@ -24,10 +24,18 @@ pub fn page_of(paper: &Paper) -> String {
 
 /// The figures of a paper, there.
 pub fn figures_of(paper: &Paper) -> Vec<String> {
-    let drawn = paper.experiments.iter().filter(|e| e.figure.is_some());
-    drawn
-        .map(|e| page::figure_file(&paper.name, &e.id))
-        .collect()
+    let of = |e: &Experiment| {
+        let figure = e
+            .figure
+            .as_ref()
+            .map(|_| page::figure_file(&paper.name, &e.id));
+        let traces = e
+            .traces
+            .iter()
+            .flat_map(|trace| page::trace_files(&paper.name, &e.id, trace));
+        figure.into_iter().chain(traces).collect::<Vec<_>>()
+    };
+    paper.experiments.iter().flat_map(of).collect()
 }
 
 /// The page of a paper and its figures; sealed, if the paper wants that of its pages.
@@ -40,11 +48,13 @@ pub fn of_paper(all: &Reproduced<'_>) -> Result<Vec<Made>, Failure> {
         name: page_of(all.paper),
         text: page::page(all)?,
     }];
-    made.extend(all.experiments.iter().filter_map(|measured| {
-        Some(Made {
-            name: page::figure_file(paper, &measured.experiment.id),
-            text: figure::figure(measured)?.picture,
-        })
+    let drawn = all
+        .experiments
+        .iter()
+        .flat_map(|measured| page::pictures(paper, measured));
+    made.extend(drawn.map(|(name, drawn)| Made {
+        name,
+        text: drawn.picture,
     }));
     if let Some(seeds) = all.paper.check_seeds.filter(|_| !all.quick) {
         let seal = Seal::of(all, seeds, &made)?;

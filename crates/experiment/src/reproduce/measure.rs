@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The runs of an experiment: what `berth sim` does with the same arguments.
+use super::over_time::{self, Traced};
 use super::{Wanted, index, speedup};
 use crate::calibrate;
 use crate::error::Failure;
@@ -13,7 +14,7 @@ use berth_scenario::shipped;
 use berth_scenario::support::Place;
 
 /// A quick run: every table has its rows, and no figure means anything.
-const QUICK: Lengths = Lengths {
+pub(super) const QUICK: Lengths = Lengths {
     warmup_ms: 200,
     measure_ms: 1_000,
     seeds: 2,
@@ -23,6 +24,7 @@ const QUICK: Lengths = Lengths {
 pub struct Measured<'a> {
     pub experiment: &'a Experiment,
     pub runs: Vec<MeasuredRun<'a>>,
+    pub traced: Vec<Traced<'a>>,
 }
 
 /// A run and what was measured.
@@ -89,7 +91,11 @@ pub fn measure<'a>(
             variants,
         });
     }
-    Ok(Measured { experiment, runs })
+    Ok(Measured {
+        experiment,
+        runs,
+        traced: over_time::trace(wanted, experiment, running, say)?,
+    })
 }
 
 /// A run with one of its settings, as one part of a benchmark: an outcome for each variant.

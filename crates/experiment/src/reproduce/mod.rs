@@ -2,15 +2,17 @@
 //! A paper's experiments, run and judged: `berth reproduce`.
 //!
 //! [`measure`] does the runs of an experiment, kept ones not twice, [`index`] puts parts of a benchmark together,
-//! [`speedup`] relates VMs to themselves under another arm. [`judge`] says what came of each claim. [`table`] and
-//! [`figure`] show what was measured, [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of
-//! all papers, [`files`] writes pages or compares them with those that are there,
-//! [`told`] gives it all as plain values.
+//! [`speedup`] relates VMs to themselves under another arm, [`over_time`] follows VMs through one run. [`judge`] says
+//! what came of each claim. [`table`] and [`figure`] show what was measured, [`across`] what several experiments have,
+//! [`page`] puts them into the paper's frame, [`summary`] counts the verdicts of all papers, [`files`] writes pages or
+//! compares them with those that are there, [`told`] gives it all as plain values.
+pub mod across;
 pub mod figure;
 pub mod files;
 pub mod index;
 pub mod judge;
 pub mod measure;
+pub mod over_time;
 pub mod page;
 pub mod seal;
 pub mod speedup;

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A paper's page: its frame, `page.md`, with what was measured in the place of each line `{{...}}`.
+use super::figure::Drawn;
 use super::judge::Judged;
 use super::measure::Measured;
-use super::{Reproduced, figure, table};
+use super::over_time::Traced;
+use super::{Reproduced, across, figure, over_time, table};
 use crate::error::Failure;
 use berth_scenario::claims::{Claim, Verdict};
 use berth_scenario::diag::{At, Error, Source, nearest};
+use berth_scenario::paper::Trace;
 use std::sync::Arc;
 
 /// The frame of a page.
 pub const FRAME: &str = "page.md";
 
-/// What may stand between `{{` and `}}`; those that end in a blank take the id of an experiment.
-const PARTS: [&str; 6] = [
+/// What may stand between `{{` and `}}`; those that end in a blank take the id of an experiment, or of a table.
+const PARTS: [&str; 7] = [
     "verdicts",
     "waiting",
     "verdicts ",
     "tables ",
+    "table ",
     "figure ",
     "experiment ",
 ];
@@ -83,6 +87,7 @@ fn part(all: &Reproduced<'_>, what: &str, at: &At) -> Result<String, Failure> {
         "tables" => Ok(table::tables(find()?)),
         "figure" => Ok(picture(all, find()?)),
         "experiment" => Ok(experiment(all, find()?)),
+        "table" => across::part(all, id, at),
         _ => {
             let near = nearest(word, PARTS.map(str::trim));
             let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
@@ -113,11 +118,33 @@ pub fn figure_file(paper: &str, experiment: &str) -> String {
 }
 
 fn picture(all: &Reproduced<'_>, measured: &Measured<'_>) -> String {
+    let id = &measured.experiment.id;
+    let drawn = pictures(&all.paper.name, measured).into_iter();
+    let shown = drawn.map(|(file, drawn)| format!("![{id}: {}]({file})\n", drawn.words));
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// The pictures of an experiment, each with where it lies: its figure, and one for each arm of a trace.
+pub fn pictures(paper: &str, measured: &Measured<'_>) -> Vec<(String, Drawn)> {
     let experiment = measured.experiment;
-    figure::figure(measured).map_or(String::new(), |drawn| {
-        let file = figure_file(&all.paper.name, &experiment.id);
-        format!("![{}: {}]({file})\n", experiment.id, drawn.words)
-    })
+    let figure = figure::figure(measured).map(|drawn| (figure_file(paper, &experiment.id), drawn));
+    let of_trace = |traced: &Traced<'_>| {
+        let files = trace_files(paper, &experiment.id, traced.trace);
+        let drawn = over_time::pictures(experiment, traced);
+        files.into_iter().zip(drawn)
+    };
+    let traces = measured.traced.iter().flat_map(of_trace);
+    figure.into_iter().chain(traces).collect()
+}
+
+/// Where the pictures of a trace lie, one for each arm.
+pub fn trace_files(paper: &str, experiment: &str, trace: &Trace) -> Vec<String> {
+    let of = |arm: &String| {
+        let name = format!("{experiment}-{}-{arm}", trace.name);
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        figure_file(paper, &name.chars().map(plain).collect::<String>())
+    };
+    trace.arms.iter().map(of).collect()
 }
 
 /// A row for each claim that was judged.
@@ -192,6 +219,7 @@ mod tests {
             seeds: 1,
             check_seeds: None,
             experiments: Vec::new(),
+            tables: Vec::new(),
             claims: Vec::new(),
         };
         std::fs::write(

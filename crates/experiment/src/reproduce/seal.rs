@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The seal of a page: what it was made of, and what its first seeds gave. A page whose runs take minutes is held by
 //! it: the same files of the paper and the same results of these seeds give the same page, so that it need not be made.
-use super::Reproduced;
 use super::files::{self, Made};
+use super::{Reproduced, over_time};
 use crate::error::Failure;
 use berth_report::text::significant;
 use std::collections::BTreeSet;
@@ -144,6 +144,9 @@ fn results(all: &Reproduced<'_>, seeds: u32) -> String {
                 hasher.update(line.as_bytes());
             }
         }
+    }
+    for traced in all.experiments.iter().flat_map(|measured| &measured.traced) {
+        hasher.update(over_time::table(traced).as_bytes());
     }
     digest(&hasher)
 }

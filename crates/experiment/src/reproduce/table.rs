@@ -2,6 +2,7 @@
 //! A run's table in Markdown: a row for each metric and variant, with the means of the arms, and what each changes
 //! against the first one on the same arrivals.
 use super::measure::{Measured, MeasuredRun};
+use super::over_time;
 use berth_report::text::significant;
 use berth_results::experiment::Experiment;
 use berth_results::stats::{Estimate, estimate};
@@ -24,7 +25,8 @@ pub fn tables(measured: &Measured<'_>) -> String {
         };
         format!("{note}`{}`{each}\n\n{}", run.command, table(run))
     });
-    tables.collect::<Vec<_>>().join("\n")
+    let traces = measured.traced.iter().map(over_time::table);
+    tables.chain(traces).collect::<Vec<_>>().join("\n")
 }
 
 /// The table of one run.
@@ -50,7 +52,10 @@ pub fn table(run: &MeasuredRun<'_>) -> String {
         for variant in &run.variants {
             let mut cells = vec![label(row, &variant.label)];
             let outcome = &variant.outcome;
-            cells.extend(arms.iter().map(|arm| mean(outcome, arm, row)));
+            cells.extend(
+                arms.iter()
+                    .map(|arm| mean(outcome, arm, &row.metric, row.per)),
+            );
             cells.extend(
                 compared
                     .iter()
@@ -69,15 +74,15 @@ pub fn label(row: &Row, variant: &str) -> String {
     parts.join(", ")
 }
 
-fn mean(outcome: &Experiment, arm: &str, row: &Row) -> String {
-    let Some(e) = outcome.estimate(arm, &row.metric) else {
+pub fn mean(outcome: &Experiment, arm: &str, metric: &str, per: f64) -> String {
+    let Some(e) = outcome.estimate(arm, metric) else {
         return "-".into();
     };
     let half = e.half.unwrap_or(0.0);
     format!(
         "{} ± {}",
-        significant(e.mean / row.per, 4),
-        significant(half / row.per, 2)
+        significant(e.mean / per, 4),
+        significant(half / per, 2)
     )
 }
 
@@ -146,8 +151,8 @@ mod tests {
         };
         // Mean 5, deviation sqrt(2.5), n 5: 2.776445 * 0.707107 = 1.963.
         let e = outcome(&[("a", &[3e6, 4e6, 5e6, 6e6, 7e6])]);
-        assert_eq!(mean(&e, "a", &row), "5 ± 2");
-        assert_eq!(mean(&e, "b", &row), "-");
+        assert_eq!(mean(&e, "a", METRIC, row.per), "5 ± 2");
+        assert_eq!(mean(&e, "b", METRIC, row.per), "-");
         assert_eq!(label(&row, "x=1"), "mean, ms, x=1");
         assert_eq!(label(&row, ""), "mean, ms");
     }

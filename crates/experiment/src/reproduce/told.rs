@@ -3,6 +3,7 @@
 use super::Reproduced;
 use super::judge::Judged;
 use super::measure::MeasuredRun;
+use super::over_time::{Traced, TracedArm};
 use serde::Serialize;
 
 /// What came out of a paper's experiments.
@@ -20,6 +21,27 @@ pub struct ToldExperiment<'a> {
     pub id: &'a str,
     pub title: &'a str,
     pub runs: Vec<ToldRun<'a>>,
+    pub traces: Vec<ToldTrace<'a>>,
+}
+
+/// CPUs that VMs use, step by step.
+#[derive(Serialize)]
+pub struct ToldTrace<'a> {
+    pub name: &'a str,
+    pub command: &'a str,
+    pub seed: u64,
+    pub step_ns: u64,
+    pub arms: Vec<ToldArm<'a>>,
+}
+
+#[derive(Serialize)]
+pub struct ToldArm<'a> {
+    pub arm: &'a str,
+    /// The fastest first.
+    pub kinds: &'a [String],
+    pub vms: &'a [String],
+    /// CPUs: by step, then kind, then VM.
+    pub cpus: Vec<Vec<&'a [f64]>>,
 }
 
 #[derive(Serialize)]
@@ -55,6 +77,7 @@ impl<'a> Told<'a> {
                     values: values(run),
                 })
                 .collect(),
+            traces: measured.traced.iter().map(trace).collect(),
         });
         Told {
             paper: &all.paper.name,
@@ -63,6 +86,26 @@ impl<'a> Told<'a> {
             experiments: experiments.collect(),
             claims: &all.judged,
         }
+    }
+}
+
+fn trace<'a>(traced: &'a Traced<'_>) -> ToldTrace<'a> {
+    let arm = |arm: &'a TracedArm| ToldArm {
+        arm: &arm.arm,
+        kinds: &arm.kinds,
+        vms: &arm.vms,
+        cpus: arm
+            .steps
+            .iter()
+            .map(|step| step.chunks(arm.vms.len().max(1)).collect())
+            .collect(),
+    };
+    ToldTrace {
+        name: &traced.trace.name,
+        command: &traced.command,
+        seed: traced.trace.seed,
+        step_ns: traced.trace.step_ns,
+        arms: traced.arms.iter().map(arm).collect(),
     }
 }
 

@@ -410,6 +410,7 @@ fn picture(plot: &Plot) -> String {
             width,
             log: plot.is_wide(),
             thin: true,
+            ..Look::default()
         };
         url(&lines_as(plot, &look))
     };

@@ -23,7 +23,10 @@ pub fn lines_as(plot: &Plot, look: &Look) -> String {
     let mut frame = Frame::new(plot, look);
     let middle = (plot.series.len().max(1) - 1) as f64 / 2.0;
     for (i, series) in plot.series.iter().enumerate() {
-        let aside = (i as f64 - middle) * BESIDE;
+        let aside = match look.dots {
+            true => (i as f64 - middle) * BESIDE,
+            false => 0.0,
+        };
         let mut path = String::new();
         let mut begun = false;
         for (category, point) in series.points.iter().enumerate() {
@@ -36,6 +39,9 @@ pub fn lines_as(plot: &Plot, look: &Look) -> String {
             begun = true;
             if point.half > 0.0 {
                 frame.interval(x, point.mean - point.half, point.mean + point.half);
+            }
+            if !look.dots {
+                continue;
             }
             frame.line(&format!(
                 "<circle class=\"f{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>",
@@ -55,6 +61,20 @@ pub fn lines_as(plot: &Plot, look: &Look) -> String {
 mod tests {
     use super::*;
     use crate::plot::{Point, example};
+
+    #[test]
+    fn many_values_are_lines_without_dots_that_stand_where_they_are() {
+        let look = Look {
+            dots: false,
+            ..Look::default()
+        };
+        let picture = lines_as(&example(), &look);
+        assert!(!picture.contains("<circle"), "{picture}");
+        let starts = |l: &str| Some(l.split("d=\"M").nth(1)?.split(' ').next()?.to_string());
+        let of_lines = picture.lines().filter(|l| l.contains("class=\"line"));
+        let starts: Vec<String> = of_lines.filter_map(starts).collect();
+        assert_eq!(starts[0], starts[1], "{picture}");
+    }
 
     #[test]
     fn a_missing_value_interrupts_the_line() {

@@ -17,6 +17,8 @@ pub struct Look {
     pub log: bool,
     /// Where categories' names have no room, every second or third one stands there.
     pub thin: bool,
+    /// Lines have a dot at each value, and stand beside one another so that equal values do not hide.
+    pub dots: bool,
 }
 
 impl Default for Look {
@@ -25,6 +27,7 @@ impl Default for Look {
             width: 720.0,
             log: false,
             thin: false,
+            dots: true,
         }
     }
 }
@@ -157,6 +160,7 @@ mod tests {
             width: 380.0,
             log: true,
             thin: true,
+            ..Look::default()
         };
         let linear = lines(&plot);
         plot.series[0].points[0] = Some(Point {

@@ -36,6 +36,12 @@ pub static PAPER: Kind = Kind {
             Said("none: its claims wait"),
             "[[experiment]]",
         ),
+        key(
+            "table",
+            "list of tables",
+            Said("none"),
+            "[[table]]: one over several experiments",
+        ),
     ],
 };
 
@@ -74,6 +80,12 @@ pub static EXPERIMENT: Kind = Kind {
         ),
         key("run", "list of tables", Required, "[[experiment.run]]"),
         key("figure", "table", Said("none"), "[experiment.figure]"),
+        key(
+            "trace",
+            "list of tables",
+            Said("none"),
+            "[[experiment.trace]]",
+        ),
     ],
 };
 
@@ -219,6 +231,102 @@ pub static FIGURE: Kind = Kind {
             "\"words\"",
             Required,
             "along the y axis, with the unit",
+        ),
+    ],
+};
+
+pub static TRACE: Kind = Kind {
+    label: "A trace",
+    header: "[[experiment.trace]]",
+    help: "",
+    says: "How many CPUs of each kind each VM uses, step by step: a run and a figure for each arm, and one table.",
+    keys: &[
+        key("name", "\"name\"", Required, "in the names of its figures"),
+        key("scenario", "\"file\"", Required, "beside paper.toml"),
+        key(
+            "arms",
+            "list of names",
+            Is("[]"),
+            "only these, in this order; all if none are named",
+        ),
+        key("set", "list of ADDRESS=VALUE", Is("[]"), "for all of it"),
+        key("seed", "whole number", Is("1"), "of its runs"),
+        key(
+            "step",
+            "duration",
+            Is("\"1s\""),
+            "of the run's time, warm-up too",
+        ),
+    ],
+};
+
+pub static TABLE: Kind = Kind {
+    label: "A table",
+    header: "[[table]]",
+    help: "",
+    says: "What runs of several experiments have, in one table: a line for each run.",
+    keys: &[
+        key("id", "\"name\"", Required, "as the page calls it"),
+        key("title", "\"words\"", Required, "what it shows"),
+        key(
+            "note",
+            "\"words\"",
+            Said("none"),
+            "what its reader must know",
+        ),
+        key("head", "\"words\"", Required, "of the first column"),
+        key(
+            "columns",
+            "list of tables",
+            Required,
+            "{ head, arm, metric, per }",
+        ),
+        key(
+            "lines",
+            "list of tables",
+            Required,
+            "{ label, experiment, run, words }",
+        ),
+    ],
+};
+
+pub static COLUMN: Kind = Kind {
+    label: "A column",
+    header: "[[table.columns]]",
+    help: "",
+    says: "A metric of an arm; without both, what the lines' `words` say, one after the other.",
+    keys: &[
+        key("head", "\"words\"", Required, "with the unit"),
+        key("arm", "arm", Said("words"), "whose metric"),
+        key(
+            "metric",
+            "\"name\"",
+            Said("words"),
+            "a row of every run that the lines name",
+        ),
+        key(
+            "per",
+            "number",
+            Is("1"),
+            "base units per unit shown: 1e6 for ms, 0.01 for %",
+        ),
+    ],
+};
+
+pub static LINE: Kind = Kind {
+    label: "A line",
+    header: "[[table.lines]]",
+    help: "",
+    says: "A run, which has neither `vary` nor `each`.",
+    keys: &[
+        key("label", "\"words\"", Required, "in the first column"),
+        key("experiment", "\"name\"", Required, "whose run it is"),
+        key("run", "\"name\"", Required, "its name there"),
+        key(
+            "words",
+            "list of words",
+            Is("[]"),
+            "for each column of words, in their order",
         ),
     ],
 };

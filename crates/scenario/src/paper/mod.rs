@@ -3,11 +3,13 @@
 //! reports), `page.md` (the frame of its page) and scenarios.
 mod keys;
 mod read;
+mod table;
 
 pub use read::{FILE, all, named, read};
 
 use crate::claims::Claim;
 use crate::diag::At;
+use crate::model::Nanos;
 use std::path::PathBuf;
 
 /// A paper.
@@ -26,6 +28,8 @@ pub struct Paper {
     /// Seeds, from the first one, that `--check` runs; none: all, and the page is made anew.
     pub check_seeds: Option<u32>,
     pub experiments: Vec<Experiment>,
+    /// Over several of them.
+    pub tables: Vec<Table>,
     pub claims: Vec<Claim>,
 }
 
@@ -37,6 +41,7 @@ pub struct Experiment {
     pub note: Option<String>,
     pub runs: Vec<Run>,
     pub figure: Option<Figure>,
+    pub traces: Vec<Trace>,
 }
 
 /// A scenario, what is changed of it, and the table of what comes out.
@@ -66,6 +71,60 @@ pub struct Run {
     pub speedup: Option<Speedup>,
     /// Its place in paper.toml.
     pub at: At,
+}
+
+/// How many CPUs of each kind each VM uses over time: one run for each arm.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub name: String,
+    /// In the paper's folder.
+    pub scenario: String,
+    pub arms: Vec<String>,
+    pub set: Vec<String>,
+    pub seed: u64,
+    pub step_ns: Nanos,
+}
+
+/// What runs of several experiments have: a line for each run.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub id: String,
+    pub title: String,
+    pub note: Option<String>,
+    /// Of the first column.
+    pub head: String,
+    pub columns: Vec<Column>,
+    pub lines: Vec<Line>,
+}
+
+/// A column of a [`Table`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    pub head: String,
+    pub shows: Shows,
+}
+
+/// What a column of a [`Table`] shows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shows {
+    /// An arm's metric, in units of `per` base units: a row of every run of the table has it.
+    Metric {
+        arm: String,
+        metric: String,
+        per: f64,
+    },
+    /// The next of the line's words.
+    Words,
+}
+
+/// A line of a [`Table`]: a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub label: String,
+    pub experiment: String,
+    pub run: String,
+    /// As many as there are columns of words.
+    pub words: Vec<String>,
 }
 
 /// A part of a benchmark. The benchmark's index is the weighted geometric mean of the parts' metrics, each divided by

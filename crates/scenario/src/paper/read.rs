@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From `papers/NAME/` to a [`Paper`]. Whatever is wrong in it is found here, before anything runs.
-use super::keys::{EXPERIMENT, FIGURE, PAPER, PART, ROW, RUN, SPEEDUP};
-use super::{Experiment, Figure, Form, Over, Paper, Part, Row, Run, Speed, Speedup};
+use super::keys::{EXPERIMENT, FIGURE, PAPER, PART, ROW, RUN, SPEEDUP, TABLE, TRACE};
+use super::{Experiment, Figure, Form, Over, Paper, Part, Row, Run, Speed, Speedup, Trace, table};
 use crate::claims::{self, Claim};
 use crate::diag::{At, Error, Result, Source, nearest};
 use crate::edit::{self, Edit};
@@ -103,6 +103,9 @@ pub fn read(folder: &Path) -> Result<Paper> {
         Ok(())
     })?;
     judged_once(&experiments, &claims)?;
+    let tables = file.tables("table", &TABLE, |section| {
+        table::table(&section, &experiments)
+    })?;
     let seeds = file.count("seeds", 1, MOST_SEEDS, "")?;
     let check_seeds = match file.table.get("check_seeds") {
         Some(_) => Some(file.count("check_seeds", 1, seeds, "")?),
@@ -118,18 +121,19 @@ pub fn read(folder: &Path) -> Result<Paper> {
         seeds,
         check_seeds,
         experiments,
+        tables,
         claims,
     })
 }
 
 /// A text that must be there.
-fn words(section: &Section<'_>, key: &str) -> Result<String> {
+pub(super) fn words(section: &Section<'_>, key: &str) -> Result<String> {
     Ok(section
         .string(key)?
         .map_or_else(String::new, |(text, _)| text))
 }
 
-fn list(section: &Section<'_>, key: &str) -> Result<Vec<String>> {
+pub(super) fn list(section: &Section<'_>, key: &str) -> Result<Vec<String>> {
     let found = section.strings(key)?.unwrap_or_default();
     Ok(found.into_iter().map(|(text, _)| text).collect())
 }
@@ -168,20 +172,15 @@ fn experiment(
         id,
         title: words(section, "title")?,
         note: section.string("note")?.map(|(text, _)| text),
+        traces: section.tables("trace", &TRACE, |trace| self::trace(&trace, folder))?,
         runs,
         figure,
     })
 }
 
 fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -> Result<Run> {
-    let (file, file_at) = section
-        .string("scenario")?
-        .unwrap_or_else(|| (String::new(), section.at.clone()));
-    let set = list(section, "set")?;
-    let edits: Vec<Edit> = set.iter().cloned().map(Edit::Set).collect();
-    let wrong = |e: Error| Error::at(&file_at, e.to_string());
-    let input = Input::from_file(&folder.join(&file)).map_err(wrong)?;
-    let scenario = read_scenario(&input, &edits).map_err(wrong)?.scenario;
+    let (file, set) = (file_of(section)?, list(section, "set")?);
+    let scenario = scenario(folder, &file, set.iter())?;
     let arms = arms(section, &scenario)?;
     let speedup = match section.table.get("speedup") {
         Some(_) => Some(speedup(&section.table("speedup", &SPEEDUP)?, &arms)?),
@@ -207,18 +206,12 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -
         }
     };
     for part in parts {
-        let edits: Vec<Edit> = set
-            .iter()
-            .chain(&part.set)
-            .cloned()
-            .map(Edit::Set)
-            .collect();
-        let scenario = read_scenario(&input, &edits).map_err(wrong)?.scenario;
+        let scenario = self::scenario(folder, &file, set.iter().chain(&part.set))?;
         check_metric(&part.metric, &section.at, &scenario)?;
     }
     Ok(Run {
         name: words(section, "name")?,
-        scenario: file,
+        scenario: file.0,
         note: section.string("note")?.map(|(text, _)| text),
         chosen: section.table.get("arms").is_some(),
         arms,
@@ -233,6 +226,41 @@ fn run(section: &Section<'_>, folder: &Path, claims: &[Claim], parts: &[Part]) -
         speedup,
         at: section.at.clone(),
     })
+}
+
+fn trace(section: &Section<'_>, folder: &Path) -> Result<Trace> {
+    let (file, set) = (file_of(section)?, list(section, "set")?);
+    let arms = arms(section, &scenario(folder, &file, set.iter())?)?;
+    let step_ns = section.duration("step")?;
+    if step_ns == 0 {
+        return Err(Error::at(&section.at, "`step` is a duration above 0"));
+    }
+    Ok(Trace {
+        name: words(section, "name")?,
+        scenario: file.0,
+        arms,
+        set,
+        seed: u64::from(section.count("seed", 1, MOST_SEEDS, "")?),
+        step_ns,
+    })
+}
+
+/// The scenario that a run names, and where.
+fn file_of(section: &Section<'_>) -> Result<(String, At)> {
+    let named = section.string("scenario")?;
+    Ok(named.unwrap_or_else(|| (String::new(), section.at.clone())))
+}
+
+fn scenario<'s>(
+    folder: &Path,
+    (file, at): &(String, At),
+    set: impl Iterator<Item = &'s String>,
+) -> Result<Scenario> {
+    let edits: Vec<Edit> = set.cloned().map(Edit::Set).collect();
+    let input = Input::from_file(&folder.join(file));
+    let read = input.and_then(|input| read_scenario(&input, &edits));
+    let read = read.map_err(|e| Error::at(at, e.to_string()))?;
+    Ok(read.scenario)
 }
 
 /// The arms that are named, or all of the scenario; the first one is what the others are compared with.
@@ -392,7 +420,7 @@ fn figure(section: &Section<'_>, runs: &[Run]) -> Result<Figure> {
 }
 
 /// `text`, if it is one of those known.
-fn one_of(text: String, at: &At, known: &[&str], none: &str) -> Result<String> {
+pub(super) fn one_of(text: String, at: &At, known: &[&str], none: &str) -> Result<String> {
     if known.contains(&text.as_str()) {
         return Ok(text);
     }

@@ -31,6 +31,7 @@ fn machine(threads: &[(u64, &[Action])]) -> Simulation<Cast> {
         cost: HostCost {
             cache: Some(Cache {
                 core_bytes: 1024 * KIB,
+                llc_bytes: 0,
                 from_llc: 1024,
                 ..Cache::default()
             }),

@@ -420,6 +420,9 @@ pub fn resolve_as(choice: &Choice, loader: &Loader) -> Result<Policy, Failure> {
         policy: &choice.policy,
         preset: choice.preset.as_deref(),
         set: &choice.set,
+        facts: &[],
+        preset_address: String::new(),
+        set_address: String::new(),
     };
     let values = policies::values(&asked, &object)?.into_iter();
     Ok(Policy {

@@ -162,8 +162,8 @@ pub fn memory(policy: &Policy) -> Memory {
 /// What somebody asks of a policy: its preset, and parameters as written.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// Whose parameters they are, for errors: `arm NAME`, `vm.NAME.guest`.
-    pub who: String,
+    /// Whose parameters they are, for errors: `arm NAME`, `vm.NAME.guest`; none if there is nobody else.
+    pub who: Option<String>,
     pub policy: &'a str,
     pub preset: Option<&'a str>,
     pub set: &'a BTreeMap<String, String>,
@@ -178,7 +178,7 @@ impl<'a> Asked<'a> {
     /// By an arm of a scenario that says this.
     pub fn by(arm: &'a Arm, facts: &'a [Fact]) -> Asked<'a> {
         Asked {
-            who: format!("arm {}", arm.name),
+            who: Some(format!("arm {}", arm.name)),
             policy: &arm.policy,
             preset: arm.preset.as_deref(),
             set: &arm.params,
@@ -192,7 +192,7 @@ impl<'a> Asked<'a> {
     pub fn by_guest(vm: &'a Vm, facts: &'a [Fact]) -> Asked<'a> {
         let address = format!("vm.{}.guest", vm.name);
         Asked {
-            who: address.clone(),
+            who: Some(address.clone()),
             policy: &vm.guest.policy,
             preset: vm.guest.preset.as_deref(),
             set: &vm.guest.params,
@@ -203,7 +203,11 @@ impl<'a> Asked<'a> {
     }
 
     fn wrong(&self, at: Option<At>, why: impl std::fmt::Display) -> Failure {
-        placed(at, Failure::Input(format!("{}: {why}", self.who)))
+        let who = self
+            .who
+            .as_ref()
+            .map_or(String::new(), |w| format!("{w}: "));
+        placed(at, Failure::Input(format!("{who}{why}")))
     }
 
     /// Where a parameter stands.
@@ -237,9 +241,11 @@ fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
             } else {
                 names.join(", ")
             };
-            let of_one_arm = match asked.who.starts_with("arm ") {
-                true => format!("\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE"),
-                false => String::new(),
+            let of_one_arm = match &asked.who {
+                Some(who) if who.starts_with("arm ") => {
+                    format!("\n  For one arm only: --set arm.NAME.set.policy.{name}=VALUE")
+                }
+                _ => String::new(),
             };
             let why = format!(
                 "policy {policy} has no parameter `{name}`{near}\n  It has: {all}   (berth policy show \

@@ -61,6 +61,12 @@ pub struct Phase {
     pub stalled: u32,
     /// Thousandths of instructions per cycle while it does not wait.
     pub ipc: u32,
+    /// Bytes it works on over and over; [`Phase::BORN_WITH`]: those of its [`TaskSpec`].
+    pub working_set: u64,
+}
+
+impl Phase {
+    pub const BORN_WITH: u64 = u64::MAX;
 }
 
 impl Default for Phase {
@@ -68,6 +74,7 @@ impl Default for Phase {
         Phase {
             stalled: 0,
             ipc: 1500,
+            working_set: Phase::BORN_WITH,
         }
     }
 }

@@ -75,6 +75,8 @@ fn machine(
         .collect();
     let mut m = Simulation::new(&spec, &[], cast);
     load_policy(&mut m, policy, &set, &[], &Options::default()).unwrap();
+    // The kernel's own slice, for who finds an idle CPU.
+    m.kernel().slice_dfl = MS;
     m.start();
     m
 }

@@ -121,7 +121,7 @@ pub static KIND: Kind = Kind {
         key(
             "frequency",
             "percent",
-            Is("\"100%\""),
+            Said("100%, or the highest of `steps`"),
             "at which the cores run, of their highest; policies are told it",
         ),
         key(

@@ -123,6 +123,9 @@ pub struct Stall {
     pub ppm: u32,
     /// Thousandths of instructions per cycle while it does not wait; none: as before.
     pub ipc_milli: Option<u32>,
+    /// Bytes it works on over and over; none: as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_set: Option<u64>,
 }
 
 /// What a step names.

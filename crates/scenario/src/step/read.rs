@@ -61,11 +61,12 @@ impl Phrase<'_> {
         })
     }
 
-    /// The rest of `stall PART` or `stall PART ipc NUMBER`.
+    /// The rest of `stall PART`, behind which `ipc NUMBER` and `working_set SIZE` may stand.
     fn stall(&self, rest: &str) -> Result<Step> {
-        let (part, ipc) = match rest.split_once(char::is_whitespace) {
-            Some((part, more)) => (part, Some(more.trim())),
-            None => (rest, None),
+        let mut words = rest.split_whitespace();
+        let Some(part) = words.next() else {
+            let why = "`stall` takes the part of its time for which the task waits for memory";
+            return Err(self.error(self.whole.trim(), why).label("stall 20%"));
         };
         let ppm = self.quantity(part, quantity::percent_ppm)?;
         if ppm > 1_000_000 {
@@ -73,21 +74,31 @@ impl Phrase<'_> {
                 .error(part, "`stall` takes 0% to 100%")
                 .label("of its time"));
         }
-        let number = |more| {
-            let value = word(more, "ipc").and_then(|n| n.parse::<f64>().ok());
-            let fits = value.filter(|n| IPC.contains(n));
-            fits.map(|n| (n * 1000.0).round() as u32).ok_or_else(|| {
-                self.error(
-                    more,
-                    "behind `stall` may stand `ipc` and a number from 0.01 to 16",
-                )
-                .label("stall 20% ipc 0.8")
-            })
-        };
-        Ok(Step::Stall(Stall {
+        let mut stall = Stall {
             ppm,
-            ipc_milli: ipc.map(number).transpose()?,
-        }))
+            ipc_milli: None,
+            working_set: None,
+        };
+        while let Some(key) = words.next() {
+            let value = words.next();
+            let number = value.and_then(|v| v.parse::<f64>().ok());
+            match (key, value, number.filter(|n| IPC.contains(n))) {
+                ("ipc", _, Some(ipc)) if stall.ipc_milli.is_none() => {
+                    stall.ipc_milli = Some((ipc * 1000.0).round() as u32);
+                }
+                ("working_set", Some(size), _) if stall.working_set.is_none() => {
+                    stall.working_set = Some(self.quantity(size, quantity::bytes)?);
+                }
+                _ => {
+                    let why = "behind `stall` may stand `ipc` and a number from 0.01 to 16, and `working_set` and a \
+                               size";
+                    return Err(self
+                        .error(key, why)
+                        .label("stall 20% ipc 0.8 working_set 8MiB"));
+                }
+            }
+        }
+        Ok(Step::Stall(stall))
     }
 
     /// One step of a task's loop.

@@ -37,7 +37,7 @@ kinds! {
     Yield "yield" "yield" "let others run";
     SetNice "nice" "nice 5" "change one's nice value";
     SetAffinity "affinity" "affinity 0-3,8" "change one's CPUs; `affinity all` for all";
-    Stall "stall" "stall 20% ipc 0.8" "from here on, as `task.stall` and (may be left out) `task.ipc`";
+    Stall "stall" "stall 20% ipc 0.8" "from here on, as `task.stall`; behind it may stand `ipc` and `working_set 8MiB`";
     Fork "fork" "fork NAME" "start one more thread of task NAME";
     Exit "exit" "exit" "end";
     Lock "lock" "lock NAME" "take the VM's lock NAME, asleep while another thread has it";

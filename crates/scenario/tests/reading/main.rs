@@ -756,6 +756,54 @@ fn frequency_steps_of_kinds() {
     }
 }
 
+/// What a phase of a task may say, and in which order.
+#[test]
+fn phases_of_tasks() {
+    let text = |step: &str| {
+        format!("[vm.a]\ntasks = [\"t\"]\n[task.t]\nloop = [\"{step}\", \"compute 1ms\"]\n")
+    };
+    let stall = |step: &str| load(&text(step)).scenario.tasks["t"].steps[0].clone();
+    let of = |ppm, ipc_milli, working_set| {
+        Step::Stall(berth_scenario::step::Stall {
+            ppm,
+            ipc_milli,
+            working_set,
+        })
+    };
+    assert_eq!(stall("stall 55%"), of(550_000, None, None));
+    assert_eq!(stall("stall 0% ipc 0.8"), of(0, Some(800), None));
+    let both = of(550_000, Some(800), Some(8 << 20));
+    assert_eq!(stall("stall 55% ipc 0.8 working_set 8MiB"), both);
+    assert_eq!(stall("stall 55%  working_set 8MiB ipc 0.8"), both);
+    assert_eq!(stall("stall 5% working_set 0B"), of(50_000, None, Some(0)));
+    for (step, words) in [
+        ("stall", "`stall` takes the part of its time for which"),
+        ("stall 101%", "`stall` takes 0% to 100%"),
+        (
+            "stall 5% ipc",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        (
+            "stall 5% ipc 17",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        (
+            "stall 5% ipc 1 ipc 1",
+            "behind `stall` may stand `ipc` and a number",
+        ),
+        ("stall 5% working_set", "and `working_set` and a size"),
+        ("stall 5% working_set 5", "`5` has no unit"),
+        ("stall 5% working_set 2000GiB", "larger than 1024GiB"),
+        ("stall 5% set 5MiB", "behind `stall` may stand `ipc`"),
+    ] {
+        let said = refusal(&text(step));
+        assert!(
+            said.contains(words) && said.contains("t.toml:4"),
+            "{step}: {said}"
+        );
+    }
+}
+
 /// Stages of a packet's way: what the card makes of defaults, the whole file read again, and what the lab refuses.
 #[test]
 fn stages_of_the_network_are_the_simulators() {

@@ -12,6 +12,7 @@
 use crate::machine::Topology;
 use crate::words::{CpuId, Nanos};
 use berth_scenario::model::Cache;
+use std::collections::BTreeMap;
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -105,6 +106,8 @@ pub struct Caches {
     cores: Vec<Level>,
     llcs: Vec<Level>,
     tasks: Vec<Warmth>,
+    /// Working sets that tasks were born with, of those that have had another since.
+    born_with: BTreeMap<u32, u64>,
 }
 
 impl Caches {
@@ -114,6 +117,7 @@ impl Caches {
             cores: vec![Level::new(of.core_bytes); topo.cores.len()],
             llcs: vec![Level::new(of.llc_bytes); topo.llcs.len()],
             tasks: Vec::new(),
+            born_with: BTreeMap::new(),
         }
     }
 
@@ -122,10 +126,21 @@ impl Caches {
         if self.tasks.len() <= task as usize {
             self.tasks.resize(task as usize + 1, Warmth::default());
         }
+        self.born_with.remove(&task);
         self.tasks[task as usize] = Warmth {
             working_set: working_set.unwrap_or(self.of.working_set),
             ..Warmth::default()
         };
+    }
+
+    /// A task that does not run works on so many bytes from now on; none: as many as when it was born. A smaller set is
+    /// a part of a larger one, and what is left out stays until others push it out.
+    pub fn set_working_set(&mut self, task: u32, bytes: Option<u64>) {
+        let Some(t) = self.tasks.get_mut(task as usize) else {
+            return;
+        };
+        let born_with = *self.born_with.entry(task).or_insert(t.working_set);
+        t.working_set = bytes.unwrap_or(born_with);
     }
 
     /// A task gets a CPU, having last run on `from`: how long it goes at half speed while it warms up, ns.

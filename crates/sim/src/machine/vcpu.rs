@@ -62,6 +62,8 @@ pub enum What {
     Start { start: Nanos },
     /// Its CPU works at another rate from now on (parts per million).
     Rate { rate: u32 },
+    /// Its CPU's caches are to be warmed for so long from now on.
+    Warm { warm: Nanos },
 }
 
 /// What a guest asks of the host in the present event.

@@ -206,7 +206,12 @@ pub fn scenario_with(kind: Kind, policy: &str, choose: &mut dyn FnMut(u32) -> u3
         Kind::Stall => {
             let ppm = choose(1_000_001);
             let ipc_milli = (!ppm.is_multiple_of(2)).then(|| 10 + choose(4_000));
-            vec![vec![Step::Stall(Stall { ppm, ipc_milli }), work, pause]]
+            let stall = Stall {
+                ppm,
+                ipc_milli,
+                working_set: ppm.is_multiple_of(3).then_some(u64::from(ppm)),
+            };
+            vec![vec![Step::Stall(stall), work, pause]]
         }
         Kind::Fork => {
             all.tasks.insert(child.name.clone(), child.clone());

@@ -11,7 +11,7 @@ use crate::sim::Simulation;
 use crate::words::{Nanos, Role, TaskSpec, VmId};
 use crate::workload::scenario::ScenarioWorkload;
 use berth_policy::instance::Instance;
-use berth_scenario::model::{HostCost, Hz, Scenario, Vm};
+use berth_scenario::model::{HostCost, Hz, Scenario, Step, Vm};
 use berth_scenario::placement::{VmInstance, instances};
 use std::collections::BTreeMap;
 
@@ -62,6 +62,14 @@ fn thread(
 
 /// Give the VMs of a scenario that have one their machine.
 pub fn add(m: &mut Simulation<ScenarioWorkload>, scenario: &Scenario, seed: u64, opts: &Options) {
+    let mut steps = scenario
+        .tasks
+        .values()
+        .flat_map(|t| t.first.iter().chain(&t.steps));
+    let sets_change = steps.any(|s| matches!(s, Step::Stall(stall) if stall.working_set.is_some()));
+    if let Some(hw) = &mut m.kernel().hardware {
+        hw.sets_change = sets_change;
+    }
     let tasks = m.workload.guest_tasks();
     for instance in instances(scenario) {
         let vm = &scenario.vms[instance.group];

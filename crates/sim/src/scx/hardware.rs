@@ -28,6 +28,8 @@ pub struct Hardware {
     /// Of tasks; those beyond are in the default phase.
     phases: Vec<Phase>,
     pub pmu: Option<Pmu>,
+    /// Phases may change working sets.
+    pub sets_change: bool,
     /// A guest's: in which phase each of its CPUs is, as the host has been told.
     told: Vec<Phase>,
 }
@@ -44,13 +46,15 @@ impl Hardware {
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: None,
+            sets_change: false,
             told: vec![Phase::default(); nr_cpus as usize],
         })
     }
 
     /// Does it make a difference here in which phase a task is?
     pub fn knows_phases(&self) -> bool {
-        self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
+        let sets = self.sets_change && self.caches.is_some();
+        sets || self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
     }
 
     /// None: all CPUs always at full speed, and memory for nothing.
@@ -84,6 +88,7 @@ impl Hardware {
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: pmu.map(|noise| Pmu::new(topo.nr_cpus(), noise, spec.seed)),
+            sets_change: false,
             told: Vec::new(),
         }))
     }
@@ -197,7 +202,13 @@ impl Handle {
     pub fn set_phase(mut self, task: TaskId, phase: Phase) {
         let k = &mut *self;
         let Some(hw) = &mut k.hardware else { return };
+        let before = hw.phase(task).working_set;
         hw.set_phase(task, phase);
+        if before != phase.working_set {
+            self.warm_anew(task, phase.working_set);
+        }
+        let k = &mut *self;
+        let Some(hw) = &mut k.hardware else { return };
         let cpu = k.tasks.hot[task as usize].cpu;
         if k.cpus[cpu as usize].curr != task {
             return;
@@ -212,8 +223,12 @@ impl Handle {
     pub fn set_stall(mut self, cpu: CpuId, task: TaskId, stalled: u32, ipc: Option<u32>) {
         let id = self.id;
         let Some(hw) = &mut self.hardware else { return };
-        let ipc = ipc.unwrap_or(hw.phase(task).ipc);
-        let phase = Phase { stalled, ipc };
+        let before = hw.phase(task);
+        let phase = Phase {
+            stalled,
+            ipc: ipc.unwrap_or(before.ipc),
+            ..before
+        };
         if id == HOST {
             return self.set_phase(task, phase);
         }
@@ -252,6 +267,54 @@ impl Handle {
                 // Who waits for memory all the time works no faster, and has more cycles.
                 self.count_events(thread);
             }
+        }
+    }
+
+    /// The task that runs here works on so many bytes from now on; a guest's host is told.
+    pub fn set_working_set(mut self, cpu: CpuId, task: TaskId, bytes: u64) {
+        let id = self.id;
+        let Some(hw) = &mut self.hardware else { return };
+        let phase = Phase {
+            working_set: bytes,
+            ..hw.phase(task)
+        };
+        if id == HOST {
+            return self.set_phase(task, phase);
+        }
+        hw.set_phase(task, phase);
+        self.tell_phase(cpu, task);
+    }
+
+    /// A task has another working set. If it runs, it is as if it left its CPU and came back at once: what it has
+    /// brought in by now is there, and what is missing of the new set is brought from now on.
+    #[cold]
+    fn warm_anew(mut self, task: TaskId, bytes: u64) {
+        let bytes = (bytes != Phase::BORN_WITH).then_some(bytes);
+        let cpu = self.tasks.hot[task as usize].cpu;
+        let runs = self.cpus[cpu as usize].curr == task;
+        if runs {
+            self.sync_work(cpu);
+        }
+        let k = &mut *self;
+        let caches = k.hardware.as_mut().and_then(|hw| hw.caches.as_mut());
+        let Some(caches) = caches else { return };
+        if !runs {
+            return caches.set_working_set(task, bytes);
+        }
+        caches.leaves(task, k.cpus[cpu as usize].pace.warm);
+        caches.set_working_set(task, bytes);
+        let warm = caches.comes(&k.topo, task, Some(cpu), cpu);
+        self.set_warm(cpu, warm);
+    }
+
+    /// A busy CPU's caches are to be warmed for so long from now on.
+    pub fn set_warm(mut self, cpu: CpuId, warm: Nanos) {
+        if self.cpus[cpu as usize].pace.warm != warm {
+            self.sync_work(cpu);
+            let pace = &mut self.cpus[cpu as usize].pace;
+            pace.warm = warm;
+            pace.look();
+            self.timed_anew(cpu, What::Warm { warm });
         }
     }
 
@@ -294,11 +357,18 @@ impl Handle {
             return;
         }
         self.sync_work(cpu);
+        let pace = &mut self.cpus[cpu as usize].pace;
+        pace.rate = rate;
+        pace.look();
+        self.timed_anew(cpu, What::Rate { rate });
+    }
+
+    /// The rest of what a busy CPU does takes another time than before; `what` its vCPU is told, if it is one.
+    #[inline(always)]
+    fn timed_anew(mut self, cpu: CpuId, what: What) {
         let now = self.now;
         let k = &mut *self;
         let c = &mut k.cpus[cpu as usize];
-        c.pace.rate = rate;
-        c.pace.look();
         let (curr, start, held) = (c.curr, c.work_start.max(now), c.run_end == NEVER);
         let t = &k.tasks.hot[curr as usize];
         let vcpu = t.mark & MARK_VCPU != 0;
@@ -312,7 +382,7 @@ impl Handle {
         }
         self.count_events(cpu);
         if vcpu {
-            self.vcpu_switched(cpu, curr, What::Rate { rate });
+            self.vcpu_switched(cpu, curr, what);
         }
     }
 

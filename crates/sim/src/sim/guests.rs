@@ -415,6 +415,15 @@ impl<W: Workload> Simulation<W> {
                 w.touch(k);
                 return;
             }
+            What::Warm { warm } => {
+                k.now = now;
+                if !k.cpus[cpu as usize].paused {
+                    k.set_warm(cpu, warm);
+                    k.arm(cpu);
+                }
+                w.touch(k);
+                return;
+            }
         }
         match started {
             Some(start) if !halting => {

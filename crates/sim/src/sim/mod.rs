@@ -461,6 +461,7 @@ impl<W: Workload> Simulation<W> {
             Action::Yield => k.yield_running(cpu),
             Action::SetNice(nice) => k.set_nice(task, nice),
             Action::Stall { stalled, ipc } => k.set_stall(cpu, task, stalled, ipc),
+            Action::SetWorkingSet(bytes) => k.set_working_set(cpu, task, bytes),
             Action::SetAffinity(mask) => k.set_affinity(task, mask),
             Action::SetClass(class) => k.set_class(task, class),
             Action::Fork(spec) => {

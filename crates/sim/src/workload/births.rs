@@ -38,6 +38,7 @@ fn phase(scenario: &Scenario, work: &Work) -> Phase {
         .map_or(default, |t| Phase {
             stalled: t.stall_ppm,
             ipc: t.ipc_milli.unwrap_or(default.ipc),
+            ..default
         })
 }
 

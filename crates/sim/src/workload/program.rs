@@ -25,7 +25,9 @@ pub(super) enum Op {
     Send(u16),
     Yield,
     SetNice(i32),
+    /// Without its working set.
     Stall(Stall),
+    SetWorkingSet(u64),
     /// Position in [`Programs::masks`], see [`super::masks`].
     SetAffinity(u32),
     /// Program number of the child.
@@ -198,7 +200,7 @@ impl Programs {
             let mut program = Program {
                 task: task.name.clone(),
                 ops: Vec::new(),
-                again: task.first.len() as u32,
+                again: 0,
                 queue,
                 timers: Vec::new(),
                 barriers: Vec::new(),
@@ -212,9 +214,16 @@ impl Programs {
                 estimate: task.estimate,
             };
             let looped = task.steps.iter().skip(usize::from(queue.is_some()));
-            for step in task.first.iter().chain(looped) {
+            for (i, step) in task.first.iter().chain(looped).enumerate() {
                 let op = programs.resolve(scenario, &mut program, step)?;
                 program.ops.push(op);
+                if let Step::Stall(stall) = step {
+                    let set = stall.working_set.map(Op::SetWorkingSet);
+                    program.ops.extend(set);
+                }
+                if i + 1 == task.first.len() {
+                    program.again = program.ops.len() as u32;
+                }
             }
             program.begins();
             programs.all.push(program);

@@ -126,6 +126,7 @@ impl ScenarioWorkload {
                         ipc: stall.ipc_milli,
                     };
                 }
+                Op::SetWorkingSet(bytes) => return Action::SetWorkingSet(*bytes),
                 Op::SetAffinity(mask) => {
                     let mask = self.masks.get(t.machine, t.home, *mask);
                     return Action::SetAffinity(mask);

@@ -48,6 +48,8 @@ pub enum Action {
         stalled: u32,
         ipc: Option<u32>,
     },
+    /// Work on so many bytes over and over from here on. A smaller set is a part of a larger one.
+    SetWorkingSet(u64),
     /// A mask from [`Ctx::mask`].
     SetAffinity(MaskId),
     /// Change the scheduling class (a thread leaving or joining SCHED_EXT).

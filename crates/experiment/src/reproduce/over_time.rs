@@ -348,6 +348,8 @@ mod tests {
             speed_ppm,
             frequency_ppm: 1_000_000,
             smt_ppm: 0,
+            llcs: 0,
+            steps_khz: Vec::new(),
         };
         let mut host = Host {
             cores: 3,

@@ -39,12 +39,12 @@ fn in_the_file() {
         ),
         (
             "[arm.a]\npolicy = \"amp\"\n[arm.a.set]\npolicy.mode = \"foo\"",
-            "parameter mode = `foo`: must be one of fair, vm, vcpu\n  p.toml:8\n    8 | policy.mode = \"foo\"\n      \
+            "parameter mode = `foo`: must be one of vm, vcpu, fair\n  p.toml:8\n    8 | policy.mode = \"foo\"\n      \
              |               ^^^^^",
         ),
         (
             "[arm.a]\npolicy = \"amp\"\nset = { \"policy.rr\" = 1 }",
-            "policy amp has no parameter `rr`; did you mean `r`?\n  p.toml:7\n    7 | set = { \"policy.rr\" = 1 }\n\
+            "policy amp has no parameter `rr`; did you mean `r`?\n  p.toml:7\n    7 | set = { \"policy.rr\" = 1 }\n      \
                    |         ^^^^^^^^^^^\n  It has: ",
         ),
         (

@@ -250,10 +250,15 @@ impl Instance {
         }
     }
 
-    /// Its code calls these functions from now on. What they ask the machine for stays as it was.
+    /// Its code calls these functions until [`Instance::call_own`]. What they ask the machine for stays as it was.
     pub fn call_into(&self, fns: &'static KernelVtable) {
         // SAFETY: as `set_machine`.
         unsafe { (*self.raw.get()).fns = fns.fns().as_ptr() }
+    }
+
+    /// Its code calls the functions that it was made with.
+    pub fn call_own(&self) {
+        self.call_into(self.vtable);
     }
 
     pub fn policy(&self) -> &Policy {

@@ -114,6 +114,7 @@ fn instance(
     identity::prepare(&mut config, policy, &k.topo, &machine);
     let ops_var = opts.ops_var.as_deref();
     let instance = Instance::new(policy, ops_var, &config, kfunc::vtable()?)?;
+    instance.call_into(kfunc::unloaded()?);
     identity::fill(
         &instance,
         &k.topo,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a policy's own loader runs in the kernel around the start: its `SEC("syscall")` programs.
 use super::kernel::Handle;
-use super::kfunc;
 use crate::error::SimError;
 use crate::words::CpuId;
 use berth_policy::abi::Op;
@@ -10,23 +9,13 @@ use berth_policy::loader::calls::{Call, When};
 use std::sync::atomic::Ordering;
 
 impl Handle {
-    /// Before the scheduler begins; whether it may. No kernel function finds a scheduler then.
-    pub fn calls_before(mut self) -> bool {
-        let Some(instance) = self.policy.instance() else {
-            return true;
-        };
-        match (kfunc::unloaded(), kfunc::vtable()) {
-            (Ok(unloaded), Ok(loaded)) => {
-                instance.call_into(unloaded);
-                let good = self.calls(|call| (call.when == When::Before).then_some(0));
-                instance.call_into(loaded);
-                good
-            }
-            (Err(e), _) | (_, Err(e)) => {
-                self.fail(SimError::from(e));
-                false
-            }
+    /// Before the scheduler begins, whose functions find none until then (`load_policy`); whether it may.
+    pub fn calls_before(self) -> bool {
+        let good = self.calls(|call| (call.when == When::Before).then_some(0));
+        if let Some(instance) = self.policy.instance() {
+            instance.call_own();
         }
+        good
     }
 
     /// When it has begun.

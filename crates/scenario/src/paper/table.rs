@@ -12,7 +12,7 @@ pub fn table(section: &Section<'_>, experiments: &[Experiment]) -> Result<Table>
     let lines = section.tables("lines", &LINE, |line| {
         let (line, run) = self::line(&line, experiments, of_words)?;
         for column in &columns {
-            has(&section, run, column)?;
+            has(section, run, column)?;
         }
         Ok(line)
     })?;

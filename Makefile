@@ -9,8 +9,9 @@ OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
-	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab kvm-table readme papers \
-	mutants docs book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser clean
+	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab schedulers-lab kvm-table \
+	readme papers mutants docs book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser \
+	clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,7 +95,11 @@ mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the
 
 flms-lab: setup-lab ## EF1, EF6, EF9 and EF13 of the FLMS paper by a real kernel, in the lab (half an hour)
 	cargo build --release -q --locked -p berth-cli
-	@tools/flms-lab $(BERTH)
+	@tools/papers-lab $(BERTH) flms
+
+schedulers-lab: setup-lab ## S2, S3 and S5 of the paper on Linux's schedulers by real kernels, in the lab (half an hour)
+	cargo build --release -q --locked -p berth-cli
+	@tools/papers-lab $(BERTH) schedulers
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

@@ -44,8 +44,8 @@ fn in_the_file() {
         ),
         (
             "[arm.a]\npolicy = \"amp\"\nset = { \"policy.rr\" = 1 }",
-            "policy amp has no parameter `rr`; did you mean `r`?\n  p.toml:7\n    7 | set = { \"policy.rr\" = 1 }\n      \
-                   |         ^^^^^^^^^^^\n  It has: ",
+            "policy amp has no parameter `rr`; did you mean `r`?\n  p.toml:7\n    7 | set = { \"policy.rr\" = 1 }\n\
+             \x20     |         ^^^^^^^^^^^\n  It has: ",
         ),
         (
             "[arm.a]\npolicy = \"credit\"\npreset = \"xen-9\"",

@@ -84,7 +84,11 @@ impl ScenarioWorkload {
         let (devices, mut board) = self.plugged(ctx);
         match (&mut devices.net, cargo(message, false)) {
             (Some(net), Some(cargo)) => net.enter(cargo, &mut board),
-            _ => self.requests.send(&self.threads, home, queue, message, ctx),
+            _ => {
+                let (homes, threads) = (&self.homes, &self.threads);
+                self.requests
+                    .send(homes, threads, home, queue, message, ctx);
+            }
         }
         self.requests.clients.next_open(asker, sent)
     }

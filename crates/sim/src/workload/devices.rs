@@ -99,13 +99,13 @@ impl Bus<Cargo> for Board<'_> {
         let waits = self
             .requests
             .waits_on(self.threads, stream.vm, stream.queue);
+        let cpu = waits.unwrap_or_else(|| self.requests.taken_on(stream.vm));
+        if !self.homes.is_inside(stream.vm) {
+            return Place::of_host(cpu);
+        }
         Place {
-            machine: if self.homes.is_inside(stream.vm) {
-                machine_of(stream.vm)
-            } else {
-                HOST
-            },
-            cpu: waits.unwrap_or_else(|| self.requests.taken_on(stream.vm)),
+            machine: machine_of(stream.vm),
+            cpu: self.homes.takes_interrupt(stream.vm, cpu),
         }
     }
 
@@ -119,7 +119,8 @@ impl Bus<Cargo> for Board<'_> {
 
     fn wake(&mut self, worker: u32) {
         let device = Which::Net;
-        self.threads.wake_worker(Post { device, worker }, self.ctx);
+        let post = Post { device, worker };
+        self.threads.wake_worker(post, self.homes, self.ctx);
     }
 
     /// A request is put into the queue of the guest's task, a reply is with its client.
@@ -130,8 +131,9 @@ impl Bus<Cargo> for Board<'_> {
         }
         let stream = &self.requests.clients.streams[cargo.stream as usize];
         let (home, queue) = (stream.vm, stream.queue);
+        let (homes, threads) = (self.homes, self.threads);
         self.requests
-            .send(self.threads, home, queue, message, self.ctx);
+            .send(homes, threads, home, queue, message, self.ctx);
     }
 
     fn lost(&mut self, cargo: Cargo) {
@@ -157,7 +159,10 @@ impl Bus<Job> for Board<'_> {
         let t = &self.threads[job.thread];
         Place {
             machine: t.machine,
-            cpu: t.cpu,
+            cpu: match t.machine {
+                HOST => t.cpu,
+                _ => self.homes.takes_interrupt(t.home, t.cpu),
+            },
         }
     }
 
@@ -171,12 +176,13 @@ impl Bus<Job> for Board<'_> {
 
     fn wake(&mut self, worker: u32) {
         let device = Which::Disk;
-        self.threads.wake_worker(Post { device, worker }, self.ctx);
+        let post = Post { device, worker };
+        self.threads.wake_worker(post, self.homes, self.ctx);
     }
 
     /// The thread whose step it is goes on.
     fn done(&mut self, job: Job) {
-        self.threads.wake(job.thread, self.ctx);
+        self.threads.wake(job.thread, self.homes, self.ctx);
     }
 
     /// Its thread is gone.

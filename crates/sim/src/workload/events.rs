@@ -16,6 +16,8 @@ pub(super) enum Event {
     Look(u32),
     /// Where its home is: a request (home, queue) starts a thread.
     Begin(u32, u16),
+    /// Inside a VM: an interrupt for a thread on another vCPU (thread, low half of its task).
+    Wake(u32, u16),
     Net(device::Event),
     Disk(device::Event),
 }
@@ -43,6 +45,7 @@ impl Event {
             Event::Begin(home, queue) => (6, queue, home),
             Event::Disk(event) => (7, event.what, event.number),
             Event::Look(vm) => (8, 0, vm),
+            Event::Wake(thread, task) => (9, task, thread),
         };
         kind << KIND_SHIFT | u64::from(what) << WHAT_SHIFT | u64::from(number)
     }
@@ -57,6 +60,7 @@ impl Event {
             4 => Event::Boot(number),
             8 => Event::Look(number),
             6 => Event::Begin(number, (token >> WHAT_SHIFT) as u16),
+            9 => Event::Wake(number, (token >> WHAT_SHIFT) as u16),
             kind => {
                 let what = (token >> WHAT_SHIFT) as u16;
                 let event = device::Event { what, number };
@@ -86,6 +90,7 @@ mod tests {
             Event::Boot(number),
             Event::Look(number),
             Event::Begin(number, u16::MAX),
+            Event::Wake(number, u16::MAX),
             of_net(0),
             of_net(u16::MAX),
             Event::Disk(device::Event {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where threads live: the VMs of a scenario, and the host beside them. Nothing here changes in a run.
-use super::api::{Ctx, HOST};
+use super::api::{CpuId, Ctx, HOST};
 use super::device::Place;
 use berth_scenario::model::{Scenario, Vm};
 use berth_scenario::placement::{self, VmInstance};
+use std::ops::Range;
 
 /// A home is a VM's ordinal, or the number of VMs: the host.
 pub(super) struct Homes {
@@ -12,6 +13,8 @@ pub(super) struct Homes {
     pub vms: Vec<VmInstance>,
     /// By VM: its tasks are tasks of the machine inside it.
     inside: Vec<bool>,
+    /// By VM: vCPUs that are there for I/O; none: every vCPU takes interrupts.
+    io_vcpus: Vec<Range<CpuId>>,
     host_cpus: u32,
     /// By VM: whose locks and the like its threads share.
     meets: Vec<u32>,
@@ -23,6 +26,10 @@ impl Homes {
         let vms = placement::instances(scenario);
         Homes {
             inside: vms.iter().map(|vm| guest(vm.group)).collect(),
+            io_vcpus: vms
+                .iter()
+                .map(|vm| io_vcpus(&scenario.vms[vm.group]))
+                .collect(),
             vms,
             scenario: scenario.clone(),
             seed,
@@ -63,6 +70,17 @@ impl Homes {
         self.inside.get(home as usize) == Some(&true)
     }
 
+    /// The vCPU that takes a device's interrupt for a thread that is on this one: one of those that are there for I/O,
+    /// if there are some (reserved ones: FLMS, decision D14b of its specification; turbo vCPUs: vTurbo).
+    pub fn takes_interrupt(&self, home: u32, cpu: CpuId) -> CpuId {
+        match self.io_vcpus.get(home as usize) {
+            Some(io) if !io.is_empty() && !io.contains(&cpu) => {
+                io.start + cpu % (io.end - io.start)
+            }
+            _ => cpu,
+        }
+    }
+
     /// vCPUs of all VMs with the guest level.
     pub fn guest_vcpus(&self) -> usize {
         let inside = (0..self.host()).filter(|vm| self.is_inside(*vm));
@@ -80,4 +98,10 @@ impl Homes {
             Place::of_host(home % self.host_cpus)
         }
     }
+}
+
+/// They are the last ones.
+fn io_vcpus(vm: &Vm) -> Range<CpuId> {
+    let all = vm.all_vcpus();
+    (0..all).find(|v| vm.is_reserved(*v)).unwrap_or(all)..all
 }

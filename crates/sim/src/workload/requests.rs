@@ -123,6 +123,7 @@ impl Requests {
     /// Puts a message into a queue and wakes a thread for it.
     pub fn send(
         &mut self,
+        homes: &Homes,
         threads: &Threads,
         home: u32,
         queue: u16,
@@ -131,7 +132,7 @@ impl Requests {
     ) {
         self.mail.put(home, queue, message);
         if let Some(Starter { machine, .. }) = self.starts[self.at(home, queue)] {
-            let cpu = self.taken_on(home);
+            let cpu = homes.takes_interrupt(home, self.taken_on(home));
             return ctx.at_in(machine, cpu, ctx.now(), Event::Begin(home, queue).token());
         }
         if let Some(thread) = self.waiter(threads, home, queue) {
@@ -140,7 +141,7 @@ impl Requests {
             if let Some(job) = t.foreseen {
                 ctx.tell_job(t.machine, t.task, job);
             }
-            threads.wake(thread, ctx);
+            threads.wake(thread, homes, ctx);
         }
     }
 

@@ -111,7 +111,8 @@ impl ScenarioWorkload {
                     if let Some(to) = self.requests.route(t.home, queue) {
                         let (sent, from) = (now, None);
                         let message = Message { sent, from };
-                        self.requests.send(&self.threads, to, queue, message, ctx);
+                        let (homes, threads) = (&self.homes, &self.threads);
+                        self.requests.send(homes, threads, to, queue, message, ctx);
                     }
                 }
                 Op::Yield => return Action::Yield,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads of a scenario: what each was started as, and where each is.
-use super::api::{CpuId, Ctx, MachineId, Nanos, Role, TaskId};
+use super::api::{CpuId, Ctx, HOST, MachineId, Nanos, Role, TaskId};
 use super::device::{DEVICES, Post, Worker};
+use super::events::Event;
 use super::homes::Homes;
 use super::mail::Message;
 use super::program::Programs;
@@ -252,18 +253,31 @@ impl Threads {
         self.free.push(thread);
     }
 
-    /// Wakes a thread, wherever it lives.
-    pub fn wake(&self, thread: u32, ctx: &mut Ctx) {
+    /// Wakes a thread, wherever it lives; one inside a VM from outside by an interrupt.
+    pub fn wake(&self, thread: u32, homes: &Homes, ctx: &mut Ctx) {
         let t = &self[thread];
-        ctx.wake_in(t.machine, t.task);
+        let from_outside = t.machine != HOST && t.machine != ctx.machine();
+        let cpu = homes.takes_interrupt(t.home, t.cpu);
+        if from_outside && cpu != t.cpu {
+            let wake = Event::Wake(thread, t.task as u16);
+            ctx.at_in(t.machine, cpu, ctx.now(), wake.token());
+        } else {
+            ctx.wake_in(t.machine, t.task);
+        }
+    }
+
+    /// An interrupt for this thread was taken by another vCPU of its VM. `task`: the low half of what it was then.
+    pub fn wake_inside(&self, thread: u32, task: u16, ctx: &mut Ctx) {
+        let t = &self[thread];
+        if t.alive && t.task as u16 == task {
+            ctx.wake(t.task);
+        }
     }
 
     /// Wakes a device's thread.
-    pub fn wake_worker(&self, post: Post, ctx: &mut Ctx) {
-        self.wake(
-            self.workers[post.device as usize][post.worker as usize],
-            ctx,
-        );
+    pub fn wake_worker(&self, post: Post, homes: &Homes, ctx: &mut Ctx) {
+        let thread = self.workers[post.device as usize][post.worker as usize];
+        self.wake(thread, homes, ctx);
     }
 
     pub fn home_of(&self, host: u32, homes: &Homes) -> u32 {

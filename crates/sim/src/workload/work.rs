@@ -54,6 +54,7 @@ impl Workload for ScenarioWorkload {
             Event::StopVm(vm) => self.stop_vm(vm, now, ctx),
             Event::Boot(vm) => self.boot(vm, ctx),
             Event::Look(vm) => self.look_inside(vm, ctx),
+            Event::Wake(thread, task) => self.threads.wake_inside(thread, task, ctx),
             Event::Begin(home, queue) => self.begin_queued(home, queue, ctx),
             Event::Net(event) => {
                 let (devices, mut board) = self.plugged(ctx);

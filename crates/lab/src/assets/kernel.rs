@@ -11,14 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 /// Suites in the order in which they are asked: for the newest kernel, and for an older line.
 const SUITES: [&str; 3] = ["forky", "sid", "trixie-backports"];
-/// Release candidates are in the last one only.
-pub(super) const SUITES_OF_LINES: [&str; 5] = [
-    "forky",
-    "trixie-backports",
-    "sid",
-    "bookworm",
-    "experimental",
-];
+pub(super) const SUITES_OF_LINES: [&str; 4] = ["forky", "trixie-backports", "sid", "bookworm"];
 /// The same for lines before sched_ext.
 const SUITES_OF_OLD_LINES: [&str; 1] = ["bookworm"];
 const FLAVOUR: &str = "-cloud-amd64";

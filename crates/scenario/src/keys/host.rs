@@ -62,6 +62,12 @@ pub static HOST: Kind = Kind {
         ),
         later("memory", "memory and its placement"),
         key(
+            "remote_memory",
+            "number, 1 to 100",
+            Is("1"),
+            "so many times as long a wait (task.stall) for another node's memory takes",
+        ),
+        key(
             "speed",
             "percent or list",
             Said("100%, or as the kinds of cores say"),

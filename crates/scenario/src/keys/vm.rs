@@ -109,7 +109,12 @@ pub static VM: Kind = Kind {
             Said("linux, all defaults"),
             "the machine inside; \"none\": its tasks are folded onto vCPU threads",
         ),
-        later("memory", "memory and its placement"),
+        key(
+            "memory",
+            "node, or list of percents, one for each node",
+            Said("not said: wherever it runs"),
+            "where its memory is: 1, or [\"70%\", \"30%\"]; see host.remote_memory",
+        ),
         later("net", "network cards of single VMs"),
     ],
 };

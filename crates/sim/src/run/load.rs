@@ -121,6 +121,10 @@ fn instance(
         |cpu| k.capacity(cpu),
         vms,
         |vm| (!k.cgroups.shares(vm)).then(|| k.cgroups.of_vm(vm) as u64 + 1),
+        |vm| {
+            let parts = k.hardware.as_ref()?.memory_of(vm)?;
+            Some(MemoryRecord::new(parts))
+        },
     )
     .map_err(SimError::Setting)?;
     let var = policy.ops_var(ops_var)?;

@@ -228,7 +228,7 @@ __noinline int collect_all(void)
 	return 0;
 }
 
-static __always_inline void clear(u32 slot)
+static __always_inline void begin_vm(u32 slot)
 {
 	struct place *place = place_of(slot);
 
@@ -286,7 +286,7 @@ __noinline int begin_round(void)
 			*loads = 0;
 	}
 	bpf_for(i, 1, highest_vm + 1)
-		clear(i);
+		begin_vm(i);
 	collect_all();
 	bpf_for(i, 1, highest_vm + 1)
 		sum_up(i);

@@ -98,8 +98,9 @@ BERTH_STATS;
 #define LEAST_STEP_NS 500000
 #define LEAST_READ    10000 /* instructions */
 
-/* Who moved last and has not been judged: numbers in vcpus, 0: nobody. */
-static struct {
+/* Who moved last and has not been judged: numbers in vcpus, 0: nobody. Not static: the compiler
+ * would take it to pieces, and its type would not fit them. */
+struct trial {
 	u32 moved;
 	u32 back; /* for whom this one went the other way */
 	u32 from;

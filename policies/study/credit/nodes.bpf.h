@@ -16,8 +16,6 @@
 #ifndef __CREDIT_NODES_BPF_H
 #define __CREDIT_NODES_BPF_H
 
-#include "berth/memory.bpf.h"
-
 #define MOST_NODES BERTH_MEMORY_NODES
 /* Counters that say more than so many instructions or reads a nanosecond have jumped. */
 #define MOST_A_NS  160

@@ -3,6 +3,8 @@
 #ifndef __CREDIT_NODES_FIELDS_BPF_H
 #define __CREDIT_NODES_FIELDS_BPF_H
 
+#include "berth/memory.bpf.h"
+
 /* home: node it belongs to, + 1; 0: any. astray: may not run there. nodes: on which it may, a bit
  * each, as of fits_epoch. lent: pCPU of another node that has nobody else, + 1. The rest: what it
  * did since somebody asked, on node read_on - 1. */

@@ -60,7 +60,7 @@ pub static HOST: Kind = Kind {
             Said("none"),
             "CPUs that come and go",
         ),
-        later("memory", "memory and its placement"),
+        later("memory", "sizes of memory"),
         key(
             "remote_memory",
             "number, 1 to 100",

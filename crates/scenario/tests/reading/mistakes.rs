@@ -56,7 +56,7 @@ fn mistakes() {
         (
             "[host]\nmemory = \"4GiB\"",
             &[
-                "this release does not have memory and its placement",
+                "this release does not have sizes of memory",
                 "`memory`",
             ],
         ),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Roles, classes and records are those of `policies/include/berth/identity.bpf.h`, by what the compiler says of it.
 use berth_identity::record::{
-    self, GENERATION, MAX_THREADS, MAX_VMS, MEMORY, MEMORY_NODES, SCORED, SCORES, THREADS, VERSION, VMS,
+    self, GENERATION, MAX_THREADS, MAX_VMS, MEMORY, MEMORY_NODES, SCORED, SCORES, THREADS, VERSION,
+    VMS,
 };
 use berth_identity::{Class, MemoryRecord, Role, Scored, ThreadRecord, VmId, VmRecord};
 use berth_policy::btf::{Btf, Type};
@@ -214,5 +215,8 @@ fn where_memory_is_goes_by_node() {
     assert_eq!(record.only_node(), None);
     assert_eq!(MemoryRecord::new(&[0, 1_000_000]).only_node(), Some(1));
     // Of more than fit, nothing is said.
-    assert_eq!(MemoryRecord::new(&[50_000; 20]).bytes().len(), MemoryRecord::SIZE);
+    assert_eq!(
+        MemoryRecord::new(&[50_000; 20]).bytes().len(),
+        MemoryRecord::SIZE
+    );
 }

@@ -22,7 +22,11 @@ const EVENTS: [(&str, u32, u64); 4] = [
     ("berth_instructions_by_cpu", HARDWARE, 1),
     ("berth_cycles_by_cpu", HARDWARE, 0),
     ("berth_node_loads_by_cpu", HW_CACHE, NODE_LOADS),
-    ("berth_node_load_misses_by_cpu", HW_CACHE, NODE_LOADS | MISSES),
+    (
+        "berth_node_load_misses_by_cpu",
+        HW_CACHE,
+        NODE_LOADS | MISSES,
+    ),
 ];
 
 /// Units of hybrid x86, one for each kind of cores: an event of another kind's unit does not count there.

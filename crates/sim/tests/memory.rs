@@ -116,7 +116,10 @@ fn without_another_nodes_memory_all_is_as_before() {
                 compute = \"500us\"\nstall = \"70%\"\n";
     let plain = metrics("gfifo", &scenario(text, &[]));
     // Nobody's memory is said to be anywhere.
-    assert_eq!(metrics("gfifo", &scenario(text, &["host.remote_memory=3"])), plain);
+    assert_eq!(
+        metrics("gfifo", &scenario(text, &["host.remote_memory=3"])),
+        plain
+    );
     // The other node's is as near.
     let near = ["vm.v.memory=[\"50%\", \"50%\"]", "host.cost=none"];
     let plain = metrics("gfifo", &scenario(text, &["host.cost=none"]));
@@ -132,7 +135,12 @@ fn without_another_nodes_memory_all_is_as_before() {
 fn credit_is_told_where_a_vms_memory_is() {
     let set = |memory: &str| {
         let memory = format!("vm.v.memory={memory}");
-        let set = ["task.hog.stall=\"50%\"", "host.remote_memory=2", "vm.v.affinity=all", &memory];
+        let set = [
+            "task.hog.stall=\"50%\"",
+            "host.remote_memory=2",
+            "vm.v.affinity=all",
+            &memory,
+        ];
         metrics("credit", &scenario(HOG, &set))["v.work"]
     };
     for node in ["0", "1"] {
@@ -141,7 +149,12 @@ fn credit_is_told_where_a_vms_memory_is() {
     }
     // No node has all of it: it stays where it is.
     let split = set("[\"20%\", \"80%\"]");
-    assert!([1.0 / 1.4, 1.0 / 1.1].iter().any(|r| (split - r).abs() < 1e-5), "{split}");
+    assert!(
+        [1.0 / 1.4, 1.0 / 1.1]
+            .iter()
+            .any(|r| (split - r).abs() < 1e-5),
+        "{split}"
+    );
 }
 
 /// A read of memory in 100 ns of waiting at full speed; those of another node's.
@@ -185,7 +198,10 @@ fn counters_tell_reads_and_those_of_another_node() {
             (loads, 0.4 * work / 100e-9),
             (remote, away * 0.4 * work / 100e-9),
         ] {
-            assert!((got / truth - 1.0).abs() < 1e-5, "on {on}: {got}, not {truth}");
+            assert!(
+                (got / truth - 1.0).abs() < 1e-5,
+                "on {on}: {got}, not {truth}"
+            );
         }
     }
 }

@@ -12,7 +12,10 @@ pub const EVENTS: [(&str, &str); 4] = [
     ("berth_instructions_by_cpu", "retired instructions"),
     ("berth_cycles_by_cpu", "unhalted cycles"),
     ("berth_node_loads_by_cpu", "reads of memory"),
-    ("berth_node_load_misses_by_cpu", "reads of another node's memory"),
+    (
+        "berth_node_load_misses_by_cpu",
+        "reads of another node's memory",
+    ),
 ];
 
 /// Index bits of the flags; all ones = the executing CPU.

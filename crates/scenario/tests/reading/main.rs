@@ -519,7 +519,9 @@ fn memory_of_vms() {
     let text = |host: &str, keys: &str| Input {
         name: "memory".into(),
         shown: "memory.toml".into(),
-        text: format!("[host]\n{host}\n[vm.a]\n{keys}\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\""),
+        text: format!(
+            "[host]\n{host}\n[vm.a]\n{keys}\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\""
+        ),
         folder: None,
     };
     let two = "packages = 2";
@@ -529,10 +531,14 @@ fn memory_of_vms() {
             text: berth_scenario::show::full(&read.facts),
             ..text(host, keys)
         };
-        let again = berth_scenario::read(&shown, &[]).unwrap_or_else(|e| panic!("{e}\n{}", shown.text));
+        let again =
+            berth_scenario::read(&shown, &[]).unwrap_or_else(|e| panic!("{e}\n{}", shown.text));
         assert_eq!(read.scenario, again.scenario);
         let scenario = read.scenario;
-        (scenario.vms[0].memory_ppm.clone(), scenario.host.cost.remote_ppm)
+        (
+            scenario.vms[0].memory_ppm.clone(),
+            scenario.host.cost.remote_ppm,
+        )
     };
     assert_eq!(of(two, "", &[]), (vec![], 0));
     assert_eq!(of(two, "memory = 1", &[]), (vec![0, 1_000_000], 0));
@@ -542,7 +548,10 @@ fn memory_of_vms() {
     assert_eq!(of(two, "memory = [\"100%\"]", &[]).0, [1_000_000, 0]);
     assert_eq!(of("", "memory = 0", &[]).0, [1_000_000]);
     let remote = |times: &str| of(&format!("{two}\nremote_memory = {times}"), parts, &[]).1;
-    assert_eq!([remote("1"), remote("1.0"), remote("1.5"), remote("100")], [0, 0, 1_500_000, 100_000_000]);
+    assert_eq!(
+        [remote("1"), remote("1.0"), remote("1.5"), remote("100")],
+        [0, 0, 1_500_000, 100_000_000]
+    );
     // Without effect where no node is another one.
     assert_eq!(of("remote_memory = 2", "", &[]).1, 2_000_000);
     let set = |edit: &str| of(two, parts, &[Edit::Set(edit.into())]);
@@ -551,28 +560,71 @@ fn memory_of_vms() {
     assert_eq!(set("host.remote_memory=1.25").1, 1_250_000);
     let times = "`host.remote_memory` is";
     for (host, keys, words) in [
-        (two, "memory = 2", "there is no node 2|the host has nodes 0 to 1"),
+        (
+            two,
+            "memory = 2",
+            "there is no node 2|the host has nodes 0 to 1",
+        ),
         (two, "memory = -1", "there is no node -1"),
-        ("", "memory = 1", "there is no node 1|the host has one node, 0"),
+        (
+            "",
+            "memory = 1",
+            "there is no node 1|the host has one node, 0",
+        ),
         (two, "memory = \"1\"", "`vm.a.memory` takes node, or list"),
         (two, "memory = 0.5", "`vm.a.memory` takes node, or list"),
-        (two, "memory = [\"50%\", \"40%\"]", "are 90% together, but should be 100%"),
+        (
+            two,
+            "memory = [\"50%\", \"40%\"]",
+            "are 90% together, but should be 100%",
+        ),
         (two, "memory = [\"50%\", \"60%\"]", "are 110% together"),
         (two, "memory = []", "are 0% together"),
         (two, "memory = [\"150%\", \"-50%\"]", "-50"),
         (two, "memory = [0.5, 0.5]", "is a list of strings"),
         (two, "memory = [\"50\", \"50\"]", "write for instance 50%"),
-        (two, "memory = [\"50%\", \"40%\", \"10%\"]", "there is no node 2"),
-        ("packages = 2\nremote_memory = 0.9", "", &format!("{times} 0.9, but should be 1 to 100")),
-        ("packages = 2\nremote_memory = 0", "", &format!("{times} 0, ")),
-        ("packages = 2\nremote_memory = -2", "", &format!("{times} -2, ")),
-        ("packages = 2\nremote_memory = nan", "", &format!("{times} NaN, ")),
-        ("packages = 2\nremote_memory = inf", "", &format!("{times} inf, ")),
-        ("packages = 2\nremote_memory = \"150%\"", "", "takes number, 1 to 100, not"),
+        (
+            two,
+            "memory = [\"50%\", \"40%\", \"10%\"]",
+            "there is no node 2",
+        ),
+        (
+            "packages = 2\nremote_memory = 0.9",
+            "",
+            &format!("{times} 0.9, but should be 1 to 100"),
+        ),
+        (
+            "packages = 2\nremote_memory = 0",
+            "",
+            &format!("{times} 0, "),
+        ),
+        (
+            "packages = 2\nremote_memory = -2",
+            "",
+            &format!("{times} -2, "),
+        ),
+        (
+            "packages = 2\nremote_memory = nan",
+            "",
+            &format!("{times} NaN, "),
+        ),
+        (
+            "packages = 2\nremote_memory = inf",
+            "",
+            &format!("{times} inf, "),
+        ),
+        (
+            "packages = 2\nremote_memory = \"150%\"",
+            "",
+            "takes number, 1 to 100, not",
+        ),
     ] {
         let error = read(&text(host, keys), &[]).unwrap_err().to_string();
         let said = words.split('|').all(|words| error.contains(words));
-        assert!(said && error.contains("memory.toml:"), "{host} {keys}: {error}");
+        assert!(
+            said && error.contains("memory.toml:"),
+            "{host} {keys}: {error}"
+        );
     }
 }
 

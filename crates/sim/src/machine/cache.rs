@@ -164,9 +164,7 @@ impl Caches {
         let far = from.is_some_and(|f| topo.node_of(f) != topo.node_of(cpu));
         let near = t.core.missing.saturating_sub(t.llc.missing);
         let remote = match away {
-            Some(part) => {
-                (u128::from(t.llc.missing) * u128::from(part) / u128::from(FULL)) as u64
-            }
+            Some(part) => (u128::from(t.llc.missing) * u128::from(part) / u128::from(FULL)) as u64,
             None if far => t.llc.missing,
             None => 0,
         };
@@ -273,7 +271,10 @@ mod tests {
         // 15 KiB of this node's at 512 bytes a microsecond, 45 of the other's at 256; wherever it ran before.
         for (from, cpu) in [(None, 0), (Some(3), 0), (Some(0), 2)] {
             c.born(0, None);
-            assert_eq!(c.comes(&topo, 0, from, cpu, Some(750_000)), 2 * (30_000 + 180_000));
+            assert_eq!(
+                c.comes(&topo, 0, from, cpu, Some(750_000)),
+                2 * (30_000 + 180_000)
+            );
             c.leaves(0, 0);
         }
     }

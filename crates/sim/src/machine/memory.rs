@@ -92,7 +92,10 @@ mod tests {
         for unsaid in [5, 6, 40, 41] {
             assert_eq!(away(unsaid), [None, None]);
         }
-        assert_eq!([0, 250_000, FULL].map(|a| m.wait(a)), [1_000_000, 1_250_000, 2_000_000]);
+        assert_eq!(
+            [0, 250_000, FULL].map(|a| m.wait(a)),
+            [1_000_000, 1_250_000, 2_000_000]
+        );
         // Its number is used again.
         m.born(9, None);
         assert_eq!(m.away(9, 0), None);

@@ -230,7 +230,10 @@ mod tests {
             };
             let got = f64::from(rate(&kind, phase, 1, (wait * 1e6) as u64)) / 1e6;
             let truth = 1.0 / (stalled * wait + (1.0 - stalled) / speed);
-            assert!((got - truth).abs() < 3e-6, "{stalled} {wait}: {got} {truth}");
+            assert!(
+                (got - truth).abs() < 3e-6,
+                "{stalled} {wait}: {got} {truth}"
+            );
         }
     }
 

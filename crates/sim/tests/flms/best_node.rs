@@ -92,7 +92,14 @@ fn small_gains_move_nobody() {
 #[test]
 fn a_vm_moves_once_in_a_period_at_most() {
     let half = FULL / 2;
-    let vms = [heavy(1, half), heavy(2, half), heavy(1, FULL), light(1), heavy(2, 0), heavy(1, half)];
+    let vms = [
+        heavy(1, half),
+        heavy(2, half),
+        heavy(1, FULL),
+        light(1),
+        heavy(2, 0),
+        heavy(1, half),
+    ];
     let set = [("hysteresis_percent", "0"), ("contention_percent", "200")];
     let mut m = two_nodes("best_node", 4, &vms, 1, &set);
     let mut moves = [[0; 6]; 12];
@@ -123,7 +130,13 @@ fn a_full_node_takes_nobody() {
 /// Under twice as many vCPUs as CPUs it takes twice as many.
 #[test]
 fn room_grows_with_the_load() {
-    let mut m = two_nodes("best_node", 2, &[heavy(2, 0), heavy(2, 0), light(2), light(2)], 1, &[]);
+    let mut m = two_nodes(
+        "best_node",
+        2,
+        &[heavy(2, 0), heavy(2, 0), light(2), light(2)],
+        1,
+        &[],
+    );
     m.run_until(5 * PERIOD).unwrap();
     assert_eq!(homes(&mut m, 4)[..2], [1, 1]);
     assert_eq!(counts(&mut m, 4), [4, 4]);
@@ -144,10 +157,20 @@ fn who_fits_nowhere_is_left_to_credit() {
 /// Inside nodes it is Credit: equal hogs have what they have there, and more work comes of it.
 #[test]
 fn shares_are_those_of_credit() {
-    let text = hogs("packages = 2\ncores = 2\npmu = true\nremote_memory = 1.5", &[100; 8]);
+    let text = hogs(
+        "packages = 2\ncores = 2\npmu = true\nremote_memory = 1.5",
+        &[100; 8],
+    );
     let text = (0..8).fold(text, |text, i| {
         let vm = format!("[vm.v{i}]\n");
-        text.replace(&vm, &format!("{vm}memory = [\"{}%\", \"{}%\"]\n", 10 + i / 4 * 80, 90 - i / 4 * 80))
+        text.replace(
+            &vm,
+            &format!(
+                "{vm}memory = [\"{}%\", \"{}%\"]\n",
+                10 + i / 4 * 80,
+                90 - i / 4 * 80
+            ),
+        )
     });
     let text = text.replace("\"busy\"", "\"busy\"\nstall = \"40%\"");
     let ours = measured("best_node", &[], "20s", &text);
@@ -155,7 +178,12 @@ fn shares_are_those_of_credit() {
         let key = format!("v{vm}.cpu");
         assert_near(ours[&key], 0.5, 0.02, &key);
         // A tenth elsewhere, half as long again for it.
-        assert_near(ours[&format!("v{vm}.work")] / ours[&key], 1.0 / (0.6 + 0.4 * 1.05), 0.02, "rate");
+        assert_near(
+            ours[&format!("v{vm}.work")] / ours[&key],
+            1.0 / (0.6 + 0.4 * 1.05),
+            0.02,
+            "rate",
+        );
     }
 }
 

@@ -67,7 +67,13 @@ fn thirty_steps_lead_to_the_optimum() {
         .collect();
     steps.sort_unstable();
     let at = |part: usize| steps[steps.len() * part / 100];
-    println!("steps: median {}, 90 % {}, 95 % {}, most {}", at(50), at(90), at(95), steps[199]);
+    println!(
+        "steps: median {}, 90 % {}, 95 % {}, most {}",
+        at(50),
+        at(90),
+        at(95),
+        steps[199]
+    );
     let in_time = steps.iter().filter(|s| **s <= 30).count();
     assert!(in_time >= 190, "{in_time} of 200 in time: {steps:?}");
 }
@@ -99,8 +105,14 @@ fn at_the_optimum_it_only_explores() {
     assert_eq!(moved, before[1]);
     // 5 %, and four standard deviations.
     let most = looked as f64 * 0.05 + 4.0 * (looked as f64 * 0.05 * 0.95).sqrt();
-    assert!(explored > 0 && (explored as f64) < most, "{explored} of {looked}");
-    assert!(away <= 2 * explored, "{away} steps away, {explored} explored");
+    assert!(
+        explored > 0 && (explored as f64) < most,
+        "{explored} of {looked}"
+    );
+    assert!(
+        away <= 2 * explored,
+        "{away} steps away, {explored} explored"
+    );
     m.check().unwrap();
 }
 
@@ -119,7 +131,10 @@ fn no_node_gets_more_vcpus_than_cpus() {
         for at in 1..400 {
             m.run_until(at * 2 * MS).unwrap();
             let counts = counts(&mut m, vms.len() as u32);
-            assert!(counts.iter().all(|n| *n <= 4), "{sizes:?}: {counts:?} at {at}");
+            assert!(
+                counts.iter().all(|n| *n <= 4),
+                "{sizes:?}: {counts:?} at {at}"
+            );
         }
         m.check().unwrap();
     }
@@ -165,7 +180,10 @@ fn without_penalties_it_only_explores() {
     assert!(looked > 2_600, "{looked}");
     assert_eq!((moved, counter(&mut m, "undone")), (0, 0));
     let most = looked as f64 * 0.05 + 4.0 * (looked as f64 * 0.05 * 0.95).sqrt();
-    assert!(explored > 0 && (explored as f64) < most, "{explored} of {looked}");
+    assert!(
+        explored > 0 && (explored as f64) < most,
+        "{explored} of {looked}"
+    );
 }
 
 /// Nobody counts: everybody stays, and it says so.
@@ -199,8 +217,16 @@ fn a_cpu_that_idles_for_long_takes_others() {
     let text = text.replace("[vm.v3]\n", "[vm.v3]\nstop = \"1s\"\n");
     let more = "[vm.w]\nvcpus = 1\naffinity = [0, 1]\ntasks = [\"hog\"]\n";
     for (lend, idle) in [("10", 0.3), ("10000", 0.24)] {
-        let run = measured("brm", &[("lend_ms", lend), ("explore_percent", "0")], "4s", &format!("{text}{more}"));
-        println!("{lend}: idle {} lent {}", run["host.idle"], run["policy.lent"]);
+        let run = measured(
+            "brm",
+            &[("lend_ms", lend), ("explore_percent", "0")],
+            "4s",
+            &format!("{text}{more}"),
+        );
+        println!(
+            "{lend}: idle {} lent {}",
+            run["host.idle"], run["policy.lent"]
+        );
         let _ = idle;
     }
 }

@@ -414,6 +414,7 @@ impl Default for Vm {
             slice_ns: None,
             cgroup: None,
             scores_milli: Vec::new(),
+            memory_ppm: Vec::new(),
             tasks: Vec::new(),
             start_ns: 0,
             stop_ns: None,

@@ -9,6 +9,7 @@ use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Simulation;
 use crate::words::VmId;
 use crate::workload::api::Workload;
+use berth_identity::MemoryRecord;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::ir::{Operation, Program, Size, Src};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};

@@ -38,18 +38,48 @@ fn least(vms: &[Hogs]) -> u32 {
     ways.map(of).min().unwrap()
 }
 
-/// After how many steps the penalty is first within a tenth of the least; after 60 it stops looking.
-fn steps_to_optimum(vms: &[Hogs], seed: u64) -> Option<u32> {
+/// How a machine comes near the optimum.
+struct Way {
+    /// After how many steps the penalty is first within a tenth of the least, if within 60.
+    steps: Option<u32>,
+    /// Is it there after 30 steps?
+    after_30: bool,
+    /// vCPUs that have changed their node by then.
+    moved: u32,
+}
+
+fn way(vms: &[Hogs], seed: u64) -> Way {
     let mut m = two_nodes("brm", 4, vms, seed, &[]);
     let goal = least(vms) + least(vms) / 10;
-    let found = (0..=60).find(|step| {
-        // Just before the step.
-        let at = FIRST_NS + u64::from(*step) * STEP_NS - MS;
-        m.run_until(at).unwrap();
-        penalty(vms, &homes(&mut m, 8)) <= goal
-    });
+    let (mut way, mut before) = (
+        Way {
+            steps: None,
+            after_30: false,
+            moved: 0,
+        },
+        Vec::new(),
+    );
+    for step in 0..=60 {
+        // Just before the next step.
+        m.run_until(FIRST_NS + u64::from(step) * STEP_NS - MS)
+            .unwrap();
+        let now = homes(&mut m, 8);
+        let there = penalty(vms, &now) <= goal;
+        if there && way.steps.is_none() {
+            way.steps = Some(step);
+        }
+        if step <= 30 {
+            way.after_30 = there;
+            way.moved += before.iter().zip(&now).filter(|(a, b)| a != b).count() as u32;
+        }
+        before = now;
+    }
+    assert!(
+        counter(&mut m, "steps") >= 60,
+        "a step is as long as is said here"
+    );
     m.check().unwrap();
-    found
+    way
 }
 
 /// Eight VMs with their memory spread at random.
@@ -62,19 +92,21 @@ fn random(seed: u64) -> Vec<Hogs> {
 /// Invariant 1: 95 of 100 seeds, from any start, are within a tenth of the optimum after at most 30 steps.
 #[test]
 fn thirty_steps_lead_to_the_optimum() {
-    let mut steps: Vec<u32> = (1..=200)
-        .map(|seed| steps_to_optimum(&random(seed), seed).unwrap_or(u32::MAX))
-        .collect();
+    let ways: Vec<Way> = (1..=200).map(|seed| way(&random(seed), seed)).collect();
+    let mut steps: Vec<u32> = ways.iter().map(|w| w.steps.unwrap_or(u32::MAX)).collect();
+    let mut moved: Vec<u32> = ways.iter().map(|w| w.moved).collect();
     steps.sort_unstable();
-    let at = |part: usize| steps[steps.len() * part / 100];
-    println!(
-        "steps: median {}, 90 % {}, 95 % {}, most {}",
-        at(50),
-        at(90),
-        at(95),
-        steps[199]
-    );
+    moved.sort_unstable();
     let in_time = steps.iter().filter(|s| **s <= 30).count();
+    let stay = ways.iter().filter(|w| w.after_30).count();
+    println!(
+        "of 200 within 30 steps: {in_time}; there after 30: {stay}; steps: median {}, 95 % {}, never in 60: {}; \
+         changes of node in 30 steps: median {}",
+        steps[100],
+        steps[190],
+        steps.iter().filter(|s| **s == u32::MAX).count(),
+        moved[100],
+    );
     assert!(in_time >= 190, "{in_time} of 200 in time: {steps:?}");
 }
 
@@ -193,7 +225,7 @@ fn without_counters_everybody_stays() {
     text = text.replace("[vm.v3]\n", "[vm.v3]\nmemory = 0\n");
     let run = measured("brm", &[], "2s", &text);
     let of = |name: &str| run[&format!("policy.{name}")];
-    assert!(of("steps") > 500.0);
+    assert!(of("steps") > 250.0);
     assert_eq!(of("blind"), of("steps"));
     assert_eq!([of("moves"), of("explored")], [0.0; 2]);
 }
@@ -208,25 +240,24 @@ fn a_look_ends_no_slice() {
     assert_near(ours / credit, 1.0, 0.02, "switches");
 }
 
-/// A CPU whose node has nobody for it takes one of the other node after 10 ms, not before.
+/// A CPU whose node has nobody for it takes one of the other node after 10 ms; later, it idles.
 #[test]
 fn a_cpu_that_idles_for_long_takes_others() {
+    // Two on each node, and two more that only node 0 can have; those of node 1 end half a second on.
     let text = hogs("packages = 2\ncores = 2\npmu = true", &[100; 4]);
-    // Two on each node; those of one node sleep for good.
-    let text = text.replace("[vm.v1]\n", "[vm.v1]\nstop = \"1s\"\n");
-    let text = text.replace("[vm.v3]\n", "[vm.v3]\nstop = \"1s\"\n");
-    let more = "[vm.w]\nvcpus = 1\naffinity = [0, 1]\ntasks = [\"hog\"]\n";
-    for (lend, idle) in [("10", 0.3), ("10000", 0.24)] {
-        let run = measured(
-            "brm",
-            &[("lend_ms", lend), ("explore_percent", "0")],
-            "4s",
-            &format!("{text}{more}"),
-        );
-        println!(
-            "{lend}: idle {} lent {}",
-            run["host.idle"], run["policy.lent"]
-        );
-        let _ = idle;
-    }
+    let text = ["[vm.v1]\n", "[vm.v3]\n"].iter().fold(text, |text, vm| {
+        text.replace(vm, &format!("{vm}stop = \"1s\"\n"))
+    });
+    let text = format!("{text}[vm.w]\nvcpus = 2\naffinity = [0, 1]\ntasks = [\"hog\"]\n");
+    let idle = |lend_ms: &str| {
+        let set = [("lend_ms", lend_ms), ("explore_percent", "0")];
+        let run = measured("brm", &set, "4s", &text);
+        (run["host.idle"], run["policy.lent"] > 0.0)
+    };
+    let (lent, some) = idle("10");
+    // 10 ms of two CPUs, and until the timer looks.
+    assert!(lent < 0.5 * 0.040 / 4.0 && some, "{lent}");
+    let (kept, some) = idle("10000");
+    assert_near(kept, 0.5 * 3.5 / 4.0, 0.001, "idle");
+    assert!(!some);
 }

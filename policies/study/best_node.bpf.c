@@ -26,8 +26,8 @@
  *
  * Charges wall time between switches, with interrupts and stolen time, as Xen does.
  *
- * Not good for: latency (it knows none); VMs larger than a node; caches inside a node; loads that
- * change within seconds.
+ * Not good for: latency (it knows none); VMs larger than a node; VMs that would have to change
+ * places, since both nodes are full; caches inside a node; loads that change within seconds.
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"

@@ -61,7 +61,8 @@ struct berth_stats {
 	CREDIT_STATS
 	u64 lent;     /* taken by a CPU of another node */
 	u64 steps;    /* vCPUs looked at, */
-	u64 blind;    /* of which nothing was counted */
+	u64 blind;    /* of which nothing was counted, */
+	u64 waits;    /* while the last move could not be judged */
 	u64 moves;    /* to the node that seemed best, */
 	u64 explored; /* and to any */
 	u64 swaps;    /* of both, with one that came back */
@@ -425,7 +426,6 @@ static __always_inline void decide(void)
 
 	if (!v || !v->pid || !v->home)
 		return;
-	berth_count(steps);
 	here = v->home - 1;
 	if (!v->cost[here & (MOST_NODES - 1)]) {
 		berth_count(blind);
@@ -461,8 +461,12 @@ static int step_over(void *map, u32 *key, struct bpf_timer *timer)
 		judge();
 		add_up(false);
 	}
+	if (cursor)
+		berth_count(steps);
 	if (!trial.moved)
 		decide();
+	else
+		berth_count(waits);
 	step = look_ms * MS / (guests ?: 1);
 	bpf_timer_start(timer, step > LEAST_STEP_NS ? step - SETTLE_NS : LEAST_STEP_NS, 0);
 	return 0;

@@ -74,12 +74,13 @@ BERTH_STATS;
 #include "credit/nodes_fields.bpf.h"
 
 /* bias: percent. reads, away: of memory and of another node's, for each million instructions.
- * fresh: they have been counted since it moved. cost: its penalty on each node, + 1; 0: not
- * known. */
+ * fresh: they have been counted since it moved; measured: ever. cost: its penalty on each node, +
+ * 1; 0: not known. */
 #define VCPU_MORE                                                                                  \
 	NODE_VCPU                                                                                  \
 	u32 bias;                                                                                  \
 	u32 fresh;                                                                                 \
+	u32 measured;                                                                              \
 	u64 reads;                                                                                 \
 	u64 away;                                                                                  \
 	u64 cost[BERTH_MEMORY_NODES];
@@ -193,14 +194,20 @@ static __always_inline u64 weigh(u64 reads, u64 away)
 	return (reads * miss_percent + away * remote_percent) / 100;
 }
 
-/* What was read of v since it was last looked at becomes its penalty on its node. */
-static __always_inline void measure(struct vcpu *v)
+/* What was read of a vCPU since it was last looked at becomes its penalty on its node. Here and
+ * below, whoever reaches into `cost` by a variable is a function of its own: verifiers up to 7.0
+ * fail to follow such an index out of a loop ("backtracking call unexpected regs"). */
+__noinline int measure(u32 index)
 {
-	u32 on = v->read_on;
+	struct vcpu *v = vcpu_at(index);
 	u64 cost, *known;
+	u32 on;
 
+	if (!v)
+		return 0;
+	on = v->read_on;
 	if (!on || on != v->home || v->instructions < LEAST_READ)
-		return;
+		return 0;
 	v->reads = v->loads * MILLION / v->instructions;
 	v->away = v->remote * MILLION / v->instructions;
 	v->instructions = v->loads = v->remote = 0;
@@ -208,13 +215,19 @@ static __always_inline void measure(struct vcpu *v)
 	known = &v->cost[(on - 1) & (MOST_NODES - 1)];
 	*known = *known ? (*known + cost) / 2 : cost;
 	v->fresh = 1;
+	v->measured = 1;
+	return 1;
 }
 
-/* v's penalty on that node, as far as is known. */
-static __always_inline u64 cost_on(struct vcpu *v, u32 node)
+/* A vCPU's penalty on that node, as far as is known. */
+__noinline u64 cost_on(u32 index, u32 node)
 {
-	u64 known = v->cost[node & (MOST_NODES - 1)], spread;
+	struct vcpu *v = vcpu_at(index);
+	u64 known, spread;
 
+	if (!v)
+		return 0;
+	known = v->cost[node & (MOST_NODES - 1)];
 	if (known || v->home == node + 1)
 		return known ? known - 1 : 0;
 	spread = v->away / (berth_nr_nodes > 1 ? berth_nr_nodes - 1 : 1);
@@ -255,9 +268,9 @@ __noinline int add_up(bool measured)
 		if (!v || !v->pid || !v->home || !is_guest(v))
 			continue;
 		if (measured)
-			measure(v);
+			measure(i);
 		__sync_fetch_and_add(&guests, 1);
-		__sync_fetch_and_add(&total, cost_on(v, v->home - 1));
+		__sync_fetch_and_add(&total, cost_on(i, v->home - 1));
 	}
 	return 0;
 }
@@ -318,7 +331,7 @@ __noinline u32 cheapest(u32 at, u32 to)
 		v = vcpu_at(i);
 		if (!v || !v->pid || v->home != at + 1 || !is_guest(v) || !may_live(v, to))
 			continue;
-		grows = cost_on(v, to) - cost_on(v, at);
+		grows = cost_on(i, to) - cost_on(i, at);
 		if (grows >= least)
 			continue;
 		least = grows;
@@ -401,16 +414,19 @@ static __always_inline bool chance(u32 percent)
 	return bpf_get_prandom_u32() % 100 < percent;
 }
 
-/* The node that costs v least, its own of equals. */
-static __always_inline u32 best_for(struct vcpu *v, u32 here)
+/* The node that costs a vCPU least, its own of equals. */
+__noinline u32 best_for(u32 index, u32 here)
 {
-	u64 least = cost_on(v, here), cost;
+	u64 least = cost_on(index, here), cost;
+	struct vcpu *v = vcpu_at(index);
 	u32 node, found = here;
 
+	if (!v)
+		return here;
 	bpf_for(node, 0, berth_nr_nodes) {
 		if (node == here || !may_live(v, node))
 			continue;
-		cost = cost_on(v, node);
+		cost = cost_on(index, node);
 		if (cost >= least)
 			continue;
 		least = cost;
@@ -427,11 +443,11 @@ static __always_inline void decide(void)
 	if (!v || !v->pid || !v->home)
 		return;
 	here = v->home - 1;
-	if (!v->cost[here & (MOST_NODES - 1)]) {
+	if (!v->measured) {
 		berth_count(blind);
 		return;
 	}
-	to = best_for(v, here);
+	to = best_for(cursor, here);
 	if (to != here && chance(v->bias)) {
 		if (move_to(cursor, here, to))
 			berth_count(moves);

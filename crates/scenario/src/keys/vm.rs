@@ -111,9 +111,9 @@ pub static VM: Kind = Kind {
         ),
         key(
             "memory",
-            "node, or list of percents, one for each node",
+            "node, or list of percents",
             Said("not said: wherever it runs"),
-            "where its memory is: 1, or [\"70%\", \"30%\"]; see host.remote_memory",
+            "on which nodes its memory is, e.g. 1, or [\"70%\", \"30%\"]",
         ),
         later("net", "network cards of single VMs"),
     ],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Performance counters for policies that ask for them (`policies/include/berth/pmu.bpf.h`, `memory.bpf.h`): an event
-//! per CPU, put into the map at the CPU's number. Where there is none the place stays empty, the policy's reads say so, and a warning
-//! says what stands in the way.
+//! per CPU, put into the map at the CPU's number. Where there is none the place stays empty, the policy's reads say so,
+//! and a warning says what stands in the way.
 use crate::ScxError;
 use crate::load::Loaded;
 use crate::machine::{Machine, list};

@@ -140,9 +140,9 @@ impl Steps {
     }
 }
 
-/// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run; `wait`:
-/// how long it waits for memory, parts per million of a wait for its own node's. While its caches are cold, it is
-/// [`while_warming`] of that.
+/// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run;
+/// `wait`: how long it waits for memory, parts per million of a wait for its own node's. While its caches are cold, it
+/// is [`while_warming`] of that.
 pub fn rate(kind: &Kind, phase: Phase, busy: u32, wait: u64) -> u32 {
     let mut rate = u64::from(kind.alone());
     if phase.stalled > 0 {

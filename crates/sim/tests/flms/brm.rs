@@ -18,8 +18,8 @@ fn single(on_first: u32) -> Hogs {
     }
 }
 
-/// Penalty of all on these nodes: the parts of their memory that are elsewhere (A 1; no footprint is larger than a cache
-/// and nothing is shared, so that B and G have no weight).
+/// Penalty of all on these nodes: the parts of their memory that are elsewhere (A 1; no footprint is larger than a
+/// cache and nothing is shared, so that B and G have no weight).
 fn penalty(vms: &[Hogs], homes: &[u32]) -> u32 {
     let away = |(vm, home): (&Hogs, &u32)| match home {
         0 => FULL - vm.on_first,

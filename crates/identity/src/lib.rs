@@ -4,7 +4,7 @@
 //! loader of a kernel all speak these words; a test holds them against `policies/include/berth/identity.bpf.h`.
 pub mod record;
 
-pub use record::{JobRecord, Scored, ThreadRecord, VmId, VmRecord};
+pub use record::{JobRecord, MemoryRecord, Scored, ThreadRecord, VmId, VmRecord};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -14,6 +14,10 @@ pub const THREADS: &str = "berth_threads";
 pub const SCORES: &str = "berth_scores";
 /// Array by slot: what a policy has made of them, [`Scored`]; of `scores.bpf.h`.
 pub const SCORED: &str = "berth_scored_by_vm";
+/// Array by slot: where a VM's memory is, [`MemoryRecord::bytes`]; of `memory.bpf.h`.
+pub const MEMORY: &str = "berth_memory_by_vm";
+/// Nodes of which it is said.
+pub const MEMORY_NODES: usize = 16;
 /// Variable (`u32`) to add one to after any later change of either map.
 pub const GENERATION: &str = "berth_generation";
 /// Map of jobs that begin: thread id (`u32`) to [`JobRecord::bytes`]; `policies/include/berth/jobs.bpf.h`.
@@ -133,6 +137,35 @@ impl JobRecord {
         out[4..8].copy_from_slice(&u32::from(self.each).to_ne_bytes());
         out[8..].copy_from_slice(&self.size_ns.to_ne_bytes());
         out
+    }
+}
+
+/// Where the memory of a VM is, as `struct berth_memory`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryRecord {
+    /// Part on each node, parts per million.
+    parts_ppm: [u32; MEMORY_NODES],
+}
+
+impl MemoryRecord {
+    pub const SIZE: usize = 4 * MEMORY_NODES;
+
+    /// Of more nodes than fit, nothing is said of the last ones.
+    pub fn new(parts_ppm: &[u32]) -> MemoryRecord {
+        let part = |node| parts_ppm.get(node).copied().unwrap_or(0);
+        MemoryRecord {
+            parts_ppm: std::array::from_fn(part),
+        }
+    }
+
+    pub fn bytes(&self) -> [u8; Self::SIZE] {
+        bytes(self.parts_ppm)
+    }
+
+    /// The node that has all of it, if there is one.
+    pub fn only_node(&self) -> Option<u32> {
+        let all = self.parts_ppm.iter().position(|ppm| *ppm == 1_000_000)?;
+        Some(all as u32)
     }
 }
 

@@ -2,6 +2,7 @@
 /* What `header.rs` reads of berth/identity.bpf.h: its types, its maps and its numbers. */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"
+#include "berth/memory.bpf.h"
 #include "berth/scores.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -10,6 +11,7 @@ const volatile u64 version = BERTH_IDENTITY_VERSION;
 const volatile u64 process = BERTH_PROCESS;
 const volatile u64 process_numbers = BERTH_PROCESS_NUMBERS;
 const volatile u64 thread_io = BERTH_THREAD_IO;
+const volatile u64 memory_nodes = BERTH_MEMORY_NODES;
 const volatile enum berth_class class = BERTH_CLASS_NONE;
 const volatile enum berth_role role = BERTH_ROLE_OTHER;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Roles, classes and records are those of `policies/include/berth/identity.bpf.h`, by what the compiler says of it.
 use berth_identity::record::{
-    self, GENERATION, MAX_THREADS, MAX_VMS, SCORED, SCORES, THREADS, VERSION, VMS,
+    self, GENERATION, MAX_THREADS, MAX_VMS, MEMORY, MEMORY_NODES, SCORED, SCORES, THREADS, VERSION,
+    VMS,
 };
-use berth_identity::{Class, Role, Scored, ThreadRecord, VmId, VmRecord};
+use berth_identity::{Class, MemoryRecord, Role, Scored, ThreadRecord, VmId, VmRecord};
 use berth_policy::btf::{Btf, Type};
 use berth_policy::compile::{CompileOptions, compile};
 use berth_policy::policy::{LoadOptions, Policy};
@@ -172,6 +173,8 @@ fn maps_keys_and_version_are_the_headers() {
     // The host's slot, too.
     let slots = record_size(MAX_VMS) + 1;
     assert_eq!(map(SCORED), (4, record_size(Scored::SIZE), slots));
+    assert_eq!(map(MEMORY), (4, record_size(MemoryRecord::SIZE), slots));
+    assert_eq!(header.number("memory_nodes"), MEMORY_NODES as u64);
     assert_eq!(header.number(GENERATION), 1);
     assert_eq!(header.number("version"), u64::from(VERSION));
     let key = |pid, start| record::VmId::Process { pid, start }.key();
@@ -198,4 +201,22 @@ fn what_a_policy_has_scored_is_read_as_the_header_writes_it() {
         ("left_out", scored.left_out.into()),
     ]);
     assert_eq!(fields, read);
+}
+
+#[test]
+fn where_memory_is_goes_by_node() {
+    let record = MemoryRecord::new(&[250_000, 750_000]);
+    let bytes = record.bytes();
+    let (words, []) = bytes.as_chunks::<4>() else {
+        panic!("whole words");
+    };
+    let ppm: Vec<u32> = words.iter().map(|w| u32::from_ne_bytes(*w)).collect();
+    assert_eq!(ppm[..3], [250_000, 750_000, 0]);
+    assert_eq!(record.only_node(), None);
+    assert_eq!(MemoryRecord::new(&[0, 1_000_000]).only_node(), Some(1));
+    // Of more than fit, nothing is said.
+    assert_eq!(
+        MemoryRecord::new(&[50_000; 20]).bytes().len(),
+        MemoryRecord::SIZE
+    );
 }

@@ -175,6 +175,10 @@ pub struct HostCost {
     pub vm_exit_ns: Nanos,
     /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as alone.
     pub smt_ppm: u32,
+    /// How many times as long it takes to wait for memory of another node ([`Vm::memory_ppm`]), parts per million;
+    /// 0: as long as for one's own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub remote_ppm: u32,
     /// Cores that are not simply of full speed; a core that none of them has is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<CoreKind>,
@@ -336,6 +340,10 @@ pub struct Vm {
     /// each vCPU, or one for all; empty = nothing is said, a policy that asks measures it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores_milli: Vec<u32>,
+    /// Part of its memory on each node, parts per million, in all a million; empty = not said: it is wherever the VM
+    /// runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_ppm: Vec<u32>,
     /// Names of the tasks that run in it.
     pub tasks: Vec<String>,
     /// When it starts, after the run's start, and when it stops, if it does.
@@ -406,6 +414,7 @@ impl Default for Vm {
             slice_ns: None,
             cgroup: None,
             scores_milli: Vec::new(),
+            memory_ppm: Vec::new(),
             tasks: Vec::new(),
             start_ns: 0,
             stop_ns: None,

@@ -112,6 +112,7 @@ pub enum Feature {
     LostRequests,
     Estimates,
     Counters,
+    Memory,
     Speeds,
     CoreKinds,
     CachesOfKinds,
@@ -165,7 +166,7 @@ const FOLDED: Has = Has::Instead("tasks are folded onto vCPU threads");
 const BRAKED: &str = "slower ones are braked, for all programs alike";
 
 /// Who has what. A place that learns something changes its cell here: `No` or `Instead` becomes `Yes`.
-pub static TABLE: [Row; 35] = {
+pub static TABLE: [Row; 36] = {
     use Feature::*;
     use Has::{Instead, No, Own, Yes};
     [
@@ -277,6 +278,13 @@ pub static TABLE: [Row; 35] = {
             "host.pmu",
             Yes,
             Own("the machine's own, where it has some"),
+        ),
+        row(
+            Memory,
+            "choice of where VMs' memory is",
+            "vm.memory, host.remote_memory",
+            Yes,
+            Own("it is where the kernel puts it"),
         ),
         Row {
             feature: Speeds,
@@ -440,6 +448,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
     if scenario.host.cost.pmu_noise_ppm.is_some() {
         add(Feature::Counters, "host.pmu".into());
     }
+    if scenario.host.cost.remote_ppm != 0 {
+        add(Feature::Memory, "host.remote_memory".into());
+    }
     if !scenario.host.hotplug.is_empty() {
         add(Feature::Hotplug, "host.hotplug".into());
     }
@@ -478,6 +489,9 @@ pub fn uses(scenario: &Scenario) -> Vec<Use> {
         }
         if vm.role == VmRole::Driver {
             add(Feature::DriverDomain, at("role"));
+        }
+        if !vm.memory_ppm.is_empty() {
+            add(Feature::Memory, at("memory"));
         }
         if vm.slice_ns.is_some() {
             add(Feature::CustomSlices, at("slice"));

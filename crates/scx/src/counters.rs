@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Performance counters for policies that ask for them (`policies/include/berth/pmu.bpf.h`): an event per CPU, put into
-//! the map at the CPU's number. Where there is none the place stays empty, the policy's reads say so, and a warning
-//! says what stands in the way.
+//! Performance counters for policies that ask for them (`policies/include/berth/pmu.bpf.h`, `memory.bpf.h`): an event
+//! per CPU, put into the map at the CPU's number. Where there is none the place stays empty, the policy's reads say so,
+//! and a warning says what stands in the way.
 use crate::ScxError;
 use crate::load::Loaded;
 use crate::machine::{Machine, list};
@@ -10,8 +10,24 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// Maps, and the hardware event of each (`PERF_COUNT_HW_*`).
-const EVENTS: [(&str, u64); 2] = [("berth_instructions_by_cpu", 1), ("berth_cycles_by_cpu", 0)];
+/// `PERF_TYPE_*`.
+const HARDWARE: u32 = 0;
+const HW_CACHE: u32 = 3;
+/// `PERF_COUNT_HW_CACHE_NODE`, read; those that miss are at another node's memory.
+const NODE_LOADS: u64 = 6;
+const MISSES: u64 = 1 << 16;
+
+/// Maps, and the event of each: its type and number (`PERF_COUNT_HW_*`).
+const EVENTS: [(&str, u32, u64); 4] = [
+    ("berth_instructions_by_cpu", HARDWARE, 1),
+    ("berth_cycles_by_cpu", HARDWARE, 0),
+    ("berth_node_loads_by_cpu", HW_CACHE, NODE_LOADS),
+    (
+        "berth_node_load_misses_by_cpu",
+        HW_CACHE,
+        NODE_LOADS | MISSES,
+    ),
+];
 
 /// Units of hybrid x86, one for each kind of cores: an event of another kind's unit does not count there.
 const HYBRID: [&str; 3] = ["cpu_core", "cpu_atom", "cpu_lowpower"];
@@ -34,10 +50,10 @@ struct Attributes {
     config1: u64,
 }
 
-/// A hardware event of everything that runs on a CPU.
-fn open(cpu: u32, config: u64) -> io::Result<OwnedFd> {
+/// An event of everything that runs on a CPU.
+fn open(cpu: u32, kind: u32, config: u64) -> io::Result<OwnedFd> {
     let attributes = Attributes {
-        kind: 0, // PERF_TYPE_HARDWARE
+        kind,
         size: size_of::<Attributes>() as u32,
         config,
         ..Attributes::default()
@@ -88,7 +104,7 @@ fn advice(error: &io::Error, paranoid: Option<i32>) -> String {
         }
         Some(libc::ENOSYS) => "this kernel has none (CONFIG_PERF_EVENTS)".into(),
         Some(libc::EMFILE | libc::ENFILE) => format!(
-            "{error}: two files for each CPU; raise the limit (ulimit -n, LimitNOFILE of the unit)"
+            "{error}: up to four files for each CPU; raise the limit (ulimit -n, LimitNOFILE of the unit)"
         ),
         Some(libc::EBUSY) => "another user has them all (a watchdog, another profiler)".into(),
         _ => error.to_string(),
@@ -119,7 +135,9 @@ fn warning(refused: &BTreeMap<String, Vec<u32>>, cpus: usize) -> Option<String> 
 /// # Errors
 /// The kernel refuses an event that it has opened itself. That it opens none is a warning of the policy's.
 pub(crate) fn fill(loaded: &mut Loaded, machine: &Machine) -> Result<(), ScxError> {
-    if EVENTS.iter().all(|(map, _)| loaded.map_size(map).is_none()) {
+    let mut wanted = EVENTS.to_vec();
+    wanted.retain(|(map, ..)| loaded.map_size(map).is_some());
+    if wanted.is_empty() {
         return Ok(());
     }
     let units = units(Path::new("/sys/bus/event_source/devices"));
@@ -128,8 +146,11 @@ pub(crate) fn fill(loaded: &mut Loaded, machine: &Machine) -> Result<(), ScxErro
     let mut refused: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for cpu in machine.online() {
         let unit = units.get(&cpu).copied().unwrap_or(0);
-        let opened = EVENTS.map(|(map, event)| (map, open(cpu, unit << UNIT_SHIFT | event)));
-        // One without the other is of no use.
+        let event = |(map, kind, number): &(&'static str, u32, u64)| {
+            (*map, open(cpu, *kind, unit << UNIT_SHIFT | number))
+        };
+        let opened: Vec<_> = wanted.iter().map(event).collect();
+        // One without the others is of no use.
         if let Some(error) = opened.iter().find_map(|(_, event)| event.as_ref().err()) {
             let why = advice(error, paranoid);
             refused.entry(why).or_default().push(cpu);
@@ -137,7 +158,7 @@ pub(crate) fn fill(loaded: &mut Loaded, machine: &Machine) -> Result<(), ScxErro
         }
         for (map, event) in opened {
             // The map keeps the event once it has it.
-            if let (Ok(event), true) = (event, loaded.map_size(map).is_some()) {
+            if let Ok(event) = event {
                 let event = event.as_raw_fd().to_ne_bytes();
                 loaded.set_map_value(map, &cpu.to_ne_bytes(), &event)?;
             }

@@ -186,7 +186,7 @@ fn counters_follow() {
         let mut k = m.kernel();
         assert_eq!(work(&m), done);
         let pmu = k.hardware.as_mut().and_then(|hw| hw.pmu.as_mut());
-        let [_, cycles] = pmu.unwrap().read(0, S);
+        let [_, cycles, ..] = pmu.unwrap().read(0, S);
         assert_eq!(cycles, part(0) * 1000, "{stalled}");
     }
 }

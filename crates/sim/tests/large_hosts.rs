@@ -114,7 +114,17 @@ fn a_host_too_large_for_a_policy_is_refused_by_number() {
         refused.push(builtin.name);
     }
     let all = [
-        "amp", "credit", "flms", "credit2", "ecredit", "iobound", "vslicer", "vturbo", "zeng",
+        "amp",
+        "credit",
+        "flms",
+        "best_node",
+        "brm",
+        "credit2",
+        "ecredit",
+        "iobound",
+        "vslicer",
+        "vturbo",
+        "zeng",
     ];
     assert_eq!(refused, all);
 }

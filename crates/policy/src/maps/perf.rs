@@ -8,9 +8,14 @@ use crate::ir::MapDef;
 use crate::kview::BpfPerfEventValue;
 
 /// Maps whose events a loader opens, one for each CPU at its number: what they count.
-pub const EVENTS: [(&str, &str); 2] = [
+pub const EVENTS: [(&str, &str); 4] = [
     ("berth_instructions_by_cpu", "retired instructions"),
     ("berth_cycles_by_cpu", "unhalted cycles"),
+    ("berth_node_loads_by_cpu", "reads of memory"),
+    (
+        "berth_node_load_misses_by_cpu",
+        "reads of another node's memory",
+    ),
 ];
 
 /// Index bits of the flags; all ones = the executing CPU.

@@ -60,7 +60,13 @@ pub static HOST: Kind = Kind {
             Said("none"),
             "CPUs that come and go",
         ),
-        later("memory", "memory and its placement"),
+        later("memory", "sizes of memory"),
+        key(
+            "remote_memory",
+            "number, 1 to 100",
+            Is("1"),
+            "so many times as long a wait (task.stall) for another node's memory takes",
+        ),
         key(
             "speed",
             "percent or list",

@@ -109,7 +109,12 @@ pub static VM: Kind = Kind {
             Said("linux, all defaults"),
             "the machine inside; \"none\": its tasks are folded onto vCPU threads",
         ),
-        later("memory", "memory and its placement"),
+        key(
+            "memory",
+            "node, or list of percents",
+            Said("not said: wherever it runs"),
+            "on which nodes its memory is, e.g. 1, or [\"70%\", \"30%\"]",
+        ),
         later("net", "network cards of single VMs"),
     ],
 };

@@ -153,7 +153,7 @@ pub static TASK: Kind = Kind {
             Said("the VM's"),
             "host CPUs its threads may use; with a guest inside: the VM's vCPUs",
         ),
-        later("memory", "memory and its placement"),
+        later("memory", "sizes of memory"),
     ],
 };
 

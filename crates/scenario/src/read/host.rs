@@ -86,6 +86,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
     let ple_yield = ple_yield(&section)?;
     let nr_cpus = u32::try_from(cpus).unwrap_or(MOST_CPUS);
     // Plain keys before tables: the order of the printed file.
+    let remote_ppm = remote_memory(&section)?;
     let smt_ppm = smt_speed(&section)?;
     let mut kinds = speeds(&section, packages * cores)?;
     let pmu_noise_ppm = pmu(&section)?;
@@ -96,6 +97,7 @@ pub fn host(file: &Section<'_>, root: &Node) -> Result<Host> {
         section.node("kind")?;
     }
     let mut cost = costs(&section)?;
+    cost.remote_ppm = remote_ppm;
     cost.smt_ppm = smt_ppm.unwrap_or(cost.smt_ppm);
     cost.kinds = kinds;
     cost.pmu_noise_ppm = pmu_noise_ppm;
@@ -276,6 +278,25 @@ fn smt_speed(host: &Section<'_>) -> Result<Option<u32>> {
         }
         said => Ok(said.map(|(ppm, _)| ppm)),
     }
+}
+
+/// In parts per million; 0: as one's own.
+fn remote_memory(host: &Section<'_>) -> Result<u32> {
+    let Some(node) = host.node("remote_memory")? else {
+        return Ok(0);
+    };
+    let times = match node.value {
+        Value::Int(times) => times as f64,
+        Value::Float(times) => times,
+        _ => return Err(host.wrong_type("remote_memory", &node)),
+    };
+    if !(1.0..=100.0).contains(&times) {
+        let address = host.address("remote_memory");
+        let why = format!("`{address}` is {times}, but should be 1 to 100");
+        return Err(Error::at(&node.at, why).label("no other node's memory is nearer"));
+    }
+    let ppm = (times * f64::from(FULL_SPEED)).round() as u32;
+    Ok(if ppm == FULL_SPEED { 0 } else { ppm })
 }
 
 /// `pmu` and `pmu_noise`.

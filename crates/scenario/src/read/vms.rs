@@ -89,6 +89,7 @@ fn vm(
     })?;
     let cgroup = shared_cgroup(section)?;
     let scores_milli = scores(section, vcpus)?;
+    let memory_ppm = memory(section, host.nodes)?;
     let tasks = task_names(section, root)?;
     let start_ns = section.duration("start")?;
     let stop = section.text("stop", quantity::duration)?;
@@ -133,6 +134,7 @@ fn vm(
         slice_ns: slice_ns.map(|(ns, _)| ns),
         cgroup,
         scores_milli,
+        memory_ppm,
         tasks,
         start_ns,
         stop_ns: stop.map(|(ns, _)| ns),
@@ -177,6 +179,52 @@ fn shared_cgroup(section: &Section<'_>) -> Result<Option<String>> {
         }
     }
     Ok(Some(name))
+}
+
+/// A node, or the part on each node in order, in parts per million.
+fn memory(section: &Section<'_>, nodes: u32) -> Result<Vec<u32>> {
+    const ALL: u32 = 1_000_000;
+    let Some(node) = section.node("memory")? else {
+        return Ok(Vec::new());
+    };
+    let last = nodes - 1;
+    let range = if last == 0 {
+        "the host has one node, 0".to_string()
+    } else {
+        format!("the host has nodes 0 to {last}")
+    };
+    let mut parts = vec![0; nodes as usize];
+    match &node.value {
+        Value::Int(number) => {
+            let part = usize::try_from(*number).ok();
+            let Some(part) = part.and_then(|n| parts.get_mut(n)) else {
+                let why = format!("`{}`: there is no node {number}", section.address("memory"));
+                return Err(Error::at(&node.at, why).label(range));
+            };
+            *part = ALL;
+            return Ok(parts);
+        }
+        Value::Array(_) => {}
+        _ => return Err(section.wrong_type("memory", &node)),
+    }
+    let mut sum = 0u64;
+    for (i, (text, at)) in (0..).zip(section.strings_of("memory", &node)?) {
+        let ppm = quantity::percent_ppm(&text).map_err(|e| Error::at(&at, e))?;
+        match parts.get_mut(i) {
+            Some(part) => *part = ppm,
+            None => return Err(Error::at(&at, format!("there is no node {i}")).label(range)),
+        }
+        sum += u64::from(ppm);
+    }
+    if sum != u64::from(ALL) {
+        let why = format!(
+            "the parts of `{}` are {}% together, but should be 100%",
+            section.address("memory"),
+            sum as f64 / 1e4
+        );
+        return Err(Error::at(&node.at, why).label("how much of the memory is on each node"));
+    }
+    Ok(parts)
 }
 
 /// `175%`, or a list of `COUNT x PERCENT` for all vCPUs, in thousandths.

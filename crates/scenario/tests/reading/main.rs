@@ -515,6 +515,120 @@ fn scores_of_vms() {
 }
 
 #[test]
+fn memory_of_vms() {
+    let text = |host: &str, keys: &str| Input {
+        name: "memory".into(),
+        shown: "memory.toml".into(),
+        text: format!(
+            "[host]\n{host}\n[vm.a]\n{keys}\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\""
+        ),
+        folder: None,
+    };
+    let two = "packages = 2";
+    let of = |host: &str, keys: &str, edits: &[Edit]| {
+        let read = read(&text(host, keys), edits).unwrap_or_else(|e| panic!("{e}"));
+        let shown = Input {
+            text: berth_scenario::show::full(&read.facts),
+            ..text(host, keys)
+        };
+        let again =
+            berth_scenario::read(&shown, &[]).unwrap_or_else(|e| panic!("{e}\n{}", shown.text));
+        assert_eq!(read.scenario, again.scenario);
+        let scenario = read.scenario;
+        (
+            scenario.vms[0].memory_ppm.clone(),
+            scenario.host.cost.remote_ppm,
+        )
+    };
+    assert_eq!(of(two, "", &[]), (vec![], 0));
+    assert_eq!(of(two, "memory = 1", &[]), (vec![0, 1_000_000], 0));
+    let parts = "memory = [\"30%\", \"70%\"]";
+    assert_eq!(of(two, parts, &[]).0, [300_000, 700_000]);
+    // Of a node that is left out, none.
+    assert_eq!(of(two, "memory = [\"100%\"]", &[]).0, [1_000_000, 0]);
+    assert_eq!(of("", "memory = 0", &[]).0, [1_000_000]);
+    let remote = |times: &str| of(&format!("{two}\nremote_memory = {times}"), parts, &[]).1;
+    assert_eq!(
+        [remote("1"), remote("1.0"), remote("1.5"), remote("100")],
+        [0, 0, 1_500_000, 100_000_000]
+    );
+    // Without effect where no node is another one.
+    assert_eq!(of("remote_memory = 2", "", &[]).1, 2_000_000);
+    let set = |edit: &str| of(two, parts, &[Edit::Set(edit.into())]);
+    assert_eq!(set("vm.a.memory=0").0, [1_000_000, 0]);
+    assert_eq!(set("vm.a.memory=[\"10%\", \"90%\"]").0, [100_000, 900_000]);
+    assert_eq!(set("host.remote_memory=1.25").1, 1_250_000);
+    let times = "`host.remote_memory` is";
+    for (host, keys, words) in [
+        (
+            two,
+            "memory = 2",
+            "there is no node 2|the host has nodes 0 to 1",
+        ),
+        (two, "memory = -1", "there is no node -1"),
+        (
+            "",
+            "memory = 1",
+            "there is no node 1|the host has one node, 0",
+        ),
+        (two, "memory = \"1\"", "`vm.a.memory` takes node, or list"),
+        (two, "memory = 0.5", "`vm.a.memory` takes node, or list"),
+        (
+            two,
+            "memory = [\"50%\", \"40%\"]",
+            "are 90% together, but should be 100%",
+        ),
+        (two, "memory = [\"50%\", \"60%\"]", "are 110% together"),
+        (two, "memory = []", "are 0% together"),
+        (two, "memory = [\"150%\", \"-50%\"]", "-50"),
+        (two, "memory = [0.5, 0.5]", "is a list of strings"),
+        (two, "memory = [\"50\", \"50\"]", "write for instance 50%"),
+        (
+            two,
+            "memory = [\"50%\", \"40%\", \"10%\"]",
+            "there is no node 2",
+        ),
+        (
+            "packages = 2\nremote_memory = 0.9",
+            "",
+            &format!("{times} 0.9, but should be 1 to 100"),
+        ),
+        (
+            "packages = 2\nremote_memory = 0",
+            "",
+            &format!("{times} 0, "),
+        ),
+        (
+            "packages = 2\nremote_memory = -2",
+            "",
+            &format!("{times} -2, "),
+        ),
+        (
+            "packages = 2\nremote_memory = nan",
+            "",
+            &format!("{times} NaN, "),
+        ),
+        (
+            "packages = 2\nremote_memory = inf",
+            "",
+            &format!("{times} inf, "),
+        ),
+        (
+            "packages = 2\nremote_memory = \"150%\"",
+            "",
+            "takes number, 1 to 100, not",
+        ),
+    ] {
+        let error = read(&text(host, keys), &[]).unwrap_err().to_string();
+        let said = words.split('|').all(|words| error.contains(words));
+        assert!(
+            said && error.contains("memory.toml:"),
+            "{host} {keys}: {error}"
+        );
+    }
+}
+
+#[test]
 fn kinds_of_cores() {
     let task = "[vm.a]\ntasks = [\"t\"]\n[task.t]\nmodel = \"busy\"";
     let host = |text: &str| Input {

@@ -55,10 +55,7 @@ fn mistakes() {
         ),
         (
             "[host]\nmemory = \"4GiB\"",
-            &[
-                "this release does not have memory and its placement",
-                "`memory`",
-            ],
+            &["this release does not have sizes of memory", "`memory`"],
         ),
         (
             "[host]\ntasks = [\"hogg\"]\n[task.hog]\nmodel = \"busy\"",

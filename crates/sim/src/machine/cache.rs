@@ -4,12 +4,13 @@
 //! What a task brings into a cache fills room that is free, then pushes out what others have there, of each the same
 //! part (as replacement at random does on average): never is more in a cache than it holds. When the task runs again,
 //! it brings back what is missing: into its core's cache from the last-level cache if it is there, else from memory
-//! (which of two nodes' is told by where it ran last). A task costs two marks, a switch a few multiplications.
+//! (of which node it is said, or told by where it ran last). A task costs two marks, a switch a few multiplications.
 //!
 //! Left out: a working set larger than a cache streams through it in reality and pushes others out all the time; here
 //! it counts as large as the cache. A running task's part is safe from those who run beside it on the same last-level
-//! cache until it leaves. Memory does not move: a task that changed nodes is local from then on.
+//! cache until it leaves. Of a task of whose memory nothing is said, one that changed nodes is local from then on.
 use crate::machine::Topology;
+use crate::machine::rate::FULL;
 use crate::words::{CpuId, Nanos};
 use berth_scenario::model::Cache;
 use std::collections::BTreeMap;
@@ -143,8 +144,16 @@ impl Caches {
         t.working_set = bytes.unwrap_or(born_with);
     }
 
-    /// A task gets a CPU, having last run on `from`: how long it goes at half speed while it warms up, ns.
-    pub fn comes(&mut self, topo: &Topology, task: u32, from: Option<CpuId>, cpu: CpuId) -> Nanos {
+    /// A task gets a CPU, having last run on `from`: how long it goes at half speed while it warms up, ns. `away`: the
+    /// part of its memory that is on another node, parts per million, if that is said.
+    pub fn comes(
+        &mut self,
+        topo: &Topology,
+        task: u32,
+        from: Option<CpuId>,
+        cpu: CpuId,
+        away: Option<u32>,
+    ) -> Nanos {
         let Some(t) = self.tasks.get_mut(task as usize) else {
             return 0;
         };
@@ -153,14 +162,16 @@ impl Caches {
         come(&mut t.core, core, &self.cores[core as usize], set);
         come(&mut t.llc, llc, &self.llcs[llc as usize], set);
         let far = from.is_some_and(|f| topo.node_of(f) != topo.node_of(cpu));
-        let memory = if far {
-            self.of.from_other_node
-        } else {
-            self.of.from_memory
-        };
         let near = t.core.missing.saturating_sub(t.llc.missing);
+        let remote = match away {
+            Some(part) => (u128::from(t.llc.missing) * u128::from(part) / u128::from(FULL)) as u64,
+            None if far => t.llc.missing,
+            None => 0,
+        };
         // Bytes by bytes per microsecond.
-        let stall = near * 1000 / self.of.from_llc.max(1) + t.llc.missing * 1000 / memory.max(1);
+        let stall = near * 1000 / self.of.from_llc.max(1)
+            + (t.llc.missing - remote) * 1000 / self.of.from_memory.max(1)
+            + remote * 1000 / self.of.from_other_node.max(1);
         t.warm = 2 * stall;
         t.warm
     }
@@ -242,37 +253,51 @@ mod tests {
     fn distance_decides() {
         let (mut c, topo) = caches();
         // 60 KiB: at half speed for twice the time that bringing them takes.
-        assert_eq!(c.comes(&topo, 0, None, 0), 2 * 120_000);
+        assert_eq!(c.comes(&topo, 0, None, 0, None), 2 * 120_000);
         c.leaves(0, 0);
-        assert_eq!(c.comes(&topo, 0, Some(0), 0), 0);
+        assert_eq!(c.comes(&topo, 0, Some(0), 0, None), 0);
         c.leaves(0, 0);
-        assert_eq!(c.comes(&topo, 0, Some(0), 1), 2 * 60_000);
+        assert_eq!(c.comes(&topo, 0, Some(0), 1, None), 2 * 60_000);
         c.leaves(0, 0);
-        assert_eq!(c.comes(&topo, 0, Some(1), 2), 2 * 240_000);
+        assert_eq!(c.comes(&topo, 0, Some(1), 2, None), 2 * 240_000);
         c.leaves(0, 0);
         // What it left on the other node is forgotten.
-        assert_eq!(c.comes(&topo, 0, Some(2), 1), 2 * 240_000);
+        assert_eq!(c.comes(&topo, 0, Some(2), 1, None), 2 * 240_000);
+    }
+
+    #[test]
+    fn memory_whose_node_is_said_is_brought_from_there() {
+        let (mut c, topo) = caches();
+        // 15 KiB of this node's at 512 bytes a microsecond, 45 of the other's at 256; wherever it ran before.
+        for (from, cpu) in [(None, 0), (Some(3), 0), (Some(0), 2)] {
+            c.born(0, None);
+            assert_eq!(
+                c.comes(&topo, 0, from, cpu, Some(750_000)),
+                2 * (30_000 + 180_000)
+            );
+            c.leaves(0, 0);
+        }
     }
 
     #[test]
     fn others_push_out_what_does_not_fit_beside() {
         let (mut c, topo) = caches();
-        c.comes(&topo, 0, None, 0);
+        c.comes(&topo, 0, None, 0, None);
         c.leaves(0, 0);
-        c.comes(&topo, 1, None, 0);
+        c.comes(&topo, 1, None, 0, None);
         c.leaves(1, 0);
         // 40 KiB were free; the other brought 60: 20 are gone, and still in the last-level cache.
-        assert_eq!(c.comes(&topo, 0, Some(0), 0), 2 * 20_000);
+        assert_eq!(c.comes(&topo, 0, Some(0), 0, None), 2 * 20_000);
         c.leaves(0, 0);
         // All 20 came from the other's 60, which was all there was beside.
-        assert_eq!(c.comes(&topo, 1, Some(0), 0), 2 * 20_000);
+        assert_eq!(c.comes(&topo, 1, Some(0), 0, None), 2 * 20_000);
         assert_eq!(c.cores[0].used, 100 * KIB);
         c.leaves(1, 0);
         // One that takes it all leaves nothing.
         c.born(2, Some(100 * KIB));
-        c.comes(&topo, 2, None, 0);
+        c.comes(&topo, 2, None, 0, None);
         c.leaves(2, 0);
-        assert_eq!(c.comes(&topo, 0, Some(0), 0), 2 * 60_000);
+        assert_eq!(c.comes(&topo, 0, Some(0), 0, None), 2 * 60_000);
     }
 
     #[test]
@@ -301,11 +326,11 @@ mod tests {
     #[test]
     fn half_warmed_is_half_there() {
         let (mut c, topo) = caches();
-        let warm = c.comes(&topo, 0, None, 0);
+        let warm = c.comes(&topo, 0, None, 0, None);
         c.leaves(0, warm / 2);
-        assert_eq!(c.comes(&topo, 0, Some(0), 0), warm / 2);
+        assert_eq!(c.comes(&topo, 0, Some(0), 0, None), warm / 2);
         c.leaves(0, warm / 2);
-        assert_eq!(c.comes(&topo, 0, Some(0), 0), warm / 2);
+        assert_eq!(c.comes(&topo, 0, Some(0), 0, None), warm / 2);
     }
 
     #[test]
@@ -313,10 +338,10 @@ mod tests {
         let (mut c, topo) = caches();
         c.born(2, Some(1 << 40));
         // 100 KiB of the core come along with the 1000 of the last-level cache.
-        assert_eq!(c.comes(&topo, 2, None, 0), 2 * 2_000_000);
+        assert_eq!(c.comes(&topo, 2, None, 0, None), 2 * 2_000_000);
         c.leaves(2, 0);
-        assert_eq!(c.comes(&topo, 2, Some(0), 0), 0);
+        assert_eq!(c.comes(&topo, 2, Some(0), 0, None), 0);
         c.born(3, Some(0));
-        assert_eq!(c.comes(&topo, 3, None, 0), 0);
+        assert_eq!(c.comes(&topo, 3, None, 0, None), 0);
     }
 }

@@ -4,6 +4,7 @@ pub mod cache;
 pub mod cgroup;
 pub mod cpu;
 pub mod mask;
+pub mod memory;
 pub mod pace;
 pub mod pmu;
 pub mod rate;

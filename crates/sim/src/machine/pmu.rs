@@ -1,36 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Performance counters: instructions retired and cycles not halted, of each CPU.
+//! Performance counters of each CPU: instructions retired, cycles not halted, and how often memory was read, of any
+//! node and of another one.
 //!
 //! A core of full speed has one cycle a nanosecond, one of another speed or frequency so many more or less. A second's
 //! work at full speed has as many instructions whatever core does it: the task's instructions per cycle times the part
 //! of its time that it does not wait, a thousandth at least. So who waits for memory has more instructions per cycle on
-//! a slow core. What switches and interrupts cost counts as if the task worked; spinning counts as work, as it does on
-//! hardware.
+//! a slow core. Who waits reads memory, once for each [`LATENCY_NS`] that it waits at full speed with its memory where
+//! it runs, so as often wherever that is; bringing back what caches have lost counts none. What switches and interrupts
+//! cost counts as if the task worked; spinning counts as work, as it does on hardware.
 use super::rate::{FULL, Phase};
 use crate::words::{CpuId, Nanos, TaskId};
 
 /// As long does a task keep its deviation from the mean: a measuring interval of the literature.
 const SPELL: Nanos = 2_500_000_000;
 
+/// A read of memory takes so long on its own node.
+const LATENCY_NS: u64 = 100;
+
+/// What is counted, in the order of [`berth_policy::maps::perf::EVENTS`].
+const EVENTS: usize = 4;
+
 /// What a CPU does, as far as counters see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doing {
     pub task: TaskId,
-    /// Instructions and cycles in a second; 0: idle.
-    instructions: u64,
+    /// Cycles in a second; 0: idle.
     cycles: u64,
+    /// What is done in a second of work at this rate: instructions, reads of memory, those of another node's.
+    instructions: u64,
+    loads: u64,
+    remote: u64,
 }
 
 impl Doing {
-    /// A task in this phase, at this rate of work, on a core with this rate of cycles (both parts per million).
-    pub fn new(task: TaskId, phase: Phase, rate: u32, clock: u32) -> Doing {
+    /// A task in this phase, at this rate of work, on a core with this rate of cycles, with this part of its memory on
+    /// another node (all three parts per million).
+    pub fn new(task: TaskId, phase: Phase, rate: u32, clock: u32, away: u32) -> Doing {
         let computes = u64::from(FULL.saturating_sub(phase.stalled).max(FULL / 1000));
         // Thousandths and parts per million; 1e9 cycles a second.
         let per_second = u128::from(rate) * u128::from(phase.ipc) * u128::from(computes);
+        let waits_ns = u64::from(rate) * u64::from(phase.stalled) / 1000;
+        let loads = waits_ns / LATENCY_NS;
         Doing {
             task,
-            instructions: (per_second / 1_000_000) as u64,
             cycles: u64::from(clock) * 1000,
+            instructions: (per_second / 1_000_000) as u64,
+            loads,
+            remote: loads * u64::from(away) / u64::from(FULL),
         }
     }
 }
@@ -44,8 +60,7 @@ struct Counters {
     /// How long work goes on at half its rate, because caches are cold.
     warm: Nanos,
     /// In billionths.
-    instructions: u128,
-    cycles: u128,
+    counted: [u128; EVENTS],
 }
 
 /// The performance monitoring units of a machine.
@@ -72,11 +87,11 @@ impl Pmu {
         (c.doing, c.warm) = (doing.unwrap_or_default(), warm);
     }
 
-    /// Instructions and cycles of a CPU so far.
-    pub fn read(&mut self, cpu: CpuId, now: Nanos) -> [u64; 2] {
+    /// What a CPU has counted so far.
+    pub fn read(&mut self, cpu: CpuId, now: Nanos) -> [u64; EVENTS] {
         self.count(cpu, now);
         let c = &self.cpus[cpu as usize];
-        [c.instructions, c.cycles].map(|n| (n / 1_000_000_000) as u64)
+        c.counted.map(|n| (n / 1_000_000_000) as u64)
     }
 
     fn count(&mut self, cpu: CpuId, now: Nanos) {
@@ -97,9 +112,13 @@ impl Pmu {
             let c = &mut self.cpus[cpu as usize];
             c.at = to;
             c.warm -= warm;
-            c.cycles += u128::from(span) * u128::from(c.doing.cycles);
-            c.instructions +=
-                worked * u128::from(c.doing.instructions) * factor / (2 * u128::from(FULL));
+            let done = |per_second: u64| worked * u128::from(per_second);
+            c.counted[0] += done(c.doing.instructions) * factor / (2 * u128::from(FULL));
+            c.counted[1] += u128::from(span) * u128::from(c.doing.cycles);
+            if c.doing.loads > 0 {
+                c.counted[2] += done(c.doing.loads) / 2;
+                c.counted[3] += done(c.doing.remote) / 2;
+            }
         }
     }
 
@@ -131,10 +150,10 @@ mod tests {
     fn ipc(phase: Phase, speed: u32) -> f64 {
         let kind = Kind::new(speed, FULL, 0, 1);
         let mut pmu = Pmu::new(1, 0, 1);
-        let doing = Doing::new(7, phase, rate(&kind, phase, 1), kind.alone());
+        let doing = Doing::new(7, phase, rate(&kind, phase, 1, 1_000_000), kind.alone(), 0);
         pmu.begins(0, 0, Some(doing), 0);
         pmu.begins(0, 1_000_000_000, None, 0);
-        let [instructions, cycles] = pmu.read(0, 9_000_000_000);
+        let [instructions, cycles, ..] = pmu.read(0, 9_000_000_000);
         instructions as f64 / cycles as f64
     }
 
@@ -156,10 +175,31 @@ mod tests {
     #[test]
     fn cold_caches_halve_instructions_and_not_cycles() {
         let mut pmu = Pmu::new(1, 0, 1);
-        let doing = Doing::new(7, Phase::default(), FULL, FULL);
+        let doing = Doing::new(7, Phase::default(), FULL, FULL, 0);
         pmu.begins(0, 0, Some(doing), 1000);
-        assert_eq!(pmu.read(0, 500), [375, 500]);
-        assert_eq!(pmu.read(0, 2000), [2250, 2000]);
+        assert_eq!(pmu.read(0, 500), [375, 500, 0, 0]);
+        assert_eq!(pmu.read(0, 2000), [2250, 2000, 0, 0]);
+    }
+
+    #[test]
+    fn who_waits_reads_memory_as_often_wherever_it_is() {
+        // Half of its time at full speed waits; a third of its memory is elsewhere, where a wait is twice as long.
+        let phase = Phase {
+            stalled: FULL / 2,
+            ..Phase::default()
+        };
+        let kind = Kind::new(FULL, FULL, 0, 1);
+        let wait = u64::from(FULL + 333_333);
+        let slower = rate(&kind, phase, 1, wait);
+        let mut pmu = Pmu::new(1, 30_000, 1);
+        let doing = Doing::new(7, phase, slower, FULL, 333_333);
+        pmu.begins(0, 0, Some(doing), 0);
+        let [_, _, loads, remote] = pmu.read(0, 10_000_000_000);
+        // 5 million a second of work.
+        let work = 10.0 / (0.5 + 0.5 * 1.333_333);
+        for (got, truth) in [(loads, 5e6 * work), (remote, 5e6 * work / 3.0)] {
+            assert!((got as f64 / truth - 1.0).abs() < 1e-4, "{got} {truth}");
+        }
     }
 
     #[test]
@@ -169,7 +209,7 @@ mod tests {
             pmu.begins(
                 0,
                 spell * SPELL,
-                Some(Doing::new(3, Phase::default(), FULL, FULL)),
+                Some(Doing::new(3, Phase::default(), FULL, FULL, 0)),
                 0,
             );
             pmu.read(0, spell * SPELL + 1_000_000)[0] as f64 / 1.5e6 - 1.0

@@ -140,15 +140,17 @@ impl Steps {
     }
 }
 
-/// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run. While
-/// its caches are cold, it is [`while_warming`] of that.
-pub fn rate(kind: &Kind, phase: Phase, busy: u32) -> u32 {
+/// Work per time, parts per million: of a task in this phase on a core of this kind of which `busy` threads run;
+/// `wait`: how long it waits for memory, parts per million of a wait for its own node's. While its caches are cold, it
+/// is [`while_warming`] of that.
+pub fn rate(kind: &Kind, phase: Phase, busy: u32, wait: u64) -> u32 {
     let mut rate = u64::from(kind.alone());
     if phase.stalled > 0 {
-        // A second's work takes `stalled` seconds of waiting, and the rest at the core's speed.
+        // A second's work takes `stalled` seconds of waiting, or longer, and the rest at the core's speed.
         let full = u64::from(FULL);
         let stalled = u64::from(phase.stalled).min(full);
-        rate = rate * full / (full - stalled + stalled * rate / full).max(1);
+        let waits = stalled * wait / full;
+        rate = rate * full / (full - stalled + waits * rate / full).max(1);
     }
     match kind.shared.get(busy.max(1) as usize - 1) {
         Some(share) => (rate * u64::from(*share) / u64::from(FULL)).max(u64::from(LEAST)) as u32,
@@ -181,6 +183,8 @@ fn shared(pair: u32, threads: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    const HERE: u64 = FULL as u64;
+
     #[test]
     fn threads_share_a_core() {
         assert_eq!(shared(600_000, 2), [FULL, 600_000]);
@@ -190,8 +194,8 @@ mod tests {
         assert_eq!(shared(500_000, 2), [FULL, 500_000]);
         assert_eq!(shared(400_000, 3)[2], 233_333);
         let half = Kind::new(500_000, FULL, 600_000, 2);
-        assert_eq!(rate(&half, Phase::default(), 1), 500_000);
-        assert_eq!(rate(&half, Phase::default(), 2), 300_000);
+        assert_eq!(rate(&half, Phase::default(), 1, HERE), 500_000);
+        assert_eq!(rate(&half, Phase::default(), 2, HERE), 300_000);
     }
 
     #[test]
@@ -206,10 +210,29 @@ mod tests {
                     ..Phase::default()
                 },
                 1,
+                HERE,
             )) / 1e6;
             assert!(
                 (got - speedup).abs() < 2e-3,
                 "{stalled}: {got}, not {speedup}"
+            );
+        }
+    }
+
+    #[test]
+    fn memory_of_another_node_makes_waits_longer() {
+        // Time for a second's work: stalled wait + (1 - stalled) / speed.
+        for (speed, stalled, wait) in [(1.0, 0.5, 1.5), (1.0, 0.9, 100.0), (2.375, 0.552, 1.3)] {
+            let kind = Kind::new((speed * 1e6) as u32, FULL, 0, 1);
+            let phase = Phase {
+                stalled: (stalled * 1e6) as u32,
+                ..Phase::default()
+            };
+            let got = f64::from(rate(&kind, phase, 1, (wait * 1e6) as u64)) / 1e6;
+            let truth = 1.0 / (stalled * wait + (1.0 - stalled) / speed);
+            assert!(
+                (got - truth).abs() < 3e-6,
+                "{stalled} {wait}: {got} {truth}"
             );
         }
     }
@@ -226,7 +249,7 @@ mod tests {
             .map(|k| (k.capacity(&all), k.frequency()))
             .collect();
         assert_eq!(told, [(1024, 1024), (512, 1024), (1024, 256)]);
-        assert_eq!(rate(&all[2], Phase::default(), 1), 500_000);
+        assert_eq!(rate(&all[2], Phase::default(), 1, HERE), 500_000);
         assert!(Kind::new(FULL, FULL, FULL, 2).is_plain() && !all[2].is_plain());
     }
 }

@@ -9,6 +9,7 @@ use crate::scx::ops::{Policy as Loaded, Port};
 use crate::sim::Simulation;
 use crate::words::VmId;
 use crate::workload::api::Workload;
+use berth_identity::MemoryRecord;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::ir::{Operation, Program, Size, Src};
 use berth_policy::kview::{SchedExtEntity, TaskStruct};
@@ -121,6 +122,10 @@ fn instance(
         |cpu| k.capacity(cpu),
         vms,
         |vm| (!k.cgroups.shares(vm)).then(|| k.cgroups.of_vm(vm) as u64 + 1),
+        |vm| {
+            let parts = k.hardware.as_ref()?.memory_of(vm)?;
+            Some(MemoryRecord::new(parts))
+        },
     )
     .map_err(SimError::Setting)?;
     let var = policy.ops_var(ops_var)?;

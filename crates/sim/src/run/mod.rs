@@ -112,6 +112,7 @@ fn attempt(
     spec.tasks = workload.host_threads() + 8;
     spec.needs = policy.needs();
     spec.shared_cgroups = options::shared_cgroups(scenario);
+    spec.memory = options::memory(scenario);
     let mut m = Simulation::new(&spec, &vms, workload);
     if opts.record {
         m.record();

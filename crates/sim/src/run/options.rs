@@ -99,6 +99,7 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
         tasks: 64,
         needs: Needs::ALL,
         shared_cgroups: BTreeMap::new(),
+        memory: BTreeMap::new(),
         seed,
         mutation: opts.mutation,
         hotplug: host.hotplug.clone(),
@@ -109,6 +110,13 @@ pub fn machine_spec(host: &Host, seed: u64, opts: &Options) -> MachineSpec {
 pub fn shared_cgroups(scenario: &Scenario) -> BTreeMap<VmId, String> {
     let name = |v: VmInstance| Some((v.ordinal, scenario.vms[v.group].cgroup.clone()?));
     instances(scenario).into_iter().filter_map(name).collect()
+}
+
+/// Where the memory of a scenario's VMs is, of those that say it.
+pub fn memory(scenario: &Scenario) -> BTreeMap<VmId, Vec<u32>> {
+    let of = |v: VmInstance| (v.ordinal, scenario.vms[v.group].memory_ppm.clone());
+    let all = instances(scenario).into_iter().map(of);
+    all.filter(|(_, parts)| !parts.is_empty()).collect()
 }
 
 /// The VMs of a scenario, in the order of their numbers.

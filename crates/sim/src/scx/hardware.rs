@@ -7,11 +7,12 @@ use super::spec::MachineSpec;
 use crate::engine::queue::NEVER;
 use crate::machine::Topology;
 use crate::machine::cache::Caches;
+use crate::machine::memory::Memory;
 use crate::machine::pmu::{Doing, Pmu};
 use crate::machine::rate::{CAPACITY, FULL, Kind, Phase, Steps, rate};
 use crate::machine::task::{MARK_VCPU, NONE, SPINNING};
 use crate::machine::vcpu::{Call, What};
-use crate::words::{CpuId, HOST, Nanos, TaskId, TaskSpec};
+use crate::words::{CpuId, HOST, Nanos, TaskId, TaskSpec, VmId};
 
 /// Hardware that is not simply fast.
 pub struct Hardware {
@@ -28,6 +29,8 @@ pub struct Hardware {
     /// Of tasks; those beyond are in the default phase.
     phases: Vec<Phase>,
     pub pmu: Option<Pmu>,
+    /// Where VMs' memory is, if that is said of any.
+    memory: Option<Box<Memory>>,
     /// Phases may change working sets.
     pub sets_change: bool,
     /// A guest's: in which phase each of its CPUs is, as the host has been told.
@@ -46,6 +49,7 @@ impl Hardware {
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: None,
+            memory: None,
             sets_change: false,
             told: vec![Phase::default(); nr_cpus as usize],
         })
@@ -54,7 +58,8 @@ impl Hardware {
     /// Does it make a difference here in which phase a task is?
     pub fn knows_phases(&self) -> bool {
         let sets = self.sets_change && self.caches.is_some();
-        sets || self.pmu.is_some() || self.kinds.iter().any(|k| k.alone() != FULL)
+        let counts = self.pmu.is_some() || self.memory.is_some();
+        sets || counts || self.kinds.iter().any(|k| k.alone() != FULL)
     }
 
     /// None: all CPUs always at full speed, and memory for nothing.
@@ -67,9 +72,11 @@ impl Hardware {
             .map(|k| Kind::of(k, cost.smt_ppm, threads));
         let mut all: Vec<Kind> = kinds.collect();
         let pmu = cost.pmu_noise_ppm;
-        if all.is_empty() && plain.is_plain() && cost.cache.is_none() && pmu.is_none() {
+        let uniform = all.is_empty() && plain.is_plain() && spec.memory.is_empty();
+        if uniform && cost.cache.is_none() && pmu.is_none() {
             return None;
         }
+        let memory = || Memory::new(&spec.memory, cost.remote_ppm, topo.nr_nodes());
         let of_core = (0..topo.cores.len() as u32).map(|core| {
             let own = cost.kinds.iter().position(|k| k.cores.contains(&core));
             own.unwrap_or(cost.kinds.len()) as u32
@@ -88,6 +95,7 @@ impl Hardware {
             parts: Vec::new(),
             phases: Vec::new(),
             pmu: pmu.map(|noise| Pmu::new(topo.nr_cpus(), noise, spec.seed)),
+            memory: (!spec.memory.is_empty()).then(|| Box::new(memory())),
             sets_change: false,
             told: Vec::new(),
         }))
@@ -97,6 +105,9 @@ impl Hardware {
     pub fn born(&mut self, task: TaskId, spec: &TaskSpec) {
         if let Some(caches) = &mut self.caches {
             caches.born(task, spec.working_set);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.born(task, spec.vm);
         }
         self.set_phase(task, spec.phase);
     }
@@ -120,10 +131,25 @@ impl Hardware {
         &self.kinds[self.of_core[core as usize] as usize]
     }
 
+    /// The part of a task's memory that is on another node than this CPU, parts per million, if that is said.
+    fn away(&self, topo: &Topology, cpu: CpuId, task: TaskId) -> Option<u32> {
+        self.memory.as_ref()?.away(task, topo.node_of(cpu))
+    }
+
+    /// Where the memory of a VM is, if that is said: the part on each node, parts per million.
+    pub fn memory_of(&self, vm: VmId) -> Option<&[u32]> {
+        self.memory.as_ref()?.parts(vm)
+    }
+
     /// Work per time of a CPU on which this task runs, parts per million.
     fn rate(&self, topo: &Topology, cpu: CpuId, task: TaskId) -> u32 {
         let core = topo.core_of(cpu);
-        rate(self.kind(core), self.phase(task), self.busy[core as usize])
+        let wait = match &self.memory {
+            None => u64::from(FULL),
+            Some(memory) => memory.wait(self.away(topo, cpu, task).unwrap_or(0)),
+        };
+        let busy = self.busy[core as usize];
+        rate(self.kind(core), self.phase(task), busy, wait)
     }
 }
 
@@ -172,8 +198,9 @@ impl Handle {
         if next >= idle {
             let from = k.tasks.hot[next as usize].last_cpu;
             let from = (from != NONE).then_some(from);
+            let away = hw.away(&k.topo, cpu, next);
             let caches = hw.caches.as_mut();
-            let warm = caches.map_or(0, |c| c.comes(&k.topo, next, from, cpu));
+            let warm = caches.map_or(0, |c| c.comes(&k.topo, next, from, cpu, away));
             let rate = hw.rate(&k.topo, cpu, next);
             let part = hw.parts.get(next as usize).copied().unwrap_or(0);
             let pace = &mut k.cpus[cpu as usize].pace;
@@ -296,14 +323,15 @@ impl Handle {
             self.sync_work(cpu);
         }
         let k = &mut *self;
-        let caches = k.hardware.as_mut().and_then(|hw| hw.caches.as_mut());
-        let Some(caches) = caches else { return };
+        let Some(hw) = &mut k.hardware else { return };
+        let away = hw.away(&k.topo, cpu, task);
+        let Some(caches) = &mut hw.caches else { return };
         if !runs {
             return caches.set_working_set(task, bytes);
         }
         caches.leaves(task, k.cpus[cpu as usize].pace.warm);
         caches.set_working_set(task, bytes);
-        let warm = caches.comes(&k.topo, task, Some(cpu), cpu);
+        let warm = caches.comes(&k.topo, task, Some(cpu), cpu, away);
         self.set_warm(cpu, warm);
     }
 
@@ -328,7 +356,8 @@ impl Handle {
         let c = &k.cpus[cpu as usize];
         let doing = (c.curr >= k.cpus.len() as u32).then(|| {
             let clock = hw.kind(k.topo.core_of(cpu)).alone();
-            Doing::new(c.curr, hw.phase(c.curr), c.pace.rate, clock)
+            let away = hw.away(&k.topo, cpu, c.curr).unwrap_or(0);
+            Doing::new(c.curr, hw.phase(c.curr), c.pace.rate, clock, away)
         });
         if let Some(pmu) = &mut hw.pmu {
             pmu.begins(cpu, k.now, doing, c.pace.warm);

@@ -4,7 +4,7 @@
 use super::kernel::Handle;
 use crate::machine::Topology;
 use crate::words::{TaskId, TaskSpec};
-use berth_identity::{Class, JobRecord, ThreadRecord, VmId, VmRecord, record};
+use berth_identity::{Class, JobRecord, MemoryRecord, ThreadRecord, VmId, VmRecord, record};
 use berth_policy::instance::{Const, Instance, InstanceConfig};
 use berth_policy::policy::Policy;
 
@@ -91,6 +91,7 @@ pub fn fill(
     capacity: impl Fn(u32) -> u32,
     vms: &[VmSpec],
     cgroup_id: impl Fn(u32) -> Option<u64>,
+    memory: impl Fn(u32) -> Option<MemoryRecord>,
 ) -> Result<(), String> {
     if let Some(map) = instance.map("berth_topology_by_cpu") {
         for cpu in 0..topo.nr_cpus() {
@@ -119,12 +120,25 @@ pub fn fill(
                 class: vm.class,
                 weight: vm.weight,
                 cap_milli: vm.cap_milli.map(|c| c as u32),
-                node: (topo.nr_nodes() == 1).then_some(0),
+                node: match memory(i as u32) {
+                    Some(memory) => memory.only_node(),
+                    None => (topo.nr_nodes() == 1).then_some(0),
+                },
                 vcpus: vm.vcpus,
             };
             let key = VmId::Cgroup(id).key();
             map.update(&key.to_ne_bytes(), &record.bytes(), 0)
                 .map_err(|e| format!("berth_vms refuses VM {} (error {e})", vm.name))?;
+        }
+    }
+    if let Some(map) = instance.map(record::MEMORY) {
+        for (i, vm) in (0..).zip(vms) {
+            let Some(memory) = cgroup_id(i).and_then(|_| memory(i)) else {
+                continue;
+            };
+            let slot = i + 1;
+            map.update(&slot.to_ne_bytes(), &memory.bytes(), 0)
+                .map_err(|e| format!("{} refuses VM {} (error {e})", record::MEMORY, vm.name))?;
         }
     }
     Ok(())

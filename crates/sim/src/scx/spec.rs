@@ -33,6 +33,8 @@ pub struct MachineSpec {
     pub needs: Needs,
     /// Cgroups that are not their VMs' own, by name.
     pub shared_cgroups: BTreeMap<VmId, String>,
+    /// Part of a VM's memory on each node, parts per million, of those of which it is said.
+    pub memory: BTreeMap<VmId, Vec<u32>>,
     pub seed: u64,
     pub mutation: Option<Mutation>,
     /// CPUs going off- and online, in time order.
@@ -55,6 +57,7 @@ impl MachineSpec {
             tasks: 64,
             needs: Needs::ALL,
             shared_cgroups: BTreeMap::new(),
+            memory: BTreeMap::new(),
             seed: 1,
             mutation: None,
             hotplug: Vec::new(),

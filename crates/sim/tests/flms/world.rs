@@ -112,7 +112,27 @@ fn with(
     cast: Cast,
     params: &[(&str, &str)],
 ) -> Box<Simulation<Cast>> {
-    let mut spec = MachineSpec::new(shape);
+    with_spec(policy, MachineSpec::new(shape), vms, cast, params)
+}
+
+/// The same on a machine of which more is said.
+pub fn on_machine(
+    policy: &str,
+    spec: MachineSpec,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
+    with_spec(rival(policy), spec, vms, cast, params)
+}
+
+fn with_spec(
+    policy: &Policy,
+    mut spec: MachineSpec,
+    vms: &[VmSpec],
+    cast: Cast,
+    params: &[(&str, &str)],
+) -> Box<Simulation<Cast>> {
     spec.tasks = cast.scripts.len() as u32 as usize + 8;
     let mut m = Box::new(Simulation::new(&spec, vms, cast));
     let params: BTreeMap<String, String> = params

@@ -419,17 +419,8 @@ fn a_host_that_slept_is_as_it_was() {
             }
         }
         world.look();
-        let at = |tid: u32| {
-            world
-                .set()
-                .get(&format!("the CPU affinity of thread {tid}"))
-                .cloned()
-        };
-        assert_eq!(
-            at(2310),
-            None,
-            "nothing is bound to a CPU that is not there"
-        );
+        let vcpu = "the CPU affinity of thread 2310";
+        assert_eq!(world.set().get(vcpu), None, "that CPU is not there");
         let status = world.pins.status();
         let db = status.iter().find(|p| p.vm == "db").unwrap();
         assert!(db.complaints[0].contains("CPU 5 is offline"), "{db:?}");
@@ -444,7 +435,7 @@ fn a_host_that_slept_is_as_it_was() {
         let status = world.pins.status();
         assert!(status.iter().all(|p| p.complaints.is_empty()), "{status:?}");
         let now = world.set();
-        assert_eq!(at(2310).as_deref(), Some("5"));
+        assert_eq!(now[vcpu], "5");
         assert!(awake.keys().eq(now.keys()), "{awake:?} {now:?}");
     }
     world.pins.end().unwrap();

@@ -93,6 +93,12 @@ fn stays(vm: &Vm, cpus: &str, time: Duration) {
     }
 }
 
+/// Somebody has bound all its threads alike.
+fn is_moved(vm: &Vm, all: &str) -> bool {
+    let threads = vm.threads();
+    threads[0].1 != all && threads.iter().all(|t| t.1 == threads[0].1)
+}
+
 /// The optimiser decides once a second: after so long it has.
 const DECIDED: Duration = Duration::from_secs(4);
 
@@ -115,10 +121,7 @@ pub fn rules_pin_whoever_comes() {
     assert!(operator.agent("unpin", &[name()]).status.success());
     let status = text(&operator.agent("status", &[]));
     assert!(status.contains("unpinned by hand"), "{status}");
-    until("the optimiser has it", || {
-        text(&operator.agent("status", &[])).contains("is set to CPUs")
-            || text(&operator.agent("status", &[])).contains("set to CPUs")
-    });
+    until("the optimiser has it", || is_moved(&vm, &all));
     assert!(
         !text(&operator.agent("status", &[])).contains("as the rule for"),
         "it is not pinned again by itself"
@@ -185,6 +188,10 @@ pub fn rules_are_undone_when_it_is_killed() {
 
 /// The process of `berth pin` is there when a daemon starts: at its own socket, or at another.
 pub fn a_daemon_finds_one_that_is_pinned() {
+    // SAFETY: only a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return println!("without a second agent: one acts on a host, where it is root's");
+    }
     let (vm, operator, other) = (Vm::start(), Operator::new(), Operator::new());
     operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", "0"]);
     let mut daemon = Daemon::start(&operator, &rule(1));
@@ -211,13 +218,13 @@ pub fn what_the_optimiser_moved_is_pinned() {
     let target = format!("{}=0.95", name());
     let out = operator.agent("start", &["optimiser", "--target", &target]);
     assert!(out.status.success(), "{out:?}");
-    until("the optimiser has moved it", || !vm.all_at(&all));
+    until("the optimiser has moved it", || is_moved(&vm, &all));
     let own = vm.threads()[0].1.clone();
     let pinned = if own == "0" { "1" } else { "0" };
     operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", pinned]);
     stays(&vm, pinned, DECIDED);
     assert!(operator.agent("unpin", &[name()]).status.success());
-    until("the optimiser has it again", || vm.all_at(&own));
+    until("the optimiser has it again", || is_moved(&vm, &all));
     operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", pinned]);
     operator.agent("stop", &[]);
     assert!(vm.all_at(&all), "{:?}", vm.threads());

@@ -182,7 +182,8 @@ fn to_ask_what_is_due_changes_nothing() {
 #[test]
 fn a_vm_is_waited_for_until_it_has_grown() {
     let young = "process 2701 qemu-system-x86 start=5500\nargs qemu-system-x86_64 -name guest=young -smp 2\n\
-                 fd 10 anon_inode:kvm-vm\nfd 14 anon_inode:kvm-vcpu:0\nfd 15 anon_inode:kvm-vcpu:1\nthread 2710 \"CPU 0/KVM\" run=14\n";
+                 fd 10 anon_inode:kvm-vm\nfd 14 anon_inode:kvm-vcpu:0\nfd 15 anon_inode:kvm-vcpu:1\n\
+                 thread 2710 \"CPU 0/KVM\" run=14\n";
     let mut world = World::with(young);
     world
         .pins

@@ -9,7 +9,8 @@ OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
-	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab schedulers-lab kvm-table \
+	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab schedulers-lab \
+	affinity-lab kvm-table \
 	readme papers mutants docs book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser \
 	clean
 
@@ -100,6 +101,9 @@ flms-lab: setup-lab ## EF1, EF6, EF9 and EF13 of the FLMS paper by a real kernel
 schedulers-lab: setup-lab ## S2, S3 and S5 of the paper on Linux's schedulers by real kernels, in the lab (half an hour)
 	cargo build --release -q --locked -p berth-cli
 	@tools/papers-lab $(BERTH) schedulers
+
+affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network path, by a real kernel (half an hour)
+	@tools/papers-lab $(BERTH) affinity
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

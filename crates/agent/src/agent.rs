@@ -5,6 +5,7 @@ use crate::breaker::Breaker;
 use crate::describe::Remark;
 use crate::keeper::Keeper;
 use crate::pinning::Held;
+use crate::pins::standing::{Due, PinRule, Ruled};
 use crate::pins::{PinError, Pinned, Pinning};
 use crate::place::Place;
 use crate::register::{Entry, VmKey};
@@ -194,6 +195,9 @@ pub struct Status {
     /// VMs that the operator has pinned.
     #[serde(default)]
     pub pins: Vec<Pinned>,
+    /// What has become of the configuration's pins.
+    #[serde(default)]
+    pub ruled: Ruled,
 }
 
 /// Looks after one host.
@@ -465,10 +469,43 @@ impl Agent {
         let Some(pins) = &mut self.pins else {
             return Ok(Vec::new());
         };
-        let said = pins.look(&self.keeper)?;
-        let held = pins.held();
+        let mut said = pins.look(&self.keeper)?;
+        let (due, refused) = pins.due(&self.keeper);
+        said.extend(refused);
+        let mut held = pins.held();
+        if due != Due::default() {
+            // As when it is pinned by hand.
+            for (vm, _) in &due.pin {
+                held.entry(*vm).or_default();
+            }
+            self.keeper.set_pinned(held);
+            self.tell_of_host();
+            let pins = self.pins.as_mut();
+            held = BTreeMap::new();
+            if let Some(pins) = pins {
+                said.extend(pins.follow_rules(&self.keeper, due)?);
+                held = pins.held();
+            }
+        }
         self.keeper.set_pinned(held);
         Ok(said.into_iter().map(Event::Pins).collect())
+    }
+
+    /// VMs that are pinned when they appear, in place of those before.
+    ///
+    /// # Errors
+    /// Another agent acts on this host: who.
+    pub fn set_pin_rules(&mut self, rules: Vec<PinRule>) -> Result<(), AgentError> {
+        if !rules.is_empty()
+            && let Some(place) = &self.place
+        {
+            let alone = place.alone();
+            alone.map_err(|e| AgentError::Refused(e.to_string()))?;
+        }
+        if let Some(pins) = &mut self.pins {
+            pins.set_rules(rules);
+        }
+        Ok(())
     }
 
     /// Whether VMs are pinned.
@@ -754,6 +791,7 @@ impl Agent {
             only: rules.only.clone(),
             trouble: self.trouble.clone(),
             pins: self.pins.as_ref().map_or(Vec::new(), Held::status),
+            ruled: self.pins.as_ref().map_or(Ruled::default(), Held::ruled),
         }
     }
 }

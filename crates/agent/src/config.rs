@@ -24,14 +24,25 @@
 //! service = "target"          # or "normal" (default), "best-effort"
 //! guarantee = 0.95            # CPUs that it gets whenever it wants them
 //! limit = 2.0                 # CPUs that it gets at most
+//!
+//! [[pin]]                     # VMs that are pinned when they appear, as by `berth pin`; the first that fits counts
+//! name = "web*"
+//! policy = "full"             # default "auto"; or "l2", "paper", "none"
+//! method = "taskset"          # default "auto"; or "cgroup"
+//! cpu = 2                     # the CPU of its first vCPU; default: chosen
+//! isolated = true             # isolated CPUs may be taken; default false
+//! smt = true                  # the path may be on the other thread of a vCPU's core; default false
 //! ```
 use crate::backend::Way;
 use crate::backend::cgroup::OPTIMISER;
 use crate::door::Access;
+use crate::pins::standing::PinRule;
+use crate::pins::{Method, Pinning};
 use crate::rules::{Gains, Promised, Rule, Rules};
 use crate::tripwire::LIMIT;
+use berth_affinity::{Ask, Policy};
 use berth_identity::Class;
-use berth_optimiser::{Promise, Service};
+use berth_optimiser::{CpuSet, Promise, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,14 +70,16 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub mode: Mode,
-    /// Always there if the mode is to act.
+    /// If the mode is to act there is one, or there are pins.
     pub choice: Option<Choice>,
     pub rules: Rules,
+    /// VMs that are pinned when they appear.
+    pub pins: Vec<PinRule>,
     /// None: stalls are not looked for.
     pub stall: Option<Duration>,
     /// Who may connect to its socket.
     pub access: Access,
-    /// Line of each key that only the policy can judge: `policy`, `preset`, `set.slice_us`.
+    /// Line of each key that only the policy or the machine can judge: `policy`, `preset`, `set.slice_us`, `pin.0.cpu`.
     pub lines: BTreeMap<String, usize>,
 }
 
@@ -76,6 +89,7 @@ impl Default for Config {
             mode: Mode::Observe,
             choice: None,
             rules: Rules::default(),
+            pins: Vec::new(),
             stall: Some(LIMIT),
             access: Access::default(),
             lines: BTreeMap::new(),
@@ -98,7 +112,7 @@ fn shown(line: &Option<usize>) -> String {
     line.map_or(String::new(), |line| format!(":{line}"))
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "mode",
     "policy",
     "backend",
@@ -111,7 +125,9 @@ const KEYS: [&str; 12] = [
     "set",
     "vm",
     "promise",
+    "pin",
 ];
+const PIN_KEYS: [&str; 6] = ["name", "policy", "method", "cpu", "isolated", "smt"];
 const PROMISE_KEYS: [&str; 4] = ["name", "service", "guarantee", "limit"];
 const VM_KEYS: [&str; 4] = ["name", "class", "io_vcpus", "score"];
 /// Longest stall that makes sense: the kernel's own watchdog comes then.
@@ -185,6 +201,29 @@ impl Config {
         }
         // Only all of them together are wrong.
         Err(wrong("policy", why))
+    }
+
+    /// Finds out whether the machine has the CPUs that are named; those that are offline may come. None: not known.
+    ///
+    /// # Errors
+    /// The first CPU that there is not.
+    pub fn check_cpus(&self, file: &Path, possible: Option<&CpuSet>) -> Result<(), ConfigError> {
+        let Some(possible) = possible else {
+            return Ok(());
+        };
+        let strange = |(at, rule): (usize, &PinRule)| {
+            let cpu = rule.pinning.ask.cpu.filter(|cpu| !possible.has(*cpu))?;
+            Some(ConfigError {
+                file: file.into(),
+                line: self.lines.get(&format!("pin.{at}.cpu")).copied(),
+                key: Some("pin.cpu".into()),
+                what: format!("there is no CPU {cpu} on this machine; it has {possible}"),
+            })
+        };
+        match self.pins.iter().enumerate().find_map(strange) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 }
 
@@ -299,7 +338,8 @@ impl Reader<'_> {
                 choice.policy = name;
                 config.choice = Some(choice);
             }
-            None if config.mode == Mode::Act => {
+            // Whoever only pins acts without.
+            None if config.mode == Mode::Act && !table.contains_key("pin") => {
                 return Err(self.wrong(act_at, Some("policy"), "missing: act with which?"));
             }
             None => {
@@ -328,6 +368,14 @@ impl Reader<'_> {
         }
         let promises = self.tables(table, "promise")?;
         config.rules.promises = promises.map(|p| self.promise(p)).collect::<Read<_>>()?;
+        for pin in self.tables(table, "pin")? {
+            let (rule, cpu_at) = self.pin(pin)?;
+            if let Some(at) = cpu_at {
+                let key = format!("pin.{}.cpu", config.pins.len());
+                config.lines.insert(key, self.line(at));
+            }
+            config.pins.push(rule);
+        }
         Ok(config)
     }
 
@@ -480,6 +528,43 @@ impl Reader<'_> {
         Ok(Promised { name, promise })
     }
 
+    /// And where its CPU is named.
+    fn pin(&self, table: &Table) -> Read<(PinRule, Option<usize>)> {
+        self.known(table, &PIN_KEYS, "pin.")?;
+        let start = table.span().map_or(0, |s| s.start);
+        let name = match self.string(table, "name")? {
+            Some((name, at)) if name.trim().is_empty() => {
+                return Err(self.wrong(at, Some("pin.name"), "it is empty: which VMs?"));
+            }
+            Some((name, _)) => name,
+            None => return Err(self.wrong(start, Some("pin.name"), "missing: which VMs?")),
+        };
+        let mut pinning = Pinning::default();
+        if let Some((word, at)) = self.string(table, "policy")? {
+            let words = Policy::ALL.map(Policy::word).join(", ");
+            let wrong = || self.wrong(at, Some("pin.policy"), format!("one of {words}"));
+            pinning.ask.policy = Policy::of(&word).ok_or_else(wrong)?;
+        }
+        if let Some((word, at)) = self.string(table, "method")? {
+            let words = Method::WORDS.join(", ");
+            let wrong = || self.wrong(at, Some("pin.method"), format!("one of {words}"));
+            pinning.method = Method::of(&word).ok_or_else(wrong)?;
+        }
+        let flag = |key: &str| self.get(table, key, "true or false", |v| v.as_bool());
+        let (isolated, smt) = (flag("isolated")?, flag("smt")?);
+        let cpu = self.get(table, "cpu", "the number of a CPU", |v| v.as_integer())?;
+        let number = |(cpu, at): (i64, usize)| {
+            u32::try_from(cpu).map_err(|_| self.wrong(at, Some("pin.cpu"), "the number of a CPU"))
+        };
+        pinning.ask = Ask {
+            cpu: cpu.map(number).transpose()?,
+            isolated: isolated.is_some_and(|(on, _)| on),
+            smt: smt.is_some_and(|(on, _)| on),
+            ..pinning.ask
+        };
+        Ok((PinRule { name, pinning }, cpu.map(|(_, at)| at)))
+    }
+
     /// A number, or one for each vCPU.
     fn scores(&self, table: &Table) -> Read<Option<Gains>> {
         let number = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64));
@@ -612,6 +697,108 @@ mod tests {
                 "{text}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn pins_by_rule() {
+        let config = parsed(
+            "mode = \"act\"\n[[pin]]\nname = \"web*\"\npolicy = \"full\"\nmethod = \"taskset\"\ncpu = 3\n\
+             isolated = true\n[[pin]]\nname = \"db\"\nsmt = true\n",
+        )
+        .unwrap();
+        assert_eq!((config.mode, &config.choice), (Mode::Act, &None));
+        let rule = |name: &str, ask: Ask, method| PinRule {
+            name: name.into(),
+            pinning: Pinning { ask, method },
+        };
+        let full = Ask {
+            policy: Policy::Full,
+            cpu: Some(3),
+            isolated: true,
+            smt: false,
+        };
+        let auto = Ask {
+            smt: true,
+            ..Ask::default()
+        };
+        assert_eq!(
+            config.pins,
+            [
+                rule("web*", full, Method::Taskset),
+                rule("db", auto, Method::Auto)
+            ]
+        );
+        // What only the machine knows.
+        let file = Path::new("c.toml");
+        let cpus = |list: &str| {
+            let checked = config.check_cpus(file, Some(&list.parse().unwrap()));
+            checked.map_err(|e| e.to_string())
+        };
+        assert_eq!(cpus("0-3"), Ok(()));
+        assert_eq!(config.check_cpus(file, None), Ok(()));
+        assert_eq!(
+            cpus("0-2,4"),
+            Err("c.toml:6: pin.cpu: there is no CPU 3 on this machine; it has 0-2,4".into())
+        );
+    }
+
+    #[test]
+    fn pins_that_cannot_be_are_said_with_line_and_key() {
+        for (text, said) in [
+            ("pin = 1", "c.toml:1: pin: [[pin]] tables"),
+            ("pin = []", "c.toml:1: pin: [[pin]] tables"),
+            ("[pin]\nname = \"a\"", "c.toml:1: pin: [[pin]] tables"),
+            ("\n[[pin]]\ncpu = 1", "c.toml:2: pin.name: missing"),
+            ("[[pin]]\nname = \"\"", "c.toml:2: pin.name: it is empty"),
+            (
+                "[[pin]]\nname = \" \\t\"",
+                "c.toml:2: pin.name: it is empty",
+            ),
+            ("[[pin]]\nname = 7", "c.toml:2: name: a string, not integer"),
+            (
+                "[[pin]]\nname = \"a\"\npolicy = \"fast\"",
+                "c.toml:3: pin.policy: one of none, paper, full, l2, auto",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\nmethod = \"magic\"",
+                "c.toml:3: pin.method: one of taskset, cgroup, auto",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\ncpu = -1",
+                "c.toml:3: pin.cpu: the number of a CPU",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\ncpu = 4294967296",
+                "c.toml:3: pin.cpu: the number of a CPU",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\ncpu = 1.0",
+                "c.toml:3: cpu: the number of a CPU, not float",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\ncpu = \"1-3\"",
+                "c.toml:3: cpu: the number of a CPU, not string",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\nsmt = 1",
+                "c.toml:3: smt: true or false, not integer",
+            ),
+            (
+                "[[pin]]\nname = \"a\"\ncpus = 1",
+                "c.toml:3: pin.cpus: there is no such key",
+            ),
+            (
+                "mode = \"act\"\npreset = \"x\"\n[[pin]]\nname = \"a\"",
+                "c.toml:2: preset: of which policy?",
+            ),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.starts_with(said), "{text:?}: {error}");
+        }
+        // A CPU that no machine has is a number all the same.
+        let far = parsed("[[pin]]\nname = \"a\"\ncpu = 4294967295").unwrap();
+        let checked = far.check_cpus(Path::new("c.toml"), Some(&"0-7".parse().unwrap()));
+        assert!(checked.is_err());
     }
 
     #[test]

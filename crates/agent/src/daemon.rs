@@ -6,6 +6,7 @@ use crate::backend::Policy;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
 use crate::door::Door;
+use crate::pins::observe::possible;
 use crate::pins::{PinError, Pinned};
 use crate::place::Place;
 use crate::signals::Asked;
@@ -54,6 +55,7 @@ impl Options<'_> {
     fn read(&self, file: &Path) -> Result<Config, ConfigError> {
         let config = config::read(file)?;
         config.check(file, &|choice| (self.resolve)(choice).map(|_| ()))?;
+        config.check_cpus(file, possible(&self.root).as_ref())?;
         Ok(config)
     }
 }
@@ -65,7 +67,7 @@ pub enum DaemonError {
     #[error("the agent cannot listen at {}: {source}{}", socket.display(), advice(source))]
     Socket { socket: PathBuf, source: io::Error },
     /// The configuration says to act.
-    #[error("mode = \"act\", and the policy is not started: {0}")]
+    #[error("mode = \"act\", and nothing is done: {0}")]
     Start(AgentError),
     #[error(transparent)]
     Agent(#[from] AgentError),
@@ -331,13 +333,23 @@ impl Daemon<'_> {
     fn apply(&mut self, config: &Config) -> Result<(), DaemonError> {
         self.agent.set_rules(config.rules.clone());
         self.agent.set_stall_limit(config.stall);
+        let pins = match config.mode {
+            Mode::Act => config.pins.clone(),
+            Mode::Observe => Vec::new(),
+        };
+        let set = self.agent.set_pin_rules(pins);
+        set.map_err(DaemonError::Start)?;
         let choice = match (&config.choice, config.mode) {
             (Some(choice), Mode::Act) => choice,
-            _ => {
+            (_, mode) => {
                 if self.options.config.is_some()
                     && let Ok(name) = self.agent.stop()
                 {
-                    self.say(&format!("policy {name} unloaded: the mode is observe"));
+                    let why = match mode {
+                        Mode::Observe => "the mode is observe",
+                        Mode::Act => "the configuration names none",
+                    };
+                    self.say(&format!("policy {name} unloaded: {why}"));
                 }
                 return Ok(());
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Pins on this machine: where it is remembered what they set, and who undoes it when this process is killed.
 use crate::keeper::Keeper;
+use crate::pins::standing::{Due, PinRule, Ruled};
 use crate::pins::{PinError, Pinned, Pinning, Pins};
 use crate::place::{Hold, Place, PlaceError};
 use crate::register::VmKey;
@@ -63,6 +64,34 @@ impl Held {
         done
     }
 
+    /// VMs that are pinned when they appear.
+    pub fn set_rules(&mut self, rules: Vec<PinRule>) {
+        self.pins.set_rules(rules);
+    }
+
+    /// What the rules want done now; and what is worth saying.
+    pub fn due(&mut self, host: &Keeper) -> (Due, Vec<String>) {
+        self.pins.due(host)
+    }
+
+    /// Does it.
+    pub fn follow_rules(&mut self, host: &Keeper, due: Due) -> Result<Vec<String>, PinError> {
+        if !due.pin.is_empty()
+            && let Err(e) = self.begin()
+        {
+            return Ok(self.pins.refuse_due(host, due, &e.to_string()));
+        }
+        let said = self.pins.follow_rules(host, due);
+        if self.pins.is_empty() {
+            self.close()?;
+        }
+        said
+    }
+
+    pub fn ruled(&self) -> Ruled {
+        self.pins.ruled()
+    }
+
     /// How many pins were undone, and what of them could not be.
     pub fn unpin(
         &mut self,
@@ -75,7 +104,12 @@ impl Held {
                 Some(report) => report.complaints(),
                 None => Vec::new(),
             },
-            None => self.close()?,
+            None => {
+                self.pins.set_rules_aside(
+                    "all pins were undone by hand; they are in force again when the configuration is read again",
+                );
+                self.close()?
+            }
         };
         let undone = before - self.pins.len();
         if self.pins.is_empty() {
@@ -86,6 +120,7 @@ impl Held {
 
     pub fn look(&mut self, host: &Keeper) -> Result<Vec<String>, PinError> {
         if self.hold.as_mut().is_some_and(Hold::is_unguarded) {
+            self.pins.set_rules_aside("their guardian has ended");
             self.close()?;
             let said = "the guardian of the pins, which undoes them if the agent is killed, has ended: they are undone";
             return Ok(vec![said.into()]);

@@ -6,13 +6,17 @@
 //! observe  what the planner is told of this host
 //! busy     how busy its CPUs are
 //! sets     where the CPU set of a VM as a whole is set
+//! standing rules by which VMs are pinned when they appear: what is to be done
+//! by_rule  doing it
 //! act      from a plan to values that are set
 //! ```
 //! A pin is the operator's rule: whatever else acts on this host leaves such a VM's CPUs alone.
 pub mod act;
 pub mod busy;
+mod by_rule;
 pub mod observe;
 pub mod sets;
+pub mod standing;
 
 use crate::keeper::Keeper;
 use crate::register::VmKey;
@@ -27,6 +31,7 @@ use berth_host::root::Root;
 use berth_optimiser::CpuSet;
 use busy::Busy;
 use serde::{Deserialize, Serialize};
+use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -81,6 +86,9 @@ pub struct Pinning {
 pub struct Pinned {
     pub vm: String,
     pub pid: i32,
+    /// The name in the rule of the configuration by which it is pinned; none: by hand.
+    #[serde(default)]
+    pub rule: Option<String>,
     pub policy: Policy,
     /// What `auto` does just now, and why if it is not what it began with.
     pub acts: Policy,
@@ -118,6 +126,8 @@ struct Pin {
     /// Somebody else has set these since: they are his.
     foreign: BTreeSet<Knob>,
     placed: Option<Placed>,
+    /// Why it has no place just now.
+    refused: Option<String>,
     method: Method,
     complaints: Vec<String>,
     /// How many more there were.
@@ -164,6 +174,15 @@ impl Pin {
 /// What one VM's plan came to.
 type Planned = (VmKey, Result<Placed, berth_affinity::Refusal>);
 
+/// VMs that were planned otherwise than they are.
+struct Tried {
+    /// What there was of each before; none: it was not pinned.
+    befores: BTreeMap<VmKey, Option<Pin>>,
+    /// These are as they were, and why.
+    refused: Vec<(VmKey, String)>,
+    planned: Vec<Planned>,
+}
+
 /// The pins of a host.
 #[derive(Debug)]
 pub struct Pins<H: Host> {
@@ -171,6 +190,8 @@ pub struct Pins<H: Host> {
     /// There while there are pins.
     hands: Option<Hands<H>>,
     pins: BTreeMap<VmKey, Pin>,
+    /// Those by rule.
+    standing: Standing,
     /// What is set, and for which VM.
     applied: BTreeMap<Knob, (String, VmKey)>,
     networks: Networks,
@@ -190,6 +211,7 @@ impl<H: Host> Pins<H> {
         Pins {
             hands: None,
             pins: BTreeMap::new(),
+            standing: Standing::default(),
             applied: BTreeMap::new(),
             networks: Networks::default(),
             looked_for_networks: None,
@@ -241,6 +263,7 @@ impl<H: Host> Pins<H> {
         if let Some((_, why)) = refused.pop() {
             return Err(PinError::Refused(why));
         }
+        self.standing.pinned_by_hand(vm);
         let pin = self.pins.get(&vm).map(|pin| self.told(&vm, pin));
         pin.ok_or_else(|| PinError::Refused(ENDED.into()))
     }
@@ -254,6 +277,13 @@ impl<H: Host> Pins<H> {
         host: &Keeper,
         asked: Vec<(VmKey, Pinning)>,
     ) -> Result<Vec<(VmKey, String)>, PinError> {
+        let tried = self.try_all(host, asked);
+        self.carry_out(host.snapshot(), tried.planned)?;
+        Ok(tried.refused)
+    }
+
+    /// Plans these in place of what there is of them, without setting anything.
+    fn try_all(&mut self, host: &Keeper, asked: Vec<(VmKey, Pinning)>) -> Tried {
         // Whoever has just begun to look knows of no CPU how busy it is.
         self.busy.settle(&self.root);
         let vms = host.snapshot();
@@ -276,15 +306,23 @@ impl<H: Host> Pins<H> {
                 break planned;
             }
             for (vm, why) in wrong {
-                match befores.remove(&vm).flatten() {
-                    Some(before) => drop(self.pins.insert(vm, before)),
-                    None => drop(self.pins.remove(&vm)),
-                }
+                let before = befores.remove(&vm).flatten();
+                self.put_back(vm, before);
                 refused.push((vm, why));
             }
         };
-        self.carry_out(vms, planned)?;
-        Ok(refused)
+        Tried {
+            befores,
+            refused,
+            planned,
+        }
+    }
+
+    fn put_back(&mut self, vm: VmKey, before: Option<Pin>) {
+        match before {
+            Some(before) => drop(self.pins.insert(vm, before)),
+            None => drop(self.pins.remove(&vm)),
+        }
     }
 
     /// A pin that is not planned yet; or why it cannot be.
@@ -303,6 +341,7 @@ impl<H: Host> Pins<H> {
             threads: BTreeSet::new(),
             foreign: BTreeSet::new(),
             placed: None,
+            refused: None,
             method: asked.method,
             complaints: Vec::new(),
             more: 0,
@@ -315,6 +354,13 @@ impl<H: Host> Pins<H> {
     /// # Errors
     /// The ledger cannot be written; what could be undone is.
     pub fn unpin(&mut self, host: &Keeper, vm: VmKey) -> Result<Option<Report>, PinError> {
+        if let Some(pin) = self.pins.get(&vm) {
+            self.standing.unpinned_by_hand(vm, &pin.name);
+        }
+        self.undo(host, vm)
+    }
+
+    fn undo(&mut self, host: &Keeper, vm: VmKey) -> Result<Option<Report>, PinError> {
         if self.pins.remove(&vm).is_none() {
             return Ok(None);
         }
@@ -564,11 +610,12 @@ impl<H: Host> Pins<H> {
             let placed = match placed {
                 Ok(placed) => placed,
                 Err(refusal) => {
-                    pin.complain(refusal.to_string());
+                    pin.refused = Some(refusal.to_string());
                     (pin.placed, pin.seat) = (None, None);
                     continue;
                 }
             };
+            pin.refused = None;
             let place = match pin.asked.method {
                 Method::Taskset => None,
                 Method::Cgroup => match sets::of(&self.root, vm, self.systemd) {
@@ -721,13 +768,16 @@ impl<H: Host> Pins<H> {
     fn told(&self, key: &VmKey, pin: &Pin) -> Pinned {
         let sentence = |left: &Left| format!("{} is left where it is: {}", left.what, left.why);
         let placed = pin.placed.as_ref();
-        let mut complaints = pin.complaints.clone();
+        let network = self.networks.vms.get(&(key.pid, key.start));
+        let mut complaints: Vec<String> = pin.refused.iter().cloned().collect();
+        complaints.extend(pin.complaints.iter().cloned());
         if pin.more > 0 {
             complaints.push(format!("and {} more", pin.more));
         }
         Pinned {
             vm: pin.name.clone(),
             pid: key.pid,
+            rule: self.standing.of(*key).map(String::from),
             policy: pin.asked.ask.policy,
             acts: pin.acts(),
             because: pin.because.clone(),
@@ -735,7 +785,12 @@ impl<H: Host> Pins<H> {
             seat: pin.seat.clone().unwrap_or_default(),
             why: placed.map_or(String::new(), |p| p.why.clone()),
             set: self.applied.values().filter(|(_, vm)| vm == key).count(),
-            left: placed.iter().flat_map(|p| &p.left).map(sentence).collect(),
+            left: placed
+                .iter()
+                .flat_map(|p| &p.left)
+                .map(sentence)
+                .chain(network.iter().flat_map(|n| n.not_seen()))
+                .collect(),
             warnings: placed.map_or(Vec::new(), |p| p.warnings.clone()),
             complaints,
         }

@@ -340,6 +340,10 @@ fn cpus_that_go_offline_are_left() {
     site.until("all are where CPUs are", |s| {
         !sets(s).iter().any(|set| set.contains(['2', '3']))
     });
+    online(site.folder.path(), "0-3");
+    site.until("they are used again", |s| {
+        sets(s).iter().any(|set| set.contains(['2', '3']))
+    });
     assert_eq!(site.manager.over(), None);
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Pins on a host that was written down, whose values are in memory: what is set of a VM's network path, how it is
 //! followed, and that all is what it was in the end.
+#[path = "pins/by_rule.rs"]
+mod by_rule;
+
 use berth_actuator::ledger::Ledger;
 use berth_actuator::{ALL, Acting, Error, HERE, Host, Knob, NOWHERE};
 use berth_affinity::{Ask, Policy};
@@ -386,6 +389,55 @@ fn a_cpu_that_goes_offline_is_left_and_nobody_is_blamed() {
         world.set()["the CPU affinity of thread 2310"],
         now.to_string()
     );
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
+/// The host sleeps: all CPUs but one go, the kernel gives whoever has none left all of them, and all come back.
+#[test]
+fn a_host_that_slept_is_as_it_was() {
+    let mut world = World::new();
+    world.pin("db", Policy::Full, Some(5)).unwrap();
+    world.pin("web", Policy::L2, None).unwrap();
+    world.look();
+    let awake = world.set();
+    let writes = *world.paper.0.writes.borrow();
+    // Whoever is frozen meanwhile sees nothing of it.
+    assert!(world.look().is_empty());
+    assert_eq!(*world.paper.0.writes.borrow(), writes);
+    // By hand, and looked at in between.
+    for _ in 0..3 {
+        world.write("sys/devices/system/cpu/online", "0");
+        let threads: Vec<Knob> = world.paper.0.values.borrow().keys().cloned().collect();
+        for knob in threads
+            .iter()
+            .filter(|k| matches!(k, Knob::Affinity { .. }))
+        {
+            let lost = world.paper.0.values.borrow()[knob] != "0";
+            if lost {
+                world.paper.0.values.borrow_mut().remove(knob);
+            }
+        }
+        world.look();
+        let vcpu = "the CPU affinity of thread 2310";
+        assert_eq!(world.set().get(vcpu), None, "that CPU is not there");
+        let status = world.pins.status();
+        let db = status.iter().find(|p| p.vm == "db").unwrap();
+        assert!(db.complaints[0].contains("CPU 5 is offline"), "{db:?}");
+        world.root.sleep(Duration::from_secs(30));
+        world.look();
+        world.write("sys/devices/system/cpu/online", "0-7");
+        let said = world.look();
+        assert!(
+            !said.iter().any(|s| s.contains("somebody else")),
+            "{said:?}"
+        );
+        let status = world.pins.status();
+        assert!(status.iter().all(|p| p.complaints.is_empty()), "{status:?}");
+        let now = world.set();
+        assert_eq!(now[vcpu], "5");
+        assert!(awake.keys().eq(now.keys()), "{awake:?} {now:?}");
+    }
     world.pins.end().unwrap();
     world.nothing_is_left();
 }

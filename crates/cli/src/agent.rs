@@ -11,6 +11,7 @@ use berth_agent::backend::{Policy, Value, Way, Ways};
 use berth_agent::config::{self, Choice};
 use berth_agent::control::{self, Answer, Kind, Request};
 use berth_agent::daemon::{self, DaemonError, Options};
+use berth_agent::pins::observe::possible;
 use berth_agent::place::Place;
 use berth_agent::rules::{Gains, Rule, Rules};
 use berth_agent::signals;
@@ -313,6 +314,9 @@ pub fn run_daemon(args: &DaemonArgs) -> Done {
         config
             .check(&file, &|c| known(c).map(|_| ()))
             .map_err(wrong)?;
+        config
+            .check_cpus(&file, possible(&Root::live()).as_ref())
+            .map_err(wrong)?;
         output::print(&format!("ok   {}\n", file.display()));
         return Ok(());
     }
@@ -582,6 +586,10 @@ fn text(status: &Status) -> String {
                 out += "note: this host's cores are all alike: nobody is scored, time is shared\n";
             }
         }
+        None if status.pins.is_empty() && !status.ruled.rules.is_empty() => {
+            out += "no policy is loaded; VMs are pinned by rule: ";
+            out += &format!("{}\n", status.ruled.rules.join(", "));
+        }
         None if status.pins.is_empty() => out += "no policy is loaded: Berth only watches\n",
         None => out += "no policy is loaded; what is pinned stands below\n",
     }
@@ -632,6 +640,13 @@ fn text(status: &Status) -> String {
     }
     for pin in &status.pins {
         out += &format!("\n{}", crate::pin::text(pin));
+    }
+    if let Some(why) = &status.ruled.aside {
+        let rules = status.ruled.rules.join(", ");
+        out += &format!("\nrules for pins ({rules}) are not in force: {why}\n");
+    }
+    for (vm, why) in &status.ruled.not {
+        out += &format!("  {vm} is not pinned, though a rule is for it: {why}\n");
     }
     for (vm, why) in &status.by_process {
         out += &format!("  {vm} is known by its process: {why}\n");

@@ -22,11 +22,12 @@ pub fn run(args: &Args) -> Done {
     let vms = Scanner::new(root.clone()).scan();
     let vms = vms.map_err(|e| ls::unreadable(&root, &e))?;
     let nobody = |_| None;
-    let checks = match root.is_live() {
+    let mut checks = match root.is_live() {
         true => doctor::examine(&root, &vms, &doctor::core_cookie),
         // A recorded tree has no threads to ask.
         false => doctor::examine(&root, &vms, &nobody),
     };
+    checks.push(doctor::networks(&root, &vms));
     match args.json {
         true => output::json(&checks)?,
         false => output::print(&berth_report::host::doctor(&checks, &output::style())),

@@ -22,7 +22,9 @@ pub fn run(args: &Args) -> Done {
     let Some(vm) = explain::find(&view, &args.vm) else {
         return Err(Failure::Input(no_such(&view, &args.vm)));
     };
-    let explanation = explain::explain(&args.host.root(), &view, vm);
+    let root = args.host.root();
+    let mut explanation = explain::explain(&root, &view, vm);
+    explanation.network = explain::network(&root, &vm.vm);
     if args.json {
         return output::json(&explanation);
     }

@@ -287,17 +287,9 @@ fn table(plan: &Plan) -> String {
             lines.push(p.why.clone());
             lines.extend(remarks(p));
         }
-        let network = vm.network.iter();
-        if network.clone().any(|n| n.hidden) {
-            lines.push(
-                "its files are not yours to see: its network is not known (as root: it is)".into(),
-            );
-        }
-        for link in network.flat_map(|n| &n.links).filter(|l| !l.here) {
-            lines.push(format!(
-                "{} is in another network namespace: what is behind it is not seen",
-                link.name
-            ));
+        // Of one that is placed it is among what is left.
+        if let (None, Some(network)) = (&vm.pinned, &vm.network) {
+            lines.extend(network.not_seen());
         }
         let _ = writeln!(out, "\n  {}", vm.vm);
         for line in lines {
@@ -413,8 +405,12 @@ pub fn text(pinned: &Pinned) -> String {
         true => pinned.policy.word().to_string(),
         false => format!("{}, now {}", pinned.policy, pinned.acts),
     };
+    let rule = pinned.rule.as_deref();
+    let rule = rule.map_or(String::new(), |name| {
+        format!(", as the rule for {name} says")
+    });
     let mut out = format!(
-        "{} {what} ({by}, by {}): {} values set\n  {}\n",
+        "{} {what} ({by}, by {}{rule}): {} values set\n  {}\n",
         pinned.vm,
         pinned.method.word(),
         pinned.set,

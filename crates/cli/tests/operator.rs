@@ -293,3 +293,45 @@ fn parameters_without_a_policy_do_not_pass_the_check() {
     );
     assert!(said.contains("c.toml:3: set: of which policy?"), "{said}");
 }
+
+/// What of a VM's network path is not looked into is named wherever somebody may ask for it.
+#[test]
+fn a_path_that_is_not_looked_into_is_named_everywhere() {
+    let tap = |pid: i32, name: &str, tap: &str| {
+        let files =
+            format!("fd 20 /dev/net/tun\nfile proc/{pid}/fdinfo/20 \"iff:\\x09{tap}\\n\"\nthread");
+        vm(pid, name).replace("thread", &files)
+    };
+    let folder = host(
+        &[
+            tap(100, "ovs", "vnet0"),
+            tap(200, "pod", "tap9"),
+            "file sys/devices/system/cpu/online 0-1\nfile sys/class/net/vnet0/tun_flags 0x1002\n\
+             file sys/class/net/vnet0/queues/rx-0/rps_cpus 0\nlink sys/class/net/vnet0/master ../ovs-system\n"
+                .into(),
+        ]
+        .concat(),
+    );
+    let root = ["--root", ".", "--over", "0.01"];
+    let both = [
+        ("ovs", "vnet0 is a port of Open vSwitch (ovs-system)"),
+        ("pod", "tap9 is in another network namespace"),
+    ];
+    // As it is folded.
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (doctor, _) = berth(folder.path(), 1, &["doctor", "--root", "."]);
+    #[cfg(feature = "kernel")]
+    let (plan, _) = berth(
+        folder.path(),
+        0,
+        &[&["plan", "--policy", "full"], &root[..]].concat(),
+    );
+    for (name, what) in both {
+        let (explain, _) = berth(folder.path(), 0, &[&["explain", name], &root[..]].concat());
+        assert!(flat(&explain).contains(what), "{explain}");
+        let of_doctor = format!("{name}: {what}");
+        assert!(flat(&doctor).contains(&of_doctor), "{doctor}");
+        #[cfg(feature = "kernel")]
+        assert_eq!(flat(&plan).matches(what).count(), 1, "{plan}");
+    }
+}

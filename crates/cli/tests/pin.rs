@@ -4,6 +4,9 @@
 //! killed.
 //!
 //! No harness: this program is also the VM.
+#[path = "pin/by_rule.rs"]
+mod by_rule;
+
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::File;
@@ -48,6 +51,10 @@ fn main() -> ExitCode {
     leaves_to_others_what_they_set();
     killed_it_is_undone();
     the_optimiser_goes_around_it();
+    by_rule::what_the_optimiser_moved_is_pinned();
+    by_rule::rules_pin_whoever_comes();
+    by_rule::rules_are_undone_when_it_is_killed();
+    by_rule::a_daemon_finds_one_that_is_pinned();
     by_a_cgroup();
     let path = if network { "and queues of a tap" } else { "" };
     println!("ok    threads {path} were pinned, followed, left to others, and undone five ways");

@@ -4,10 +4,12 @@ use crate::btf;
 use crate::cgroup::{self, Version};
 use crate::cores::{self, CoreKind};
 use crate::machine::{Machine, Scheduler};
-use crate::model::Snapshot;
+use crate::model::{Snapshot, Vm};
+use crate::network;
 use crate::procfile::{cpu_list, cpu_text, printable, status_value};
 use crate::root::Root;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -66,6 +68,36 @@ pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>)
         cores(root, &machine),
         frequency(root),
     ]
+}
+
+/// Whether the network paths of the VMs can be seen (`berth pin` binds them).
+pub fn networks(root: &Root, vms: &Snapshot) -> Check {
+    const NAMED: usize = 4;
+    let name = "network paths";
+    let networks = network::of(root, vms);
+    let not_seen = |vm: &Arc<Vm>| {
+        let what = networks.network(vm)?.not_seen();
+        let first = what.into_iter().next()?;
+        Some(format!("{}: {first}", vm.name))
+    };
+    let mut unseen: Vec<String> = vms.vms.iter().filter_map(not_seen).collect();
+    if unseen.is_empty() {
+        let links = networks.vms.values().map(|n| n.links.len());
+        let found = format!("{} links of {} VMs", links.sum::<usize>(), vms.vms.len());
+        return check(name, State::Ok, found, "");
+    }
+    let more = unseen.len().saturating_sub(NAMED);
+    unseen.truncate(NAMED);
+    let mut found = unseen.join("; ");
+    if more > 0 {
+        found += &format!("; and {more} more VMs");
+    }
+    check(
+        name,
+        State::Note,
+        found,
+        "`berth pin` binds what can be seen, and says of each VM what is left (berth plan).",
+    )
 }
 
 /// Whether a policy could be loaded.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Everything that is known of one VM: the facts behind `berth explain`.
 use crate::cgroup::{self, Share};
-use crate::model::{Role, TaskId, Vm};
+use crate::model::{Role, Snapshot, TaskId, Vm};
 use crate::name;
+use crate::network::{self, Network};
 use crate::procfile::{cpu_list, cpu_text, status_value};
 use crate::root::Root;
 use crate::view::{View, VmView};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One VM, in depth.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +24,8 @@ pub struct Explanation {
     pub cpus: usize,
     /// Where its vCPUs may not run on all of them.
     pub bound: Option<Bound>,
+    /// What of its network path is not looked into, a sentence each: by [`network`], if somebody asks.
+    pub network: Vec<String>,
 }
 
 /// CPUs that a VM's vCPUs are bound to.
@@ -45,8 +49,19 @@ pub fn explain(root: &Root, view: &View, vm: &VmView) -> Explanation {
         wanted_cpus: view.vms.iter().map(wants).sum::<f64>() + view.host.cpus.unwrap_or(0.0),
         cpus: view.machine.cpus.len(),
         bound: bound(root, view, vm),
+        network: Vec::new(),
         vm: vm.clone(),
     }
+}
+
+/// What of a VM's network path is not looked into.
+pub fn network(root: &Root, vm: &Vm) -> Vec<String> {
+    let one = Snapshot {
+        vms: vec![Arc::new(vm.clone())],
+        ..Snapshot::default()
+    };
+    let networks = network::of(root, &one);
+    networks.network(vm).map_or(Vec::new(), Network::not_seen)
 }
 
 fn bound(root: &Root, view: &View, vm: &VmView) -> Option<Bound> {

@@ -2,9 +2,10 @@
 //! Networks of VMs on hosts that were written down, and on this machine's own tap and bridge.
 use berth_host::cgroup;
 use berth_host::discover::Scanner;
+use berth_host::doctor::{self, State};
 use berth_host::fixture::Fixture;
 use berth_host::model::Snapshot;
-use berth_host::network::{self, Balance, Kind, Network, Networks};
+use berth_host::network::{self, Balance, Kind, Network, Networks, Switch};
 use berth_host::root::Root;
 use proptest::prelude::*;
 use std::path::Path;
@@ -99,6 +100,91 @@ fn macvtap_bonds_and_cards_passed_through() {
     assert_eq!(
         (card.node, card.irqs[0].irq, card.irqs[0].queue),
         (Some(1), 60, Some(1))
+    );
+}
+
+/// A tap that is a port of something else than a bridge of Linux, or is elsewhere: that is said.
+#[test]
+fn what_is_not_looked_into_is_said() {
+    let vm = |pid: u32, name: &str, tap: &str| {
+        format!(
+            "process {pid} qemu-system-x86 start={pid}\nargs qemu-system-x86_64 -name guest={name}\n\
+             fd 10 anon_inode:kvm-vm\nfd 14 anon_inode:kvm-vcpu:0\nfd 20 /dev/net/tun\n\
+             file proc/{pid}/fdinfo/20 \"iff:\\x09{tap}\\n\"\nthread {} \"CPU 0/KVM\" run=14\n",
+            pid + 1
+        )
+    };
+    let tap = |name: &str, index: u32, master: &str| {
+        format!(
+            "file sys/class/net/{name}/ifindex {index}\nfile sys/class/net/{name}/tun_flags 0x1002\n\
+             link sys/class/net/{name}/master ../{master}\n\
+             file sys/class/net/{name}/queues/rx-0/rps_cpus 00\n"
+        )
+    };
+    let host = [
+        HOST.to_string(),
+        vm(2710, "ovs", "vnet0"),
+        tap("vnet0", 30, "ovs-system"),
+        "file sys/class/net/ovs-system/ifindex 31\n".into(),
+        vm(2720, "vrf", "vnet1"),
+        tap("vnet1", 32, "vrf-blue"),
+        "file sys/class/net/vrf-blue/ifindex 33\n".into(),
+        vm(2730, "pod", "tap0123"),
+        // A bridge of Linux may have any name.
+        vm(2740, "odd", "vnet2"),
+        tap("vnet2", 34, "ovs-system2"),
+        "file sys/class/net/ovs-system2/bridge/stp_state 0\n".into(),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    Fixture::parse(&host.concat())
+        .unwrap()
+        .unpack(folder.path())
+        .unwrap();
+    let (vms, networks) = found(folder.path());
+    let says = |name: &str| of(&vms, &networks, name).not_seen();
+    let switch = |name: &str| of(&vms, &networks, name).links[0].switch;
+    for (name, is, said) in [
+        ("web", Some(Switch::Bridge), None),
+        ("odd", Some(Switch::Bridge), None),
+        ("mac", None, None),
+        ("pass", None, None),
+        (
+            "ovs",
+            Some(Switch::OpenVSwitch),
+            Some("vnet0 is a port of Open vSwitch (ovs-system)"),
+        ),
+        (
+            "vrf",
+            Some(Switch::Other),
+            Some("vnet1 belongs to vrf-blue, which is no Linux bridge"),
+        ),
+        ("pod", None, Some("tap0123 is in another network namespace")),
+    ] {
+        let found = says(name);
+        assert_eq!(
+            (switch(name), found.len()),
+            (is, usize::from(said.is_some())),
+            "{name}: {found:?}"
+        );
+        assert!(
+            found.iter().zip(said).all(|(f, s)| f.starts_with(s)),
+            "{name}: {found:?}"
+        );
+    }
+    // Their own queues are known all the same, and no card is.
+    let ovs = of(&vms, &networks, "ovs");
+    let path: Vec<&str> = networks.path(ovs).iter().map(|d| &*d.name).collect();
+    assert_eq!(path, ["vnet0"]);
+    let check = doctor::networks(&Root::at(folder.path()), &vms);
+    assert_eq!(check.state, State::Note);
+    for what in ["ovs: vnet0", "vrf: vnet1", "pod: tap0123"] {
+        assert!(check.found.contains(what), "{}", check.found);
+    }
+    let (folder, vms, _) = self::host();
+    let check = doctor::networks(&Root::at(folder.path()), &vms);
+    assert_eq!(
+        (check.state, &*check.found),
+        (State::Ok, "4 links of 4 VMs")
     );
 }
 

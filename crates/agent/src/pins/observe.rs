@@ -25,9 +25,18 @@ pub fn host(root: &Root, busy: &BTreeMap<u32, f64>, taken: BTreeMap<u32, u32>) -
     Host {
         cpus: topology::cpus(root).into_iter().map(cpu).collect(),
         taken,
-        possible: list("devices/system/cpu/present")
-            .or_else(|| list("devices/system/cpu/possible")),
+        possible: possible(root),
     }
+}
+
+/// All CPUs that the machine has, online or not; none: not known.
+pub fn possible(root: &Root) -> Option<CpuSet> {
+    let list = |what: &str| -> Option<CpuSet> {
+        root.sys_text(&format!("devices/system/cpu/{what}"))?
+            .parse()
+            .ok()
+    };
+    list("present").or_else(|| list("possible"))
 }
 
 fn part(thread: &model::Thread) -> Part {

@@ -36,6 +36,18 @@ pub enum Kind {
     Vfio,
 }
 
+/// What a tap is a port of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Linux's own: its ports are known.
+    Bridge,
+    /// Open vSwitch's datapath: all its bridges are one device here, and what goes where is in its flows.
+    OpenVSwitch,
+    /// Something else: a VRF, a team, another kind of switch.
+    Other,
+}
+
 /// One connection of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
@@ -48,6 +60,8 @@ pub struct Link {
     pub here: bool,
     /// The bridge that it is a port of.
     pub bridge: Option<String>,
+    /// What that is; none: there is none.
+    pub switch: Option<Switch>,
     /// Devices by which packets leave the host.
     pub uplinks: Vec<String>,
 }
@@ -60,6 +74,41 @@ pub struct Network {
     pub vhost: u32,
     /// Its process's files cannot be seen.
     pub hidden: bool,
+}
+
+impl Link {
+    /// What of its way is not looked into, and what follows from that.
+    pub fn not_seen(&self) -> Option<String> {
+        const SO: &str = "is not looked into: no card's interrupts or queues are set for it";
+        let name = &self.name;
+        if !self.here {
+            return Some(format!(
+                "{name} is in another network namespace: what is behind it is not seen, and only threads are bound"
+            ));
+        }
+        let bridge = self.bridge.as_deref().unwrap_or_default();
+        match self.switch? {
+            Switch::Bridge => None,
+            Switch::OpenVSwitch => Some(format!(
+                "{name} is a port of Open vSwitch ({bridge}): to which card its flows send packets {SO}"
+            )),
+            Switch::Other => Some(format!(
+                "{name} belongs to {bridge}, which is no Linux bridge: what is behind it {SO}"
+            )),
+        }
+    }
+}
+
+impl Network {
+    /// What of its path is not looked into, a sentence each.
+    pub fn not_seen(&self) -> Vec<String> {
+        let hidden =
+            "its files are not yours to see: its network is not known (as root: it is)".to_string();
+        let hidden = self.hidden.then_some(hidden).into_iter();
+        hidden
+            .chain(self.links.iter().filter_map(Link::not_seen))
+            .collect()
+    }
 }
 
 /// The networks of a host.
@@ -149,6 +198,7 @@ pub fn among(root: &Root, vms: &Snapshot, others: &[Arc<Vm>]) -> Networks {
                         queues: 1,
                         here: true,
                         bridge: None,
+                        switch: None,
                         uplinks: vec![device],
                     });
                 }
@@ -199,6 +249,7 @@ fn tap(sys: &Dir, name: &str, queues: u32, users: &mut BTreeMap<String, u32>) ->
     // One of another network namespace may have the name of a device of this one that is no tap.
     let here = exists(sys, &format!("class/net/{name}/tun_flags"));
     let bridge = last_of_link(sys, &format!("class/net/{name}/master")).filter(|_| here);
+    let switch = bridge.as_deref().map(|bridge| switch(sys, name, bridge));
     let uplinks = match &bridge {
         Some(bridge) => uplinks_of_bridge(sys, bridge).0,
         None => Vec::new(),
@@ -209,7 +260,24 @@ fn tap(sys: &Dir, name: &str, queues: u32, users: &mut BTreeMap<String, u32>) ->
         queues,
         here,
         bridge,
+        switch,
         uplinks,
+    }
+}
+
+/// What a device is a port of. Its ports are told by a bridge of Linux itself; the datapath of Open vSwitch that the
+/// daemon makes has one name.
+fn switch(sys: &Dir, port: &str, master: &str) -> Switch {
+    let folder = |path: &str| sys.dir(path).is_ok();
+    let is_bridge = [
+        format!("class/net/{master}/bridge"),
+        format!("class/net/{master}/brif"),
+        format!("class/net/{port}/brport"),
+    ];
+    match is_bridge.iter().any(|path| folder(path)) {
+        true => Switch::Bridge,
+        false if master == "ovs-system" => Switch::OpenVSwitch,
+        false => Switch::Other,
     }
 }
 
@@ -233,11 +301,12 @@ fn macvtap(
         queues,
         here,
         bridge: None,
+        switch: None,
         uplinks,
     }
 }
 
-/// Ports of a bridge (or of Open vSwitch's datapath, which has none here) by which packets leave the host, and how many
+/// Ports of a bridge (another switch has none here) by which packets leave the host, and how many
 /// others it has. Where no card is a port, what is no tap leads out.
 fn uplinks_of_bridge(sys: &Dir, bridge: &str) -> (Vec<String>, u32) {
     let ports = names(sys, &format!("class/net/{bridge}/brif"));

@@ -7,6 +7,7 @@
 //! knows where its rings are). The CPUs have no caches.
 mod client;
 mod network;
+mod table;
 mod vm;
 
 use super::agent::{place, until};
@@ -162,8 +163,11 @@ const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
 
 pub fn measured(assets: &Assets) -> Result<String, String> {
     let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
-    let (seeds, seconds) = if long { (3, 5.0) } else { (1, 1.5) };
-    let mut said = String::new();
+    let seeds = std::env::var("BERTH_LAB_SEEDS").ok();
+    let seeds = seeds.map_or(Ok(if long { 3 } else { 1 }), |n| n.parse());
+    let seeds: u64 = seeds.map_err(|e| format!("BERTH_LAB_SEEDS: {e}"))?;
+    let seconds = if long { 5.0 } else { 1.5 };
+    let (mut said, mut all) = (String::new(), Vec::new());
     for seed in 1..=seeds {
         let rows = boot(assets, seconds, seed, long)?;
         said += &format!("\n  seed {seed}");
@@ -183,6 +187,10 @@ pub fn measured(assets: &Assets) -> Result<String, String> {
                 "with the computing VMs confined the p99 is not a fifth below that of unbound Linux{said}"
             ),
         )?;
+        all.push(rows);
+    }
+    if seeds > 1 {
+        said += &format!("\n\n{}\n{}", table::times(&all), table::parts(&all));
     }
     Ok(said)
 }

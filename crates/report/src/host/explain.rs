@@ -47,6 +47,9 @@ pub fn explain(e: &Explanation, over_seconds: f64, blind: &[String], style: &Sty
     }
     line("Share", &entitlement(e));
     line("Found", &found(e));
+    for what in &e.network {
+        line("Network", what);
+    }
     out.push('\n');
     let head = [
         "THREAD",
@@ -371,6 +374,10 @@ mod tests {
         assert!(line(&text, "Behind").contains("it takes BPF"));
         assert!(line(&text, "Class").contains("not known yet"));
         assert!(line(&text, "Found").contains("it holds files of KVM"));
+        assert!(!text.contains("Network"));
+        e.network = vec!["tap0 is a port of Open vSwitch".into()];
+        let text = explain(&e, 2.0, &[], &STYLE);
+        assert!(line(&text, "Network").contains("tap0 is a port of Open vSwitch"));
         let row = line(&text, "! 6");
         assert!(row.contains("vcpu0") && row.contains("0.90"), "{text}");
         // Above what there is: more than 2 CPUs are wanted.

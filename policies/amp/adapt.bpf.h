@@ -11,8 +11,8 @@
  * which for q = 0 is the closed form of the specification's section 11. Who has its part of fast
  * CPUs anyway, q >= phi, loses nothing at any R.
  *
- * phi and q are means over a VM's last plans: of what the ranking gives, after all groups before it,
- * and what it had beyond it. Those who gain the same change places from plan to plan, and who is
+ * phi and q are means over a VM's last plans: of what the ranking gives, after all groups before
+ *it, and what it had beyond it. Those who gain the same change places from plan to plan, and who is
  * ranked behind others has fast CPUs while they sleep (W). phi is another one when VMs come or go:
  * each plan's q is held against its own. The first plan takes what it needs at once, later ones
  * move towards it by STEP.
@@ -33,7 +33,8 @@ static bool asked;
 static s64 parts_learnt, even_learnt;
 static u64 plan_ns;
 static u64 ranked_then; /* of a group in the plan that is over */
-static u64 ran_learnt, fast_learnt, free_learnt, sleeps_learnt; /* of a group, in the plan that is over */
+static u64 ran_learnt, fast_learnt, free_learnt,
+	sleeps_learnt;	 /* of a group, in the plan that is over */
 static bool has_adapted; /* there has been an R to step from */
 
 /* R, percent, that keeps the limit for who gains `gain` from fast CPUs, would have them for phi of
@@ -161,9 +162,9 @@ static __always_inline s64 weighed(s64 a, s64 b, u64 by)
 	return negative ? -(s64)all : (s64)all;
 }
 
-/* The group of `first`, which gains `gain` by its score, ran for `busy` of its time in the plan that
- * is over, `part` of that on fast CPUs. When it had more of them than in the mean, how much more did
- * it do, and how much by the form? Weighed by what is chance in it. */
+/* The group of `first`, which gains `gain` by its score, ran for `busy` of its time in the plan
+ * that is over, `part` of that on fast CPUs. When it had more of them than in the mean, how much
+ * more did it do, and how much by the form? Weighed by what is chance in it. */
 static __always_inline void compare(struct vcpu *first, u64 gain, u64 part, u64 busy, u64 chance)
 {
 	u64 had = first->mean_fast;
@@ -212,7 +213,7 @@ __noinline u32 needed_by(struct vcpu *first, u64 gain, u64 phi, u32 now)
 {
 	u64 nr = nr_learnt ?: 1, ran = ran_learnt ?: 1, free = free_learnt ?: 1;
 	u64 busy = ran < free ? ran * ONE / free : ONE, chance = off(busy, sleeps_learnt / nr);
-	u64 all = gain * phi / ONE * (now < 100 ? now : 100) / 100;
+	u64 all = gain * phi / ONE * (now < 100 ? now : 100) / 100, even;
 	u32 r_of;
 
 	if (!first)
@@ -220,8 +221,8 @@ __noinline u32 needed_by(struct vcpu *first, u64 gain, u64 phi, u32 now)
 	if (first->judged > 2)
 		compare(first, gain, fast_learnt * ONE / ran, busy, chance);
 	gain = gain * answer(first) / ONE;
-	r_of = needed(gain, even_learnt > 0 ? (u64)even_learnt / nr : 0,
-		      parts_learnt > 0 ? (u64)parts_learnt / nr : 0);
+	even = even_learnt > 0 ? (u64)even_learnt / nr : 0;
+	r_of = needed(gain, even < phi ? even : phi, parts_learnt > 0 ? (u64)parts_learnt / nr : 0);
 	if (r_of <= wanted)
 		return r_of;
 	/* A plan without R would say how much it needs. */

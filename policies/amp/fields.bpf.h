@@ -29,11 +29,11 @@ struct slot {
  * small: its slot is too short and put off, owed:
  * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
  * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's
- * place there; score_next: for the next plan; even_part, ranked_part: of its time on the fastest CPUs
- * in equal parts and by rank, mean_even, mean_part: the means of these over `judged` plans, beyond:
- * what it had there beside the latter, ppm, for adaptive R; level,
- * rejected: the filter's, 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest,
- * waited, and implausible, that its counters stood still or jumped: of this window. */
+ * place there; score_next: for the next plan; even_part, ranked_part: of its time on the fastest
+ * CPUs in equal parts and by rank, mean_even, mean_part: the means of these over `judged` plans,
+ * beyond: what it had there beside the latter, ppm, for adaptive R; level, rejected: the filter's,
+ * 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible,
+ * that its counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \

@@ -291,6 +291,7 @@ void BPF_STRUCT_OPS(amp_quiescent, struct task_struct *p, u64 deq_flags)
 	if (v) {
 		v->target = 0;
 		v->slept = 1;
+		v->sleeps++;
 	}
 	core_quiescent(p);
 }

@@ -29,10 +29,11 @@ struct slot {
  * small: its slot is too short and put off, owed:
  * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
  * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's
- * place there; score_next: for the next plan; ranked_part: of its time on the fastest CPUs by rank,
- * mean_part: the mean of that, beyond: what it had there beside it, ppm, for adaptive R; level,
- * rejected: the filter's, 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest,
- * waited, and implausible, that its counters stood still or jumped: of this window. */
+ * place there; score_next: for the next plan; even_part, ranked_part: of its time on the fastest
+ * CPUs in equal parts and by rank, mean_even, mean_part: the means of these over `judged` plans,
+ * beyond: what it had there beside the latter, ppm, for adaptive R; level, rejected: the filter's,
+ * 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible,
+ * that its counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -48,6 +49,9 @@ struct slot {
 	u32 beside;                                                                                \
 	u32 earned;                                                                                \
 	u32 implausible;                                                                           \
+	u32 judged;                                                                                \
+	u32 compared;                                                                              \
+	u32 sleeps;                                                                                \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \
 	u64 below;                                                                                 \
@@ -61,9 +65,17 @@ struct slot {
 	u64 score;                                                                                 \
 	u64 score_before;                                                                          \
 	u64 score_next;                                                                            \
+	u64 even_part;                                                                             \
 	u64 ranked_part;                                                                           \
+	s64 mean_even;                                                                             \
 	s64 mean_part;                                                                             \
 	s64 beyond;                                                                                \
+	u64 speedup;                                                                               \
+	u64 mean_ranked;                                                                           \
+	u64 mean_fast;                                                                             \
+	u64 mean_busy;                                                                             \
+	s64 form;                                                                                  \
+	s64 found;                                                                                 \
 	u64 level;                                                                                 \
 	u64 rejected;                                                                              \
 	u64 instructions[MAX_KINDS];                                                               \

@@ -178,6 +178,7 @@ static __always_inline void score(struct vcpu *v, u64 window)
 		v->score_next = (u64)said * 1000;
 	else
 		v->score_next = efficiency == LITERAL ? x * u / ONE ?: 1 : estimate(x, u);
+	v->speedup = (said ? v->score_next : estimate(x, ONE)) - ONE;
 	count_score(vm, v->score_next);
 	if (said) {
 		vm->given++;
@@ -219,6 +220,7 @@ __noinline int open_window(void)
 		v->ran = 0;
 		v->ran_fast = 0;
 		v->waited = 0;
+		v->sleeps = 0;
 		v->implausible = 0;
 		for (k = 0; k < MAX_KINDS; k++) {
 			v->instructions[k] = 0;

@@ -159,7 +159,7 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 	return found;
 }
 
-/* With more than two kinds: a CPU below the fastest at which v, of class pri, goes before who runs
+/* A CPU below the fastest at which v, of class pri, goes before who runs
  * there. D11, who is boosted: before all, who has no slot there rather than who has. Looks at a few
  * CPUs of each kind. */
 static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u32 pri)
@@ -171,7 +171,7 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u
 	struct pcpu *c;
 	u32 kind;
 
-	if (!p || !v || nr_kinds < 3 || pri >= OVER || !is_guest(v))
+	if (!p || !v || nr_kinds < 2 || pri >= OVER || !is_guest(v))
 		return NO_CPU;
 	bpf_for(kind, 1, nr_kinds) {
 		set = kind_cpus(kind);
@@ -241,7 +241,7 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 	if (found < 0 && !stays)
 		found = claim_slow(p, v, idle);
 	if (found < 0 && !stays) {
-		found = v->pri > UNDER ? NO_CPU : lesser_to_preempt(p, v, BOOST);
+		found = nr_kinds < 3 || v->pri > UNDER ? NO_CPU : lesser_to_preempt(p, v, BOOST);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}

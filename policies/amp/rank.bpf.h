@@ -33,7 +33,6 @@ struct {
 static u32 nr_ranked;
 static u64 mean_score;	       /* of all active, in the present plan */
 static u32 fair_percent = 100; /* R of the present plan */
-static bool ranking_is_new;    /* somebody has come or gone since the last plan */
 
 /* What loops count is not local: the verifier would walk through all its values. */
 static u32 kept, rank;
@@ -197,7 +196,6 @@ __noinline int update_ranking(void)
 	nr_ranked = kept;
 	if (!changed)
 		return 0;
-	ranking_is_new = true;
 	moves = sort_ranking();
 	number_ranking();
 	return moves;

@@ -142,10 +142,10 @@ static int slot_over(void *map, u32 *key, struct bpf_timer *timer)
 	return 0;
 }
 
-static __always_inline void new_plan(void)
+static __always_inline void new_plan(u64 now)
 {
 	apply_plan();
-	adapt();
+	adapt(now - window_at);
 }
 
 /* Windows and plans begin and end with rounds; a plan from the window before counts from the next
@@ -160,7 +160,7 @@ static __always_inline void keep_intervals(u64 now)
 		close_window(now - window_at);
 		window_closed = true;
 		if (plan_at == AT_WINDOW)
-			new_plan();
+			new_plan(now);
 	}
 	if (now - interval_at < interval_ms * MS)
 		return;
@@ -168,7 +168,7 @@ static __always_inline void keep_intervals(u64 now)
 	if (!window_closed)
 		close_window(now - window_at);
 	if (plan_at == AT_INTERVAL)
-		new_plan();
+		new_plan(now);
 	open_window();
 	interval_at += interval_ms * MS;
 	window_at = now;

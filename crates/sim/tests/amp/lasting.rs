@@ -80,6 +80,24 @@ fn vms_that_always_run_have_their_due() {
     println!("least share {least:.3} of what is due, longest wait {longest:.0} ms");
 }
 
+/// Who has a slot on a fast core and the rest of its time on slow ones, round by round, because the ranking stays: it
+/// waits there behind others' slices of 30 ms, so it is offered to a CPU whose vCPU owes credit.
+#[test]
+fn who_has_both_kinds_in_each_round_has_its_due() {
+    let text = "title = \"amp\"\n[run]\nwarmup = \"5s\"\nmeasure = \"20s\"\n[compare]\npolicies = [\"amp\"]\n\
+                [host]\ncores = 7\npmu = true\nspeed = [\"4 x 237.5%\", \"3 x 100%\"]\n\
+                [vm.v]\ncount = 2\nguest = \"none\"\ntasks = [\"gains\"]\n\
+                [vm.w]\ncount = 9\nguest = \"none\"\ntasks = [\"waits\"]\n\
+                [task.gains]\nmodel = \"busy\"\nstall = \"13.636%\"\n\
+                [task.waits]\nmodel = \"busy\"\nstall = \"55.219%\"\n";
+    let metrics = run("both kinds", text, &[], &[("hardened", "1")]);
+    let due = 7.0 / 11.0;
+    for vm in 1..=9 {
+        let part = metrics[&format!("w-{vm}.cpu")] / due;
+        assert!(part > 0.95, "w-{vm} has {part} of its due");
+    }
+}
+
 /// The only fast core goes away while a vCPU has it, and others wait there: they go on elsewhere at once.
 #[test]
 fn the_last_fast_core_may_go() {

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use support::{Cast, Peek};
 
+mod adapt;
 mod brakes;
 mod hosts;
 mod lasting;

@@ -12,8 +12,8 @@
  * for what a node shares); the related work of FLMS (whole nodes: nothing is said of the cores in
  * one). Not published in what we have, so ours: the score, the period, the order and the room.
  *
- * What is ours. A node's score for a VM: the part of its memory there, less half (`contention
- * _percent`) of that by which the reads of all VMs there, with this one, exceed a node's mean. A
+ * What is ours. A node's score for a VM: the part of its memory there, less half of that by which
+ * the reads of all VMs there, with this one, exceed a node's mean (`contention_percent`). A
  * node has room for as many vCPUs as it has CPUs, and if all VMs have more than there are CPUs, for
  * its part of them. Who has more vCPUs than that stays where Credit puts it. The hysteresis is of
  * the score's scale, 1. Where a VM's memory is, is told (berth_memory_by_vm, or a memory node with

@@ -321,7 +321,7 @@ fn a_daemon_without_its_means_ends() {
     assert!(
         error
             .to_string()
-            .starts_with("mode = \"act\", and the policy is not started: ")
+            .starts_with("mode = \"act\", and nothing is done: ")
     );
     assert!(!options.socket.exists());
 }

@@ -28,8 +28,8 @@ fn scenario(text: &str) -> Scenario {
     scenario
 }
 
-/// One CPU for a VM of two vCPUs and one that always computes, first come, first served, by slices of 20 ms. What serves
-/// keys, or reads, is bound to vCPU 0.
+/// One CPU for a VM of two vCPUs and one that always computes, first come, first served, by slices of 20 ms. What
+/// serves keys, or reads, is bound to vCPU 0.
 fn metrics(class: &str, tasks: &str) -> BTreeMap<String, f64> {
     let text = format!(
         "[run]\nwarmup = \"1s\"\nmeasure = \"3s\"\n[host]\ncores = 1\nhz = \"exact\"\n\
@@ -71,7 +71,7 @@ fn an_interrupt_waits_for_the_reserved_vcpu() {
 }
 
 /// The disk takes 1 ms while the other VM has its slice of 20: then the interrupt comes, for a mixed VM to the reserved
-/// vCPU, and one slice later vCPU 0 goes on. A thread of the VMM waits for a slice before the disk and for one after it.
+/// vCPU, and one slice later vCPU 0 goes on. A thread of the VMM waits for a slice before the disk, and for one after.
 #[test]
 fn a_disk_too_interrupts_the_reserved_vcpu() {
     for (path, ms) in [("direct", 20.0), ("virtio", 60.0)] {

@@ -5,7 +5,7 @@
 //! A core of full speed has one cycle a nanosecond, one of another speed or frequency so many more or less. A second's
 //! work at full speed has as many instructions whatever core does it: the task's instructions per cycle times the part
 //! of its time that it does not wait, a thousandth at least. So who waits for memory has more instructions per cycle on
-//! a slow core. Who waits reads memory, once for each [`LATENCY_NS`] that it waits at full speed with its memory where
+//! a slow core. Who waits reads memory, once for each `LATENCY_NS` that it waits at full speed with its memory where
 //! it runs, so as often wherever that is; bringing back what caches have lost counts none. What switches and interrupts
 //! cost counts as if the task worked; spinning counts as work, as it does on hardware.
 use super::rate::{FULL, Phase};

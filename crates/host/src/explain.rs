@@ -24,7 +24,7 @@ pub struct Explanation {
     pub cpus: usize,
     /// Where its vCPUs may not run on all of them.
     pub bound: Option<Bound>,
-    /// What of its network path is not looked into, a sentence each: by [`network`], if somebody asks.
+    /// What of its network path is not looked into, a sentence each: by [`network()`], if somebody asks.
     pub network: Vec<String>,
 }
 

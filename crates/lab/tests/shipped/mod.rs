@@ -167,9 +167,9 @@ fn starves(of: &Value) -> bool {
     of["lasted"] == true && VM_NAMES.iter().any(|vm| cpu_of(of, vm) == 0.0)
 }
 
-/// Studies that a kernel has nothing to decide by for, and that the verifier of Linux 7.0 refuses with a fault of its
-/// own ("verifier bug", EFAULT); BERTH_LAB_POLICY tries one all the same.
-const SIMULATOR_ONLY: [&str; 1] = ["brm"];
+/// Studies that have nothing to decide by on these kernels. The verifier of Linux 7.0 refuses `brm` with a fault of its
+/// own ("verifier bug", EFAULT); `best_node` ran there. BERTH_LAB_POLICY tries one all the same.
+const SIMULATOR_ONLY: [&str; 2] = ["best_node", "brm"];
 
 /// In the VM: one policy after the other.
 pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Kernel lines with stored logs, oldest first. The first number pair is what `--kernel` of the lab takes.
-pub const LINES: [&str; 3] = ["6.18", "7.0", "7.2"];
+pub const LINES: [&str; 4] = ["6.18", "7.0", "7.2", "7.3"];
 
 /// A row's stored recording.
 #[derive(Clone, Debug, PartialEq, Eq)]

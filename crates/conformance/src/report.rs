@@ -43,6 +43,21 @@ pub const KNOWN: &[(&str, &str, &str)] = &[
         "33-class",
         "set_weight is called when a task leaves sched_ext too, and its slice is kept",
     ),
+    (
+        "7.3",
+        "12-spurious",
+        "an insert that is ignored leaves the task's slice alone: a slice is kept aside until its insert counts",
+    ),
+    (
+        "7.3",
+        "13-changed",
+        "an insert that is dropped leaves the task's slice alone",
+    ),
+    (
+        "7.3",
+        "44-idle",
+        "what is written to cpu.idle is told only if it is another value",
+    ),
 ];
 
 /// What the comparison of one row on one line found.
@@ -90,12 +105,13 @@ pub fn number(row: &Row) -> &'static str {
         .trim_start_matches('0')
 }
 
-/// The model's log as an older line would have written it. Two things are newer than those lines, in every
+/// The model's log as that line would have written it. Two things are newer than lines before the model's, in every
 /// row: `ops.dequeue` for tasks in the policy's queues (older lines call it only for tasks that the policy
 /// holds outside of any queue, which no row has), and the flag SCHED_CHANGE.
 pub fn as_line(line: &str, log: &Log) -> Log {
     let mut log = log.clone();
-    if line == MODEL_LINE {
+    let at = |line| LINES.iter().position(|l| *l == line);
+    if at(line) >= at(MODEL_LINE) {
         return log;
     }
     log.lines.retain(|l| l.op != "dequeue");
@@ -183,9 +199,9 @@ CPUs the sequences of each thread and of each CPU. Times are compared only where
 Recordings are kept in `crates/conformance/golden/`; `cargo run -p berth-conformance --features lab --
 record 7.2` makes them again. A row is recorded until three recordings agree.
 
-The model follows 7.2. For the older lines two things that are newer are left out of its log: `ops.dequeue`
-for tasks in the policy's queues, and the flag `SCHED_CHANGE`. A policy that 7.2 refuses to load (31b-enqueue)
-is loaded and ejected by the older lines and by the model: the row asks that nobody accepts it.
+The model follows 7.2, for 7.3 as well. For the older lines two things that are newer are left out of its log:
+`ops.dequeue` for tasks in the policy's queues, and the flag `SCHED_CHANGE`. A policy that 7.2 refuses to load
+(31b-enqueue) is loaded and ejected by the older lines and by the model: the row asks that nobody accepts it.
 
 Rows from 41 are about cgroups. The threads of the cast sit in `machine.slice/vm0` and `vm1` (threaded cgroups: all are
 threads of one process), and write to `cpu.weight`, `cpu.max`, `cpu.max.burst`, `cpu.idle`, `cgroup.threads` and

@@ -21,7 +21,7 @@ pub struct KernelProfile {
 
 impl KernelProfile {
     /// Known profiles, oldest first.
-    pub const NAMES: &'static [&'static str] = &["6.18", "7.0", "7.2"];
+    pub const NAMES: &'static [&'static str] = &["6.18", "7.0", "7.2", "7.3"];
 
     /// The profile called `name`, `None` if unknown.
     pub fn named(name: &str) -> Option<KernelProfile> {
@@ -29,6 +29,7 @@ impl KernelProfile {
             "6.18" => (6, 18),
             "7.0" => (7, 0),
             "7.2" => (7, 2),
+            "7.3" => (7, 3),
             _ => return None,
         };
         let mut config = BTreeMap::new();

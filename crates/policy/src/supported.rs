@@ -89,8 +89,10 @@ fn write(out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "Kernel profiles: {} (default).\n",
-        KernelProfile::NAMES.join(", ")
+        "Kernel profiles: {}; by default {}. What 7.3 added (schedulers below a scheduler and what they may do, tasks\n\
+         rescued from them) is not there.\n",
+        KernelProfile::NAMES.join(", "),
+        KernelProfile::default().name()
     )?;
     writeln!(out, "## Operations\n")?;
     let ops: Vec<_> = Op::ALL
@@ -125,6 +127,7 @@ fn write(out: &mut String) -> std::fmt::Result {
             let kernels = match (f.since, f.until) {
                 ((0, 0), (0, 0)) => "all".to_string(),
                 ((a, b), (0, 0)) => format!("{a}.{b} and newer"),
+                ((0, 0), (c, d)) => format!("before {c}.{d}"),
                 ((a, b), (c, d)) => format!("{a}.{b} to before {c}.{d}"),
             };
             writeln!(

@@ -675,7 +675,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     scx(Any, "s32 scx_bpf_task_cpu(const struct task_struct *p)"),
     scx(Any, "struct task_struct *scx_bpf_cpu_curr(s32 cpu)"),
-    scx(Any, "struct rq *scx_bpf_cpu_rq(s32 cpu)"),
+    Row(
+        Kind::Kfunc,
+        Kernel,
+        Any,
+        (0, 0),
+        (7, 3),
+        "struct rq *scx_bpf_cpu_rq(s32 cpu)",
+    ),
     scx(Any, "struct rq *scx_bpf_locked_rq(void)"),
     scx(
         Any,

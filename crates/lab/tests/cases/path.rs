@@ -92,7 +92,7 @@ const ARMS: [Arm; 13] = [
     arm("paper, taskset", Policy::Paper, Method::Taskset, None),
     arm("paper, cgroup", Policy::Paper, Method::Cgroup, None),
     arm("full", Policy::Full, Method::Auto, None),
-    arm("full, CPU 0", Policy::Full, Method::Auto, Some(0)),
+    arm(ON_CPU_0, Policy::Full, Method::Auto, Some(0)),
     arm("l2", Policy::L2, Method::Auto, None),
     arm("auto", Policy::Auto, Method::Auto, None),
     Arm {
@@ -100,12 +100,12 @@ const ARMS: [Arm; 13] = [
         ..arm(CONFINED, Policy::Full, Method::Auto, Some(1))
     },
     Arm {
-        name: "linux again",
+        name: LINUX_AGAIN,
         ..LINUX
     },
     Arm {
         vms: client::VMS,
-        ..arm("4 VMs: none", Policy::None, Method::Auto, None)
+        ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
     },
     Arm {
         vms: client::VMS,
@@ -119,6 +119,12 @@ const ARMS: [Arm; 13] = [
 ];
 /// As `full`, and the computing VMs are confined to the other CPU.
 const CONFINED: &str = "full, confined";
+const ON_CPU_0: &str = "full, CPU 0";
+const LINUX_AGAIN: &str = "linux again";
+const FOUR_UNBOUND: &str = "4 VMs: none";
+/// Ways to compare with, which try no more of what binds than the others: only with `BERTH_LAB_SEEDS=N` or
+/// `BERTH_LAB_LONG=1` (3 seeds).
+const TO_COMPARE: [&str; 3] = [ON_CPU_0, LINUX_AGAIN, FOUR_UNBOUND];
 
 /// What binding sets, by file.
 type State = BTreeMap<String, String>;
@@ -151,8 +157,8 @@ struct Job {
     scenario: Scenario,
     measure_ns: u64,
     seed: u64,
-    /// Also where the kernel spends its time, after that.
-    profile: bool,
+    /// Also those [`TO_COMPARE`], and in some where the kernel spends its time.
+    all_ways: bool,
 }
 
 /// Of these the calls are counted, too, each time.
@@ -163,13 +169,15 @@ const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
 
 pub fn measured(assets: &Assets) -> Result<String, String> {
     let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
-    let seeds = std::env::var("BERTH_LAB_SEEDS").ok();
+    let asked = std::env::var("BERTH_LAB_SEEDS").ok();
+    let seeds = asked.as_ref();
     let seeds = seeds.map_or(Ok(if long { 3 } else { 1 }), |n| n.parse());
     let seeds: u64 = seeds.map_err(|e| format!("BERTH_LAB_SEEDS: {e}"))?;
-    let seconds = if long { 5.0 } else { 1.5 };
+    let all_ways = long || asked.is_some();
+    let seconds = if all_ways { 1.5 } else { 0.5 };
     let (mut said, mut all) = (String::new(), Vec::new());
     for seed in 1..=seeds {
-        let rows = boot(assets, seconds, seed, long)?;
+        let rows = boot(assets, seconds, seed, all_ways)?;
         said += &format!("\n  seed {seed}");
         for row in &rows {
             said += &shown(row);
@@ -226,7 +234,7 @@ fn shown(row: &Row) -> String {
     said
 }
 
-fn boot(assets: &Assets, seconds: f64, seed: u64, profile: bool) -> Result<Vec<Row>, String> {
+fn boot(assets: &Assets, seconds: f64, seed: u64, all_ways: bool) -> Result<Vec<Row>, String> {
     let mut scenario = read_scenario(&format!("cores = {CPUS}"), VMS)?;
     scenario.run.warmup_ns = 0;
     // It is ended before.
@@ -235,7 +243,7 @@ fn boot(assets: &Assets, seconds: f64, seed: u64, profile: bool) -> Result<Vec<R
         scenario,
         measure_ns: (seconds * 1e9) as u64,
         seed,
-        profile,
+        all_ways,
     };
     let modules = modules::path(&assets.kernel, &|_| (), &NEVER).map_err(|e| e.to_string())?;
     let options = LabOptions {
@@ -338,7 +346,8 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
     enable(Path::new(GROUPS))?;
     let mut echos = Vec::new();
     let mut rows = Vec::new();
-    for arm in &ARMS {
+    let wanted = |arm: &&Arm| job.all_ways || !TO_COMPARE.contains(&arm.name);
+    for arm in ARMS.iter().filter(wanted) {
         while echos.len() < arm.vms {
             echos.push(Echo::start(echos.len())?);
         }
@@ -354,10 +363,11 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
         let bound = bind(&mut agent, arm)?;
         check_bound(&agent, arm, &before, &state()?)?;
         let mut row = measure(job, client, &mut agent, arm, bound)?;
-        if job.profile {
+        let profiled = job.all_ways && table::PROFILED.contains(&arm.name);
+        if profiled {
             profile(job, client, &agent, arm, &mut row)?;
         }
-        if job.profile || COUNTED.contains(&arm.name) {
+        if profiled || COUNTED.contains(&arm.name) {
             count(job, client, &agent, arm, &mut row)?;
         }
         agent.unpin(None).map_err(|e| e.to_string())?;

@@ -4,7 +4,7 @@
 use super::{PARTS, Row};
 
 /// Ways that stand in the table of the kernel's parts: none, the process as the paper does it, the whole path.
-const PROFILED: [&str; 5] = ["linux", "paper, taskset", "paper, cgroup", "full", "l2"];
+pub const PROFILED: [&str; 5] = ["linux", "paper, taskset", "paper, cgroup", "full", "l2"];
 
 /// `median (lowest to highest)` of a value of each seed.
 fn cell(mut values: Vec<f64>, digits: usize) -> String {

@@ -26,6 +26,10 @@ type Error = Box<dyn std::error::Error>;
 
 /// Machine code of all functions; lives as long as the process.
 pub fn compile(program: &Program) -> Result<Vec<NativeFn>, Error> {
+    let casts = |insn: &berth_policy::ir::Insn| matches!(insn.op, Operation::ArenaCast { .. });
+    if program.funcs.iter().any(|f| f.insns.iter().any(casts)) {
+        return Err("a program with an arena: this translator has none".into());
+    }
     let mut flags = settings::builder();
     flags.set("opt_level", "speed")?;
     flags.set("is_pic", "false")?;
@@ -314,6 +318,8 @@ impl<'a, 'b> Translator<'a, 'b> {
                 let v = self.number((FUNC_TAG | func as u64) as i64);
                 self.set(dst, v);
             }
+            // compile() has refused the program.
+            Operation::ArenaCast { .. } => unreachable!("a program with an arena"),
             Operation::Jump { target } => {
                 let target = target as usize;
                 if target <= at {

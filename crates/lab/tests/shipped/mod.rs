@@ -7,7 +7,7 @@ use berth_lab::assets::Assets;
 use berth_lab::job::Work;
 use berth_lab::run::{LabOptions, Single, single};
 use berth_lab::vm::Mode;
-use berth_scenario::model::{Host, Scenario};
+use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::AtomicBool;

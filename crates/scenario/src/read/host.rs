@@ -375,7 +375,26 @@ fn speeds(host: &Section<'_>, cores: u32) -> Result<Vec<CoreKind>> {
         );
         return Err(Error::at(&node.at, why));
     }
-    Ok(CoreKind::by_speed(&all))
+    let kinds = CoreKind::by_speed(&all);
+    comparable(&kinds, &node.at)?;
+    Ok(kinds)
+}
+
+/// No core is more than a hundred times as fast as another.
+fn comparable(kinds: &[CoreKind], at: &At) -> Result<()> {
+    const MOST_TIMES: u64 = 100;
+    let works = |k: &CoreKind| u64::from(k.speed_ppm) * u64::from(k.frequency_ppm);
+    let (least, most) = (kinds.iter().map(works).min(), kinds.iter().map(works).max());
+    match (least, most) {
+        (Some(least), Some(most)) if most > MOST_TIMES * least => {
+            let times = most as f64 / least.max(1) as f64;
+            let why = format!(
+                "the fastest core is {times:.0} times as fast as the slowest, {MOST_TIMES} times at most can be"
+            );
+            Err(Error::at(at, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn core_speed(ppm: u32, at: &At) -> Result<u32> {
@@ -471,6 +490,8 @@ fn kinds_of_cores(host: &Section<'_>, packages: u32, cores: u32) -> Result<Vec<C
         let Some(at) = at else { continue };
         caches_of_kind(kind, packages, cores).map_err(|why| Error::at(&at, why))?;
     }
+    let at = host.table.get("kind").map_or(&host.at, |e| &e.key_at);
+    comparable(&kinds, at)?;
     Ok(kinds)
 }
 

@@ -453,6 +453,10 @@ fn hardware_keys() {
             "about 3 cores, but the host has 4",
         ),
         ("[host]\nspeed = \"0%\"", "1% to 1000%"),
+        (
+            "[host]\nspeed = [\"2 x 1000%\", \"2 x 9%\"]",
+            "the fastest core is 111 times as fast as the slowest",
+        ),
         ("[host]\nspeed = [\"x\"]", "COUNT x PERCENT"),
         ("[host]\nsmt_speed = \"120%\"", "10% to 100%"),
         ("[host]\ncache = \"big\"", "\"none\" or a table"),
@@ -685,6 +689,10 @@ fn kinds_of_cores() {
         (format!("{fast}\nsped = \"50%\""), "did you mean `speed`"),
         (format!("{fast}\nspeed = \"0%\""), "1% to 1000%"),
         (format!("{fast}\nspeed = \"1001%\""), "1% to 1000%"),
+        (
+            format!("{fast}\n[host.kind.slow]\ncores = 2\nspeed = \"2%\"\nfrequency = \"40%\""),
+            "the fastest core is 125 times as fast as the slowest",
+        ),
         (format!("{fast}\nspeed = \"100001%\""), "more than 100000%"),
         (format!("{fast}\nspeed = 2"), "takes percent"),
         (format!("{fast}\nfrequency = \"120%\""), "1% to 100%"),

@@ -21,6 +21,7 @@ mod lasting;
 #[allow(dead_code, reason = "other tests set variables")]
 #[path = "../support/mod.rs"]
 mod support;
+mod switches;
 
 const MS: u64 = 1_000_000;
 const ROUND: u64 = 30 * MS;

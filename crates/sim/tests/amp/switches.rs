@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Each switch for a decision of the paper does something, and caps hold: on three kinds of cores, with VMs that gain
+//! much and little from a fast one, that nap, and one of double weight.
+use super::{amp, params};
+use berth_scenario::{Input, read};
+use berth_sim::run::{Options, run_one};
+use std::collections::BTreeMap;
+
+const HOST: &str = r#"
+title = "switches"
+[run]
+warmup = "2s"
+measure = "8s"
+[host]
+pmu = true
+cores = 7
+[host.kind.big]
+cores = 2
+speed = "237.5%"
+frequency = "80%"
+[host.kind.mid]
+cores = 2
+speed = "190.5%"
+[host.kind.little]
+cores = 3
+[vm.a]
+vcpus = 3
+guest = "none"
+tasks = ["gains"]
+[vm.b]
+vcpus = 4
+weight = 200
+guest = "none"
+tasks = ["stalls"]
+[vm.c]
+vcpus = 4
+guest = "none"
+tasks = ["naps"]
+[vm.d]
+vcpus = 2
+guest = "none"
+tasks = ["turns"]
+[vm.e]
+guest = "none"
+tasks = ["naps"]
+[task.gains]
+model = "busy"
+stall = "13.636%"
+[task.stalls]
+model = "busy"
+stall = "55.219%"
+[task.naps]
+loop = ["compute 3ms", "sleep 4ms"]
+[task.turns]
+loop = ["compute 100ms", "sleep 10ms"]
+[compare]
+policies = ["amp"]
+"#;
+
+/// What VMs had, in CPUs and of each kind of core.
+fn had(text: &str, set: &[(&str, &str)]) -> BTreeMap<String, f64> {
+    let input = Input {
+        name: "amp".into(),
+        shown: "amp".into(),
+        text: text.into(),
+        folder: None,
+    };
+    let scenario = read(&input, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options::default();
+    let ran = run_one(&scenario.scenario, "amp", amp(), &params(set), 1, &options);
+    let mut metrics = ran.unwrap_or_else(|e| panic!("{set:?}: {e}")).metrics;
+    metrics.retain(|name, _| name.ends_with(".cpu") || name.contains(".on_kind."));
+    metrics
+}
+
+/// A switch that changes nothing is no switch. Those about threads of the host have none here, and `boost_fast` is
+/// left out: it does nothing (docs/amp.md).
+#[test]
+fn every_switch_changes_who_runs_where() {
+    let alone = |name, value| (vec![], (name, value));
+    let with = |first, name, value| (vec![first], (name, value));
+    let by_vcpu = ("mode", "vcpu");
+    let switches = [
+        alone("mode", "vcpu"),
+        alone("mode", "fair"),
+        alone("r", "50"),
+        alone("interval_ms", "1000"),
+        alone("window_ms", "1000"),
+        alone("filter_percent", "0"),
+        alone("score_by", "utilisation"),
+        alone("efficiency", "literal"),
+        with(by_vcpu, "ipc_ref_milli", "3000"),
+        alone("utilisation", "wanted"),
+        alone("hardened", "1"),
+        alone("active_ms", "1000"),
+        alone("min_slot_us", "0"),
+        alone("exclusive", "1"),
+        alone("plan_at", "window"),
+        alone("kinds_by", "frequency"),
+        with(by_vcpu, "share_close", "0"),
+        with(("adaptive", "1"), "limit_percent", "1"),
+        with(("r", "50"), "fair_by", "weight"),
+    ];
+    for (mut set, switch) in switches {
+        let without = had(HOST, &set);
+        set.push(switch);
+        assert!(without != had(HOST, &set), "{set:?} is no different");
+    }
+}
+
+/// A VM that would run all the time has its cap, on fast and slow cores together, whatever the mode.
+#[test]
+fn caps_hold() {
+    for cap in [0.3, 1.2] {
+        let text = HOST.replace("[vm.a]\n", &format!("[vm.a]\ncap = \"{cap} CPUs\"\n"));
+        for mode in ["vm", "vcpu", "fair"] {
+            let cpus = had(&text, &[("mode", mode)])["a.cpu"];
+            assert!((cpus / cap - 1.0).abs() < 0.02, "{mode}: {cpus} of {cap}");
+        }
+    }
+}

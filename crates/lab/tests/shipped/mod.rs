@@ -56,7 +56,7 @@ pub fn run(assets: &Assets) -> Result<String, String> {
 }
 
 /// With 1,024 possible CPUs: tables, loops and `ops.init` are those of a large host. By the wall's clock, which takes
-/// two thirds of the time.
+/// less time.
 pub fn on_1024_possible_cpus(assets: &Assets) -> Result<String, String> {
     on(assets, Some(1024))
 }

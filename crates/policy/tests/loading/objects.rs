@@ -71,11 +71,21 @@ fn an_object_goes_with_its_map_element() {
 
 #[test]
 fn what_is_gone_or_another_is_no_object() {
+    // Memory of this test, at whatever distance from an object: any other place there could be the instance's own.
+    let foreign = [0_u64; 8];
     let gone = "struct item *n = bpf_obj_new(struct item); if (!n) return;\n\
-                bpf_obj_drop(n); seen[0] = n->key; seen[1] = ((volatile u64 *)n)[-4096 * 8];";
-    let beyond = "struct item *n = bpf_obj_new(struct item); if (!n) return; ((volatile u64 *)n)[1 << 24] = 1;";
+                bpf_obj_drop(n); seen[0] = n->key; seen[1] = *(volatile u64 *)((char *)n + (foreign - (u64)n));";
+    let beyond = "struct item *n = bpf_obj_new(struct item); if (!n) return;\n\
+                *(volatile u64 *)((char *)n + (foreign - (u64)n)) = 1;";
     for (body, writes) in [(gone, false), (beyond, true)] {
-        for trap in run(body, 1).map(|r| r.expect_err(body)) {
+        let policy = load(&enqueue(&format!("{NODES}u64 foreign;\n"), body)).unwrap();
+        let traps = in_both(&policy, 8, |instance, call| {
+            let (at, _) = instance.var("foreign").unwrap();
+            // SAFETY: the variable's word.
+            unsafe { at.cast::<u64>().write(foreign.as_ptr() as u64) };
+            call().expect_err(body)
+        });
+        for trap in traps {
             assert!(
                 matches!(trap.kind, TrapKind::BadAccess { write, .. } if write == writes),
                 "{trap:?}"

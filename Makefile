@@ -56,7 +56,7 @@ libvirt-live: ## a VM of a real libvirt, found with the role of every thread; in
 	@tools/libvirt-live
 
 conformance: setup-sim setup-lab ## the model against the kernel, callback by callback; writes docs/conformance.md
-	cargo run --release -q -p berth-conformance --features lab -- table --record --out docs/conformance.md
+	cargo run --release -q -p berth-conformance --features lab,mutations -- table --record --out docs/conformance.md
 
 FIDELITY = cargo run --release -q -p berth-cli -- compare crates/compare/set --sealed crates/compare/sealed -q \
 	--out $(OUT) --markdown docs/fidelity-table.md --summary docs/fidelity.md

@@ -44,6 +44,7 @@ mod prepare;
 mod shared;
 mod sysfs;
 mod value;
+mod verified;
 mod watch;
 
 pub use error::ScxError;

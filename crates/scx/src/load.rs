@@ -56,7 +56,7 @@ pub struct Loaded {
     // Declared (and so dropped) before the object whose maps and programs they refer to.
     ops_link: Option<Link>,
     _links: Vec<Link>,
-    object: Object,
+    pub(crate) object: Object,
     layout: Layout,
     name: String,
     warnings: Vec<String>,

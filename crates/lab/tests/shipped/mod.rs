@@ -116,22 +116,36 @@ fn on(assets: &Assets, possible_cpus: Option<u32>) -> Result<String, String> {
 }
 
 /// How many policies were loaded, and which took longest, in seconds of the VM's clock: nearly all of it is the
-/// verifier's.
+/// verifier's. How many instructions that went through does not depend on the machine: of one policy alone
+/// (BERTH_LAB_POLICY), by program.
 fn loading(seen: &Value) -> String {
-    let of = |(name, of): (&String, &Value)| (of["load_s"].as_f64().unwrap_or(0.0), name.clone());
-    let mut all: Vec<(f64, String)> = seen.as_object().into_iter().flatten().map(of).collect();
+    let policies = || seen.as_object().into_iter().flatten();
+    let of = |(name, of): (&String, &Value)| {
+        let verified: u64 = verified(of).map(|(_, insns)| insns).sum();
+        (of["load_s"].as_f64().unwrap_or(0.0), verified, name.clone())
+    };
+    let mut all: Vec<(f64, u64, String)> = policies().map(of).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let total: f64 = all.iter().map(|(s, _)| s).sum();
-    let longest: Vec<String> = all
+    let total: f64 = all.iter().map(|(s, _, _)| s).sum();
+    let mut longest: Vec<String> = all
         .iter()
         .take(5)
-        .map(|(s, name)| format!("{name} {s:.1}"))
+        .map(|(s, verified, name)| format!("{name} {s:.1} ({verified} instructions)"))
         .collect();
+    if let (1, Some((_, of))) = (all.len(), policies().next()) {
+        longest.extend(verified(of).map(|(program, insns)| format!("{program} {insns}")));
+    }
     format!(
         "{} policies loaded in {total:.0} s: {}",
         all.len(),
         longest.join(", ")
     )
+}
+
+/// Instructions that the verifier went through, by program.
+fn verified(of: &Value) -> impl Iterator<Item = (&str, u64)> {
+    let programs = of["verified"].as_array().into_iter().flatten();
+    programs.filter_map(|of| Some((of[0].as_str()?, of[1].as_u64()?)))
 }
 
 /// What one policy's run looks like from outside, whatever the clock: it stayed, and every VM ran.
@@ -226,6 +240,7 @@ fn one(object: &[u8], scenario: &Scenario) -> Result<Value, String> {
     let started = Instant::now();
     let mut policy = Loaded::load(object, &load).map_err(|e| e.to_string())?;
     let load_s = started.elapsed().as_secs_f64();
+    let verified = policy.verified_insns();
     let run = berth_lab::perform(scenario, 1, berth_lab::Vcpus::Threads, Some(&mut policy))?;
     let name = policy.name().to_string();
     let lasted = policy.poll().map_err(|e| e.to_string())?.running() == Some(&name);
@@ -241,6 +256,7 @@ fn one(object: &[u8], scenario: &Scenario) -> Result<Value, String> {
         "lasted": lasted && !exit.is_error(),
         "exit": exit.to_string(),
         "load_s": load_s,
+        "verified": verified,
         "metrics": run.metrics,
     }))
 }

@@ -217,6 +217,18 @@ static __noinline s32 claim_slow(struct task_struct *p, struct vcpu *v, const st
 	return cpu >= 0 && scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : NO_CPU;
 }
 
+/* The CPU it ran on last, if that is an upper one: there Credit wakes it. */
+static __always_inline s32 last_upper(struct task_struct *p, struct vcpu *v)
+{
+	s32 cpu = (s32)v->ran_on - 1;
+	struct pcpu *c = pcpu_at(cpu);
+
+	if (!c || !c->online || !is_upper(c) || !is_guest(v) ||
+	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return NO_CPU;
+	return cpu;
+}
+
 /* Whoever wakes has an idle CPU for itself, if there is one: an upper one, the one it ran on last,
  * another. To wait where it was until an idle one has come for it, as in Credit, would be to lose
  * if that one finds work of its own meanwhile, which it does where threads wake together. */
@@ -235,6 +247,8 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 		found = NO_CPU;
 	if (found < 0) {
 		found = guest_to_preempt(p, v);
+		if (found < 0 && boost_fast && v->pri <= UNDER)
+			found = last_upper(p, v);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
@@ -360,6 +374,18 @@ static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bo
 	return arrival_key(c, front || slot_of(v, scx_bpf_now()) == cpu);
 }
 
+/* Boosted by a wake-up, not by a slot. */
+static __always_inline bool woke_boosted(struct vcpu *v)
+{
+	return v->pri == BOOST && !v->lifted;
+}
+
+/* D11 as in Credit: on upper CPUs, too, it goes before slots. */
+static __always_inline bool breaks_in(struct vcpu *v, struct vcpu *other)
+{
+	return boost_fast && woke_boosted(v) && !woke_boosted(other);
+}
+
 /* On an upper CPU: whose slot it is, then who has credit for it, then by class. Who may run nowhere
  * else gets its turn at the end of a slice. */
 static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 key, struct pcpu *c,
@@ -371,6 +397,8 @@ static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 
 		return v->pri < first->pri;
 	if (first->no_slow && !v->no_slow)
 		return false;
+	if (breaks_in(v, first) != breaks_in(first, v))
+		return breaks_in(v, first);
 	if (slot_of(v, now) == cpu)
 		return true;
 	if (slot_of(first, now) == cpu)
@@ -386,10 +414,12 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 
 	if (!is_upper(c) || curr->no_slow)
 		return v->pri < curr->pri;
+	if (breaks_in(v, curr) != breaks_in(curr, v))
+		return breaks_in(v, curr);
 	if (slot_of(v, now) == cpu)
 		return slot_of(curr, now) != cpu;
 	if (slot_of(curr, now) == cpu)
-		return c->kind ? v->pri == BOOST && !v->lifted : boost_fast && v->pri < curr->pri;
+		return c->kind && woke_boosted(v);
 	if (!c->kind && has_fast(v) != has_fast(curr))
 		return has_fast(v);
 	return v->pri < curr->pri;

@@ -73,8 +73,7 @@ fn had(text: &str, set: &[(&str, &str)]) -> BTreeMap<String, f64> {
     metrics
 }
 
-/// A switch that changes nothing is no switch. Those about threads of the host have none here, and `boost_fast` is
-/// left out: it does nothing (docs/amp.md).
+/// A switch that changes nothing is no switch. Those about threads of the host have none here.
 #[test]
 fn every_switch_changes_who_runs_where() {
     let alone = |name, value| (vec![], (name, value));
@@ -100,6 +99,7 @@ fn every_switch_changes_who_runs_where() {
         with(by_vcpu, "share_close", "0"),
         with(("adaptive", "1"), "limit_percent", "1"),
         with(("r", "50"), "fair_by", "weight"),
+        alone("boost_fast", "1"),
     ];
     for (mut set, switch) in switches {
         let without = had(HOST, &set);
@@ -118,4 +118,41 @@ fn caps_hold() {
             assert!((cpus / cap - 1.0).abs() < 0.02, "{mode}: {cpus} of {cap}");
         }
     }
+}
+
+/// D11: a short nap's owner is boosted when it wakes. It stays off the fast cores of others, or breaks into their slots
+/// there, as in Credit, which is time that those lose who gain most from it.
+#[test]
+fn who_wakes_boosted_breaks_into_slots_only_by_boost_fast() {
+    let on_big = |set: &[(&str, &str)]| {
+        let had = had(HOST, set);
+        (had["e.on_kind.big"], had["a.on_kind.big"])
+    };
+    let (kept_off, gains) = on_big(&[]);
+    let (breaks_in, loses) = on_big(&[("boost_fast", "1")]);
+    assert!(breaks_in > 10.0 * kept_off, "{kept_off} {breaks_in}");
+    assert!(loses < gains, "{loses} {gains}");
+}
+
+/// D13: what belongs to no VM runs on the slowest kind alone, or anywhere; all of it together has `host_weight`, by
+/// which it earns beside VMs that have 100 or 200 each.
+#[test]
+fn threads_of_the_host_keep_to_slow_cores_and_have_a_weight() {
+    let text = HOST
+        .replace("cores = 7\n", "cores = 7\ntasks = [\"serves\"]\n")
+        .replace(
+            "[task.gains]",
+            "[task.serves]\nthreads = 3\nloop = [\"compute 2ms\", \"sleep 3ms\"]\n[task.gains]",
+        );
+    let of_host = |set: &[(&str, &str)]| {
+        let had = had(&text, set);
+        let faster = had["host.on_kind.big"] + had["host.on_kind.mid"];
+        (faster, had["host.cpu"])
+    };
+    let (faster, cpus) = of_host(&[]);
+    assert_eq!(faster, 0.0);
+    assert!(of_host(&[("host_anywhere", "1")]).0 > 0.0);
+    // A sixtieth of the credits of all does not reach for what it would use.
+    let (_, light) = of_host(&[("host_weight", "10")]);
+    assert!(light < 0.25 * cpus, "{light} {cpus}");
 }

@@ -208,14 +208,14 @@ fn poured(amount: f64, rooms: &[f64], weights: &[f64]) -> Vec<f64> {
     given
 }
 
-/// 120 random hosts full of vCPUs that always run and may run anywhere, half of them of three kinds, with VMs of random
+/// 500 random hosts full of vCPUs that always run and may run anywhere, half of them of three kinds, with VMs of random
 /// weights: time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold. No VM has less
-/// than two fifths of its due: who waits goes on earning, however much it has earned.
+/// than a third of its due: who waits goes on earning, however much it has earned.
 #[test]
 fn whoever_always_runs_has_most_of_its_due() {
     let (from, to) = (1_000 * MS, 7_000 * MS);
     let (mut times, mut fair_parts) = (Vec::new(), Vec::new());
-    for seed in 0..120 {
+    for seed in 0..500 {
         let mut state = 1_000_000 + seed;
         let mut below = |n: u64| random(&mut state) % n;
         let speeds: &[u32] = if seed % 2 == 1 { &THREE } else { &TWO };
@@ -263,7 +263,7 @@ fn whoever_always_runs_has_most_of_its_due() {
             let part = its.map(|t| had(t, false)).sum::<f64>() / share;
             times.push(part);
             assert!(
-                part > 0.4,
+                part > 0.33,
                 "seed {seed}: {cores:?}, {vcpus:?}, {weights:?}, {mode}, {r} %: VM {vm} has {part} of its time"
             );
         }
@@ -287,16 +287,17 @@ fn whoever_always_runs_has_most_of_its_due() {
         let n = of.iter().filter(|p| **p > 1.0 - off).count();
         100.0 * n as f64 / of.len() as f64
     };
-    for (what, of) in [
-        ("time of VMs", &times),
-        ("fair parts of vCPUs", &fair_parts),
+    // Below what holds (docs/amp.md), which is less than the goal of all: so much is not lost again.
+    for (what, of, most, nearly_all) in [
+        ("time of VMs", &times, 75.0, 88.0),
+        ("fair parts of vCPUs", &fair_parts, 80.0, 90.0),
     ] {
+        let (whole, nine_tenths) = (within(of, 0.01), within(of, 0.1));
+        let least = of.iter().copied().fold(f64::MAX, f64::min);
         println!(
-            "{what}: {:.0} % have 99 % of it or more, {:.0} % have 90 %; least {:.2}",
-            within(of, 0.01),
-            within(of, 0.1),
-            of.iter().copied().fold(f64::MAX, f64::min)
+            "{what}: {whole:.1} % have 99 % of it or more, {nine_tenths:.1} % have 90 %; least {least:.2}"
         );
+        assert!(whole > most && nine_tenths > nearly_all, "{what}");
     }
 }
 

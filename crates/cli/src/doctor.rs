@@ -4,8 +4,14 @@ use crate::exit::{Done, Failure};
 use crate::{ls, output};
 use berth_host::discover::Scanner;
 use berth_host::doctor;
+use berth_host::machine::Machine;
 use berth_host::root::Root;
+use berth_host::view;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// For so long VMs are watched on a host with several kinds of cores.
+const WATCHED: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -28,6 +34,11 @@ pub fn run(args: &Args) -> Done {
         false => doctor::examine(&root, &vms, &nobody),
     };
     checks.push(doctor::networks(&root, &vms));
+    // In a recorded tree nobody runs.
+    if root.is_live() && !vms.vms.is_empty() && Machine::read(&root).kinds.len() > 1 {
+        let view = view::look(&root, WATCHED).map_err(|e| ls::unreadable(&root, &e))?;
+        checks.extend(doctor::whereabouts(&view.vms));
+    }
     match args.json {
         true => output::json(&checks)?,
         false => output::print(&berth_report::host::doctor(&checks, &output::style())),

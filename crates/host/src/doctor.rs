@@ -6,8 +6,10 @@ use crate::cores::{self, CoreKind};
 use crate::machine::{Machine, Scheduler};
 use crate::model::{Snapshot, Vm};
 use crate::network;
+use crate::places;
 use crate::procfile::{cpu_list, cpu_text, printable, status_value};
 use crate::root::Root;
+use crate::view::VmView;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -70,9 +72,30 @@ pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>)
     ]
 }
 
+/// VMs of which a check tells by name.
+const NAMED: usize = 4;
+
+/// On which kinds of cores the VMs run, and for how much of their time; `None` where there is one kind, or none ran.
+pub fn whereabouts(vms: &[VmView]) -> Option<Check> {
+    let ran = vms.iter().filter(|vm| !vm.kinds.is_empty());
+    let mut each: Vec<String> = ran
+        .map(|vm| format!("{}: {}", vm.vm.name, places::words(&vm.kinds)))
+        .collect();
+    if each.is_empty() {
+        return None;
+    }
+    let more = each.len().saturating_sub(NAMED);
+    each.truncate(NAMED);
+    let mut found = each.join("; ");
+    if more > 0 {
+        found += &format!("; and {more} more VMs");
+    }
+    let advice = "Of their vCPUs' time in the last second; `berth ls --json` has it of every VM.";
+    Some(check("cores of VMs", State::Note, found, advice))
+}
+
 /// Whether the network paths of the VMs can be seen (`berth pin` binds them).
 pub fn networks(root: &Root, vms: &Snapshot) -> Check {
-    const NAMED: usize = 4;
     let name = "network paths";
     let networks = network::of(root, vms);
     let not_seen = |vm: &Arc<Vm>| {
@@ -517,6 +540,32 @@ mod tests {
     fn state(checks: &[Check], name: &str) -> (State, String) {
         let check = checks.iter().find(|c| c.name == name).unwrap();
         (check.state, check.found.clone())
+    }
+
+    #[test]
+    fn vms_are_where_their_vcpus_ran() {
+        let folder = tempfile::tempdir().unwrap();
+        let vm = |i: u32| {
+            format!(
+                "process {i} lkvm\nargs lkvm run --name v{i}\nfd 3 anon_inode:kvm-vm\nfd 4 anon_inode:kvm-vcpu:0\n"
+            )
+        };
+        let vms: String = (10..16).map(vm).collect();
+        Fixture::parse(&vms).unwrap().unpack(folder.path()).unwrap();
+        let root = Root::at(folder.path());
+        let mut view = crate::view::look(&root, std::time::Duration::from_secs(1)).unwrap();
+        assert_eq!(view.vms.len(), 6);
+        assert_eq!(whereabouts(&view.vms), None);
+        for vm in &mut view.vms[..5] {
+            let share = |(kind, share): (&str, f64)| places::KindShare {
+                kind: kind.into(),
+                share,
+            };
+            vm.kinds = [("P", 0.83), ("E", 0.17)].map(share).into();
+        }
+        let found = whereabouts(&view.vms).unwrap().found;
+        let each = (10..14).map(|i| format!("v{i}: P 83 %, E 17 %; "));
+        assert_eq!(found, each.collect::<String>() + "and 1 more VMs");
     }
 
     #[test]

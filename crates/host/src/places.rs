@@ -24,6 +24,13 @@ pub struct KindShare {
     pub share: f64,
 }
 
+/// `P 83 %, E 17 %`
+pub fn words(kinds: &[KindShare]) -> String {
+    let part = |kind: &KindShare| format!("{} {:.0} %", kind.kind, kind.share * 100.0);
+    let parts: Vec<String> = kinds.iter().map(part).collect();
+    parts.join(", ")
+}
+
 /// Run time by VM and kind since [`Places::begin`].
 #[derive(Debug, Default)]
 pub struct Places {

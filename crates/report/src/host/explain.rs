@@ -6,7 +6,7 @@ use crate::{Style, text};
 use berth_host::class::{Rules, SETTLED_S, Verdict};
 use berth_host::explain::{Bound, Explanation};
 use berth_host::model::{NameFrom, Proof, Role, Thread};
-use berth_host::places::KindShare;
+use berth_host::places;
 use std::collections::BTreeMap;
 
 /// Threads that are listed one by one; the rest are counted.
@@ -43,7 +43,10 @@ pub fn explain(e: &Explanation, over_seconds: f64, blind: &[String], style: &Sty
     line("Class", &class(e.vm.class.as_ref()));
     line("Runs on", &runs_on(e));
     if !e.vm.kinds.is_empty() {
-        line("Cores", &cores(&e.vm.kinds));
+        line(
+            "Cores",
+            &format!("{} of its vCPUs' time", places::words(&e.vm.kinds)),
+        );
     }
     line("Share", &entitlement(e));
     line("Found", &found(e));
@@ -275,13 +278,6 @@ fn runs_on(e: &Explanation) -> String {
         })
         .collect();
     groups.join(" · ")
-}
-
-/// `P 83 %, E 17 % of its vCPUs' time`
-fn cores(kinds: &[KindShare]) -> String {
-    let part = |kind: &KindShare| format!("{} {:.0} %", kind.kind, kind.share * 100.0);
-    let parts: Vec<String> = kinds.iter().map(part).collect();
-    format!("{} of its vCPUs' time", parts.join(", "))
 }
 
 fn entitlement(e: &Explanation) -> String {

@@ -214,7 +214,16 @@ fn load(scenario: &Scenario, set: &Value) -> Result<Loaded, String> {
         variables,
         ..LoadOptions::default()
     };
-    Loaded::load(amp.object, &load).map_err(|e| e.to_string())
+    let policy = Loaded::load(amp.object, &load).map_err(|e| e.to_string())?;
+    // An emulated CPU counts nothing, which whoever loads the policy is told.
+    let told =
+        |w: &String| w.starts_with("no performance counters, what VMs gain is reckoned without");
+    let warnings = policy.warnings();
+    check(
+        warnings.iter().any(told),
+        format!("not told of counters: {warnings:?}"),
+    )?;
+    Ok(policy)
 }
 
 fn ended(policy: Loaded) -> Result<(), String> {

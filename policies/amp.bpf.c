@@ -86,7 +86,7 @@ BERTH_PARAM(bool, exclusive, "bool", 0, 0, 1,
 BERTH_CHOICE(plan_at, "interval|window", 0,
 	     "D7b: a plan counts from the next interval on, or as soon as it is made");
 BERTH_PARAM(bool, boost_fast, "bool", 0, 0, 1,
-	    "D11: who wakes boosted preempts on fast cores, too, whosever slot it is (Credit)");
+	    "D11: who wakes boosted preempts where it ran last, on fast cores, too, in slots");
 BERTH_PARAM(bool, host_anywhere, "bool", 0, 0, 1,
 	    "D13: dom0 and what serves VMs may use fast cores");
 BERTH_PARAM(bool, adaptive, "bool", 0, 0, 1,

@@ -217,14 +217,21 @@ static __noinline s32 claim_slow(struct task_struct *p, struct vcpu *v, const st
 	return cpu >= 0 && scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : NO_CPU;
 }
 
-/* The CPU it ran on last, if that is an upper one: there Credit wakes it. */
+/* Boosted by a wake-up, not by a slot. */
+static __always_inline bool woke_boosted(struct vcpu *v)
+{
+	return v->pri == BOOST && !v->lifted;
+}
+
+/* D11 as in Credit: the upper CPU that it ran on last, if who runs there is not boosted, too. */
 static __always_inline s32 last_upper(struct task_struct *p, struct vcpu *v)
 {
 	s32 cpu = (s32)v->ran_on - 1;
 	struct pcpu *c = pcpu_at(cpu);
+	struct vcpu *curr = c && c->curr ? vcpu_at(c->curr) : NULL;
 
-	if (!c || !c->online || !is_upper(c) || !is_guest(v) ||
-	    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!c || !curr || !is_upper(c) || !is_guest(v) || curr->no_slow ||
+	    (curr->flags & VF_CUT) || woke_boosted(curr) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		return NO_CPU;
 	return cpu;
 }
@@ -247,13 +254,16 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 		found = NO_CPU;
 	if (found < 0) {
 		found = guest_to_preempt(p, v);
-		if (found < 0 && boost_fast && v->pri <= UNDER)
-			found = last_upper(p, v);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
 	if (found < 0 && !stays)
 		found = claim_slow(p, v, idle);
+	if (found < 0 && !stays && boost_fast && v->pri <= UNDER) {
+		found = last_upper(p, v);
+		if (found >= 0)
+			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
+	}
 	if (found < 0 && !stays) {
 		found = nr_kinds < 3 || v->pri > UNDER ? NO_CPU : lesser_to_preempt(p, v, BOOST);
 		if (found >= 0)
@@ -374,13 +384,7 @@ static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bo
 	return arrival_key(c, front || slot_of(v, scx_bpf_now()) == cpu);
 }
 
-/* Boosted by a wake-up, not by a slot. */
-static __always_inline bool woke_boosted(struct vcpu *v)
-{
-	return v->pri == BOOST && !v->lifted;
-}
-
-/* D11 as in Credit: on upper CPUs, too, it goes before slots. */
+/* D11 as in Credit: on upper CPUs, too, who woke boosted goes before slots. */
 static __always_inline bool breaks_in(struct vcpu *v, struct vcpu *other)
 {
 	return boost_fast && woke_boosted(v) && !woke_boosted(other);

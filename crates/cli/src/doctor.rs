@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Done {
     // In a recorded tree nobody runs.
     if root.is_live() && !vms.vms.is_empty() && Machine::read(&root).kinds.len() > 1 {
         let view = view::look(&root, WATCHED).map_err(|e| ls::unreadable(&root, &e))?;
-        checks.extend(doctor::whereabouts(&view.vms));
+        checks.push(doctor::whereabouts(&view.vms));
     }
     match args.json {
         true => output::json(&checks)?,

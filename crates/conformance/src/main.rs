@@ -3,7 +3,7 @@
 use berth_conformance::rows::rows;
 use berth_conformance::{golden, log, report, sim};
 use berth_policy::policy::{LoadOptions, Policy};
-use berth_sim::scx::Mutation;
+use berth_sim::scx::{MUTATIONS, Mutation};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: berth-conformance rows
@@ -62,13 +62,28 @@ fn play(name: &str, mistake: Option<&str>) -> Result<(), String> {
     let mutation = mistake
         .map(|m| Mutation::from_name(m).ok_or(unknown(m)))
         .transpose()?;
+    if mutation.is_some() {
+        with_mistakes()?;
+    }
     let log = sim::play(&row, &recorder()?, mutation).map_err(|e| e.to_string())?;
     print!("{log}");
     Ok(())
 }
 
 /// `--record` records all lines first; `--out FILE` writes the page there.
+/// An optimised build has wrong models only if it is asked for them.
+fn with_mistakes() -> Result<(), String> {
+    match MUTATIONS {
+        true => Ok(()),
+        false => Err(
+            "this build makes no mistakes: cargo run --release -p berth-conformance --features mutations -- ..."
+                .to_string(),
+        ),
+    }
+}
+
 fn table(options: &[&str]) -> Result<(), String> {
+    with_mistakes()?;
     let (again, out) = match options {
         [] => (false, None),
         ["--record"] => (true, None),

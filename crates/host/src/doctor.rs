@@ -75,14 +75,17 @@ pub fn examine(root: &Root, vms: &Snapshot, cookie: &dyn Fn(i32) -> Option<u64>)
 /// VMs of which a check tells by name.
 const NAMED: usize = 4;
 
-/// On which kinds of cores the VMs run, and for how much of their time; `None` where there is one kind, or none ran.
-pub fn whereabouts(vms: &[VmView]) -> Option<Check> {
+/// On which kinds of cores the VMs run, and for how much of their time, on a host of several.
+pub fn whereabouts(vms: &[VmView]) -> Check {
+    let name = "cores of VMs";
     let ran = vms.iter().filter(|vm| !vm.kinds.is_empty());
     let mut each: Vec<String> = ran
         .map(|vm| format!("{}: {}", vm.vm.name, places::words(&vm.kinds)))
         .collect();
     if each.is_empty() {
-        return None;
+        let advice =
+            "Very many VMs are looked at too seldom in a second: `berth ls --over 20 --json`.";
+        return check(name, State::Note, "none was seen to run", advice);
     }
     let more = each.len().saturating_sub(NAMED);
     each.truncate(NAMED);
@@ -91,7 +94,7 @@ pub fn whereabouts(vms: &[VmView]) -> Option<Check> {
         found += &format!("; and {more} more VMs");
     }
     let advice = "Of their vCPUs' time in the last second; `berth ls --json` has it of every VM.";
-    Some(check("cores of VMs", State::Note, found, advice))
+    check(name, State::Note, found, advice)
 }
 
 /// Whether the network paths of the VMs can be seen (`berth pin` binds them).
@@ -555,7 +558,7 @@ mod tests {
         let root = Root::at(folder.path());
         let mut view = crate::view::look(&root, std::time::Duration::from_secs(1)).unwrap();
         assert_eq!(view.vms.len(), 6);
-        assert_eq!(whereabouts(&view.vms), None);
+        assert_eq!(whereabouts(&view.vms).found, "none was seen to run");
         for vm in &mut view.vms[..5] {
             let share = |(kind, share): (&str, f64)| places::KindShare {
                 kind: kind.into(),
@@ -563,7 +566,7 @@ mod tests {
             };
             vm.kinds = [("P", 0.83), ("E", 0.17)].map(share).into();
         }
-        let found = whereabouts(&view.vms).unwrap().found;
+        let found = whereabouts(&view.vms).found;
         let each = (10..14).map(|i| format!("v{i}: P 83 %, E 17 %; "));
         assert_eq!(found, each.collect::<String>() + "and 1 more VMs");
     }

@@ -69,4 +69,4 @@ pub mod vcpu;
 pub mod wake;
 
 pub use kernel::{Handle, Kernel};
-pub use mutation::Mutation;
+pub use mutation::{MUTATIONS, Mutation};

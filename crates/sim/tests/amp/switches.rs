@@ -124,13 +124,15 @@ fn caps_hold() {
 /// there, as in Credit, which is time that those lose who gain most from it.
 #[test]
 fn who_wakes_boosted_breaks_into_slots_only_by_boost_fast() {
+    // So many that no core is idle.
+    let full = HOST.replace("[vm.b]\nvcpus = 4", "[vm.b]\nvcpus = 8");
     let on_big = |set: &[(&str, &str)]| {
-        let had = had(HOST, set);
+        let had = had(&full, set);
         (had["e.on_kind.big"], had["a.on_kind.big"])
     };
     let (kept_off, gains) = on_big(&[]);
     let (breaks_in, loses) = on_big(&[("boost_fast", "1")]);
-    assert!(breaks_in > 10.0 * kept_off, "{kept_off} {breaks_in}");
+    assert!(breaks_in > 3.0 * kept_off, "{kept_off} {breaks_in}");
     assert!(loses < gains, "{loses} {gains}");
 }
 
@@ -154,5 +156,5 @@ fn threads_of_the_host_keep_to_slow_cores_and_have_a_weight() {
     assert!(of_host(&[("host_anywhere", "1")]).0 > 0.0);
     // A sixtieth of the credits of all does not reach for what it would use.
     let (_, light) = of_host(&[("host_weight", "10")]);
-    assert!(light < 0.25 * cpus, "{light} {cpus}");
+    assert!(light > 0.0 && light < 0.25 * cpus, "{light} {cpus}");
 }

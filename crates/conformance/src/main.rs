@@ -70,7 +70,6 @@ fn play(name: &str, mistake: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// `--record` records all lines first; `--out FILE` writes the page there.
 /// An optimised build has wrong models only if it is asked for them.
 fn with_mistakes() -> Result<(), String> {
     match MUTATIONS {
@@ -82,6 +81,7 @@ fn with_mistakes() -> Result<(), String> {
     }
 }
 
+/// `--record` records all lines first; `--out FILE` writes the page there.
 fn table(options: &[&str]) -> Result<(), String> {
     with_mistakes()?;
     let (again, out) = match options {

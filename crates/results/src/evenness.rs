@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How evenly a group's VMs have CPU time: `NAME.jain` and `NAME.least`, from `NAME-1.cpu` and so on.
+//! How evenly VMs have CPU time: `NAME.jain` and `NAME.least` of a group, from `NAME-1.cpu` and so on; `host.jain` of all,
+//! by their weights.
 //!
 //! Source: R. Jain, D. Chiu, W. Hawe, "A quantitative measure of fairness and discrimination", DEC-TR-301, 1984.
 use std::collections::BTreeMap;
@@ -17,6 +18,32 @@ pub fn add(metrics: &mut BTreeMap<String, f64>, group: &str, vms: u32) {
     metrics.insert(format!("{group}.least"), least);
     if let Some(jain) = jain(&cpus) {
         metrics.insert(format!("{group}.jain"), jain);
+    }
+}
+
+/// Adds `host.jain`: of the CPU time of all VMs, each one's by its weight, if there are several. `groups`: name, VMs and
+/// weight of each. Where VMs want different times of their own accord, that is no fault of the scheduler.
+pub fn add_all<'a>(
+    metrics: &mut BTreeMap<String, f64>,
+    groups: impl IntoIterator<Item = (&'a str, u32, u32)>,
+) {
+    let mut shares = Vec::new();
+    for (group, vms, weight) in groups {
+        for i in 1..=vms {
+            let name = match vms {
+                1 => format!("{group}.cpu"),
+                _ => format!("{group}-{i}.cpu"),
+            };
+            let Some(cpu) = metrics.get(&name) else {
+                return;
+            };
+            shares.push(cpu / f64::from(weight));
+        }
+    }
+    if shares.len() > 1
+        && let Some(jain) = jain(&shares)
+    {
+        metrics.insert("host.jain".into(), jain);
     }
 }
 
@@ -51,5 +78,14 @@ mod tests {
         assert_eq!(metrics["a.least"], 0.1);
         assert!((metrics["a.jain"] - 0.36 / 0.52).abs() < 1e-12);
         assert_eq!(metrics.len(), 5);
+        // Of all: nobody of b's second VM is known.
+        add_all(&mut metrics, [("a", 2, 100), ("b", 2, 100)]);
+        assert_eq!(metrics.len(), 5);
+        metrics.insert("c.cpu".into(), 0.4);
+        add_all(&mut metrics, [("a", 2, 100), ("c", 1, 400)]);
+        // 0.5, 0.1 and a quarter of 0.4.
+        assert!((metrics["host.jain"] - 0.49 / (3.0 * 0.27)).abs() < 1e-12);
+        add_all(&mut metrics, [("c", 1, 400)]);
+        assert_eq!(metrics.len(), 7);
     }
 }

@@ -2,7 +2,7 @@
 //! Names of metrics, as expectations use them: `OBJECT.QUANTITY[.STAT]`.
 
 /// Quantities with their statistics (none: it is one number) and unit.
-pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
+pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
     (
         "response",
         &[
@@ -46,7 +46,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
         "jain",
         &[],
         "1",
-        "Jain's index of the CPU time of a group's VMs",
+        "Jain's index of a group's VMs' CPU time (host: all, by weight)",
     ),
     (
         "fast",
@@ -228,6 +228,12 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 41] = [
         "changes of VMs by the optimiser (host; simulator, lab)",
     ),
     ("idle", &[], "1", "idle share of all CPUs (host)"),
+    (
+        "unused",
+        &[],
+        "1",
+        "of it, while threads wait that may run anywhere (simulator)",
+    ),
 ];
 
 /// What `policy.` has.

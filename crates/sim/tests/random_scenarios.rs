@@ -51,6 +51,10 @@ fn wrong(scenario: &Scenario, seed: u64) -> Option<String> {
                     .filter_map(|m| record.metrics.get(&m))
                     .sum();
                 let idle = record.metrics["host.idle"] * cpus;
+                let unused = record.metrics["host.unused"] * cpus;
+                if unused > idle + 1e-6 {
+                    return Some(format!("{name}: {unused} CPUs unused, {idle} idle"));
+                }
                 if used + idle > cpus + 1e-6 || !record.metrics.values().all(|v| v.is_finite()) {
                     return Some(format!("{name}: {used} CPUs used, {idle} idle of {cpus}"));
                 }

@@ -5,7 +5,9 @@
 //! [SCENARIO ...]`
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
-//! Over the ready scenarios and 200 random hosts (or the scenarios that are named), five seeds each. A user names how
+//! Over the ready scenarios, the papers' and 200 random hosts (or the scenarios that are named), five seeds each. In the
+//! papers' what an arm has of its own (a policy's parameters, bindings) holds; those that Linux does not run are left
+//! out. A user names how
 //! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
 //! that nobody asks gets done in the CPU time that its weight is worth, and what all get done together. A group that
 //! clients ask and that uses more under Linux than its weight is worth is no witness: what it loses may be owed to
@@ -31,9 +33,28 @@ use std::sync::atomic::AtomicBool;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const BASE: &str = "linux";
-const POLICIES: [&str; 9] = [
-    "vmfair", "credit", "credit2", "flms", "amp", "lottery", "vtime", "gfifo", "cfs",
+const POLICIES: [&str; 18] = [
+    "vmfair",
+    "credit",
+    "credit2",
+    "flms",
+    "amp",
+    "lottery",
+    "vtime",
+    "gfifo",
+    "cfs",
+    "o1",
+    "rr",
+    "zeng",
+    "vslicer",
+    "vturbo",
+    "iobound",
+    "ecredit",
+    "brm",
+    "best_node",
 ];
+/// Where the papers' scenarios are, below the repository.
+const PAPERS: &str = "papers";
 /// Beyond this ratio a difference is named, and where it is of time from this many nanoseconds on.
 const NAMED: f64 = 1.05;
 const LEAST_NS: f64 = 50_000.0;
@@ -257,7 +278,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// A row for each policy over some hosts.
-fn summary(hosts: &[&Host], out: &mut String) {
+fn summary(hosts: &[Host], out: &mut String) {
     let of = hosts.len();
     let _ = write!(
         out,
@@ -323,6 +344,27 @@ fn losses(hosts: &[Host], out: &mut String) {
     }
 }
 
+/// The files of the papers' scenarios, in order; not those of M-RSF, which compare schedulers of tasks.
+fn of_papers() -> Result<Vec<String>, String> {
+    let said = |e: std::io::Error| format!("{PAPERS}: {e}; run it in the repository's folder");
+    let mut files = Vec::new();
+    for paper in std::fs::read_dir(PAPERS).map_err(said)? {
+        for file in std::fs::read_dir(paper.map_err(said)?.path()).map_err(said)? {
+            files.push(file.map_err(said)?.path());
+        }
+    }
+    let scenario = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        path.extension().is_some_and(|e| e == "toml")
+            && name != "paper.toml"
+            && name != "claims.toml"
+            && !path.starts_with(format!("{PAPERS}/mrsf"))
+    };
+    files.retain(scenario);
+    files.sort();
+    Ok(files.iter().map(|f| f.display().to_string()).collect())
+}
+
 fn run() -> Result<(), String> {
     let asked = arguments()?;
     let (count, seeds, everybody, scenarios) =
@@ -346,6 +388,11 @@ fn run() -> Result<(), String> {
         inputs.push(shipped::find(name).map_err(|e| e.to_string())?);
     }
     let ready = inputs.len();
+    if scenarios.is_empty() {
+        for file in of_papers()? {
+            inputs.push(shipped::find(&file).map_err(|e| e.to_string())?);
+        }
+    }
     let random = if scenarios.is_empty() { count } else { 0 };
     inputs.extend((0..random).map(|seed| Input {
         name: format!("random {seed}"),
@@ -354,27 +401,32 @@ fn run() -> Result<(), String> {
         folder: None,
     }));
     let talk = std::io::stderr().is_terminal();
-    let mut hosts = Vec::new();
+    // Ready ones, papers', random ones.
+    let mut hosts: [Vec<Host>; 3] = Default::default();
+    let first_random = inputs.len() - random as usize;
     for (i, input) in inputs.iter().enumerate() {
         if talk {
             eprint!("\r{i} of {} hosts ", inputs.len());
         }
-        hosts.push(host(input, seeds, everybody)?);
+        let part = usize::from(i >= ready) + usize::from(i >= first_random);
+        match host(input, seeds, everybody) {
+            Ok(host) => hosts[part].push(host),
+            Err(why) if part == 1 => eprintln!("left out: {why}"),
+            Err(why) => return Err(why),
+        }
     }
     if talk {
         eprint!("\r{:30}\r", "");
     }
     let mut text = String::new();
-    let all: Vec<&Host> = hosts.iter().collect();
-    for (title, part) in [
-        ("Ready scenarios", &all[..ready]),
-        ("Random hosts", &all[ready..]),
-    ] {
+    let titles = ["Ready scenarios", "Scenarios of the papers", "Random hosts"];
+    for (title, part) in titles.iter().zip(&hosts) {
         if !part.is_empty() {
             let _ = writeln!(text, "{title}:\n");
             summary(part, &mut text);
         }
     }
+    let hosts: Vec<Host> = hosts.into_iter().flatten().collect();
     losses(&hosts, &mut text);
     for h in &hosts {
         for (policy, o) in POLICIES.iter().zip(&h.outcomes) {

@@ -195,6 +195,7 @@ struct Totals {
     at_ns: Nanos,
     switches: u64,
     idle_ns: u64,
+    unused_ns: u64,
     insns: u64,
     calls: u64,
     counters: Vec<(String, u64)>,
@@ -211,6 +212,7 @@ impl Totals {
                     c.idle_ns + if c.is_idle() { k.now - c.since } else { 0 }
                 })
                 .sum(),
+            unused_ns: k.stats.unused.ns(k.now),
             insns: k.policy.insns(),
             calls: k.code.queue_calls,
             counters: k
@@ -256,6 +258,10 @@ fn machine_metrics(
     out.insert(
         "host.idle".into(),
         (now.idle_ns - before.idle_ns) as f64 / span_ns / cpus,
+    );
+    out.insert(
+        "host.unused".into(),
+        (now.unused_ns - before.unused_ns) as f64 / span_ns / cpus,
     );
     k.stats.moves(span_s, out);
     if switches > 0.0 {
@@ -338,6 +344,8 @@ fn machine_metrics(
     for group in &scenario.vms {
         evenness::add(out, &group.name, group.count);
     }
+    let groups = scenario.vms.iter();
+    evenness::add_all(out, groups.map(|g| (g.name.as_str(), g.count, g.weight)));
 }
 
 /// What a policy that asks what VMs gain from fast cores has found, and whence: of each VM, and of groups.

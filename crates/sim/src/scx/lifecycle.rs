@@ -199,6 +199,7 @@ impl Handle {
         if online {
             self.cpus[cpu as usize].online = true;
             self.online.set(cpu);
+            self.counts_as_idle(cpu, 1);
         }
         if self.policy.has(op) {
             self.op_unlocked(op, [cpu as u64]);
@@ -213,6 +214,7 @@ impl Handle {
         if !online {
             self.cpus[cpu as usize].online = false;
             self.online.clear(cpu);
+            self.counts_as_idle(cpu, u32::MAX);
             self.evacuate(cpu);
         }
         let k = &mut *self;
@@ -222,6 +224,14 @@ impl Handle {
             self.resched(cpu);
         } else {
             self.test_and_clear_idle(cpu);
+        }
+    }
+
+    /// A CPU that idles comes or goes.
+    fn counts_as_idle(mut self, cpu: CpuId, more: u32) {
+        if self.cpus[cpu as usize].is_idle() {
+            let now = self.now;
+            self.stats.unused.change(now, more, 0);
         }
     }
 

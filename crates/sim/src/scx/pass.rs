@@ -8,11 +8,11 @@ use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
 use crate::machine::Distance;
-use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING, Waits};
+use crate::machine::task::{Life, MARK_ANYWHERE, MARK_VCPU, NONE, SPINNING, Waits};
 use crate::machine::vcpu::{Switched, What};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
-use crate::words::{CpuId, Nanos, SchedClass, TaskId};
+use crate::words::{CpuId, MaskId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 use berth_policy::kview::ScxCpuReleaseArgs;
 
@@ -412,6 +412,7 @@ impl Handle {
             let (prev, next) = (entry(prev), entry(next));
             blame.switch(cpu, now, prev, stays, next);
         }
+        let mut waiting = 0u32;
         if prev < idle {
             c.idle_ns += span;
         } else {
@@ -425,6 +426,10 @@ impl Handle {
             if stays {
                 t.queued_at = now;
                 t.waits = Waits::Ready;
+                if t.mask == MaskId::ALL {
+                    t.mark |= MARK_ANYWHERE;
+                    waiting = 1;
+                }
             }
             if t.mark & MARK_VCPU != 0 {
                 k.switched.push(Switched {
@@ -440,6 +445,19 @@ impl Handle {
         if let Some(on_kind) = &mut k.stats.on_kind {
             let entry = (next >= idle).then(|| k.tasks.hot[next as usize].stats);
             on_kind.starts(entry, cpu, now);
+        }
+        let t = &mut k.tasks.hot[next as usize];
+        if t.mark & MARK_ANYWHERE != 0 {
+            t.mark &= !MARK_ANYWHERE;
+            waiting = waiting.wrapping_sub(1);
+        }
+        let idles = if c.online {
+            u32::from(next < idle).wrapping_sub(u32::from(prev < idle))
+        } else {
+            0
+        };
+        if idles | waiting != 0 {
+            k.stats.unused.change(now, idles, waiting);
         }
         k.note(Kind::Switch, cpu, next);
         if k.hardware.is_some() {

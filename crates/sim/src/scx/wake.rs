@@ -5,10 +5,10 @@ use super::kernel::{Handle, Source};
 use super::mutation::Mutation;
 use super::pass::Why;
 use crate::engine::queue::NEVER;
-use crate::machine::task::{Life, MARK_LATE, NONE, Trap, Waits};
+use crate::machine::task::{Life, MARK_ANYWHERE, MARK_LATE, NONE, Trap, Waits};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
-use crate::words::{CpuId, Nanos, SchedClass, TaskId};
+use crate::words::{CpuId, MaskId, Nanos, SchedClass, TaskId};
 use berth_policy::abi::Op;
 
 impl Handle {
@@ -108,6 +108,10 @@ impl Handle {
         let hot = &mut k.tasks.hot[task as usize];
         debug_assert_eq!(hot.waits, Waits::No);
         hot.waits = if woken { Waits::Woken } else { Waits::Ready };
+        if hot.mask == MaskId::ALL {
+            hot.mark |= MARK_ANYWHERE;
+            k.stats.unused.change(k.now, 0, 1);
+        }
         if let Some(blame) = &mut k.stats.blame {
             blame.enter(hot.cpu, hot.stats, k.now);
         }

@@ -31,7 +31,7 @@ impl<W: Workload> Simulation<W> {
         let id = machine_of(vm);
         let mut kernel = Kernel::new(&spec.machine);
         kernel.id = id;
-        kernel.stats = Stats::small();
+        kernel.stats = Stats::small(kernel.topo.nr_cpus());
         kernel.guest.ple_window = spec.ple_window_ns;
         kernel.guest.entry_ns = spec.entry_ns;
         kernel.guest.exit_ns = spec.exit_ns + spec.entry_ns;

@@ -3,6 +3,7 @@
 //! the VMs are known.
 pub mod on_kind;
 pub mod recent;
+pub mod unused;
 
 use crate::machine::{Dense, Distance};
 use crate::words::{CpuId, Nanos, VmId};
@@ -10,6 +11,7 @@ use berth_results::blame::Blame;
 use hdrhistogram::Histogram;
 use on_kind::OnKind;
 use std::collections::BTreeMap;
+use unused::Unused;
 
 /// More VMs than this share their group's histograms (which are some tens of KiB each).
 const OWN_HISTOGRAMS: usize = 64;
@@ -110,6 +112,7 @@ pub struct Stats {
     pub moves: [u64; 5],
     /// By kind of core; `None`: all are alike.
     pub on_kind: Option<Box<OnKind>>,
+    pub unused: Unused,
     /// Waits are on account up to here.
     pub settled_at: Nanos,
 }
@@ -141,12 +144,13 @@ impl Stats {
                 .map(Box::new),
             moves: [0; 5],
             on_kind: None,
+            unused: Unused::new(cpus),
             settled_at: 0,
         }
     }
 
-    /// Of a guest: one entry, no histograms.
-    pub fn small() -> Self {
+    /// Of a guest with so many CPUs: one entry, no histograms.
+    pub fn small(cpus: u32) -> Self {
         Stats {
             vms: vec![Counters::default()].into(),
             pair_of: Vec::new(),
@@ -155,6 +159,7 @@ impl Stats {
             blame: None,
             moves: [0; 5],
             on_kind: None,
+            unused: Unused::new(cpus),
             settled_at: 0,
         }
     }

@@ -18,7 +18,7 @@
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.least` | CPU | of a group of several VMs: the CPUs used by the one with the least |
 //! | `web.jain` | 1 | of such a group: Jain's index of its VMs' CPU time, 1 where all have the same |
-//! | `host.jain` | 1 | simulator: the same of all VMs, each one's CPU time by its weight |
+//! | `host.jain` | 1 | simulator: the same of all VMs but a driver domain, CPU time by weight |
 //! | `web.fast` | CPU | simulator, lab: of them, on cores of the fastest kind, where there are several |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |

@@ -31,7 +31,7 @@ use berth_policy::instance::Instance;
 use berth_policy::policy::Policy;
 use berth_results::evenness;
 use berth_results::schema::{Place, RunRecord};
-use berth_scenario::model::{PleYield, Scenario};
+use berth_scenario::model::{PleYield, Scenario, VmRole};
 use berth_scenario::placement::SHARED_NOTE;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -344,7 +344,8 @@ fn machine_metrics(
     for group in &scenario.vms {
         evenness::add(out, &group.name, group.count);
     }
-    let groups = scenario.vms.iter();
+    // What a driver domain does, it does for others.
+    let groups = (scenario.vms.iter()).filter(|g| g.role != VmRole::Driver);
     evenness::add_all(out, groups.map(|g| (g.name.as_str(), g.count, g.weight)));
 }
 

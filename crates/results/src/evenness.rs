@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How evenly VMs have CPU time: `NAME.jain` and `NAME.least` of a group, from `NAME-1.cpu` and so on; `host.jain` of all,
-//! by their weights.
+//! How evenly VMs have CPU time: `NAME.jain` and `NAME.least` of a group, from `NAME-1.cpu` and so on; `host.jain` of
+//! several groups, by their weights.
 //!
 //! Source: R. Jain, D. Chiu, W. Hawe, "A quantitative measure of fairness and discrimination", DEC-TR-301, 1984.
 use std::collections::BTreeMap;
@@ -21,8 +21,9 @@ pub fn add(metrics: &mut BTreeMap<String, f64>, group: &str, vms: u32) {
     }
 }
 
-/// Adds `host.jain`: of the CPU time of all VMs, each one's by its weight, if there are several. `groups`: name, VMs and
-/// weight of each. Where VMs want different times of their own accord, that is no fault of the scheduler.
+/// Adds `host.jain`: of the CPU time of these groups' VMs, each one's divided by its weight, if there are several and
+/// each one's is known. `groups`: name, VMs and weight of each. Where VMs want different times of their own accord,
+/// that is no fault of the scheduler.
 pub fn add_all<'a>(
     metrics: &mut BTreeMap<String, f64>,
     groups: impl IntoIterator<Item = (&'a str, u32, u32)>,
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(metrics["a.least"], 0.1);
         assert!((metrics["a.jain"] - 0.36 / 0.52).abs() < 1e-12);
         assert_eq!(metrics.len(), 5);
-        // Of all: nobody of b's second VM is known.
+        // Nothing is known of b's second VM.
         add_all(&mut metrics, [("a", 2, 100), ("b", 2, 100)]);
         assert_eq!(metrics.len(), 5);
         metrics.insert("c.cpu".into(), 0.4);

@@ -18,7 +18,7 @@
 //! | `web.cpu` | CPU | mean CPUs used |
 //! | `web.least` | CPU | of a group of several VMs: the CPUs used by the one with the least |
 //! | `web.jain` | 1 | of such a group: Jain's index of its VMs' CPU time, 1 where all have the same |
-//! | `host.jain` | 1 | simulator: the same of all VMs but a driver domain, CPU time by weight |
+//! | `host.jain` | 1 | simulator: the same of all VMs but a driver domain: CPU time by the scenario's weight |
 //! | `web.fast` | CPU | simulator, lab: of them, on cores of the fastest kind, where there are several |
 //! | `web.work` | ns | CPU time of useful work done (costs excluded) in the measured window |
 //! | `web.completion` | ns | simulator: from the VM's start to the end of its last thread; of several VMs the longest |
@@ -37,7 +37,7 @@
 //! | | | `same_package` is the second and third, `other_package` has other nodes in it |
 //! | `host.changes` | 1/s | simulator, lab: changes of VMs by the optimiser |
 //! | `host.idle` | 1 | idle share of all CPUs (the simulator: with those that are off) |
-//! | `host.unused` | 1 | simulator: of it, while threads waited that may run anywhere |
+//! | `host.unused` | 1 | simulator: of it, while threads waited that may run anywhere (or were held back by a cap) |
 //! | `policy.insns_per_switch` | 1 | BPF instructions executed per context switch |
 //! | `policy.NAME` | 1/s | a counter of the policy (its `struct berth_stats`); in the lab over warm-up and window |
 use crate::detail::{Distribution, Wait, WorstWait};

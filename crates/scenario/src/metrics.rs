@@ -46,7 +46,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "jain",
         &[],
         "1",
-        "Jain's index of a group's VMs' CPU time (host: all, by weight)",
+        "Jain's index of a group's VMs' CPU time (host: of all)",
     ),
     (
         "fast",
@@ -232,7 +232,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "unused",
         &[],
         "1",
-        "of it, while threads wait that may run anywhere (simulator)",
+        "share of all CPUs that idles while unbound threads wait (host)",
     ),
 ];
 

@@ -3,7 +3,7 @@
 //! CPU is runnable, belongs to that CPU's run queue and may run there. Checked at the end of every run: the
 //! sums below.
 use crate::error::SimError;
-use crate::machine::task::{Life, MARK_ANYWHERE, NONE, OpsState, TaskHot, Trap, Waits};
+use crate::machine::task::{Life, NONE, OpsState, Trap};
 use crate::scx::Handle;
 use crate::scx::consts::TASK_QUEUED;
 use crate::words::SchedClass;
@@ -85,8 +85,9 @@ pub fn check(k: Handle) -> Result<(), SimError> {
     }
     // CPU time that nobody used: who idles and who waits, counted anew.
     let idle = (k.cpus.iter()).filter(|c| c.online && c.is_idle()).count() as u32;
-    let waits = |t: &TaskHot| t.waits != Waits::No && t.mark & MARK_ANYWHERE != 0;
-    let waiting = k.tasks.hot.iter().filter(|t| waits(t)).count() as u32;
+    let waiting = (k.tasks.hot.iter())
+        .filter(|t| t.could_run_anywhere())
+        .count() as u32;
     if k.stats.unused.now() != (idle, waiting) {
         return Err(broken(format!(
             "{idle} CPUs idle and {waiting} threads wait, {:?} are on account",

@@ -65,6 +65,22 @@ fn who_is_bound_to_another_cpu_could_not_have_the_idle_one() {
     assert_eq!(unused, 0.0);
 }
 
+/// Bound while it waits, and while it runs: the optimiser's way, by `sched_setaffinity`.
+#[test]
+fn the_account_goes_on_while_affinities_change() {
+    let optimiser = "[optimiser]\nby = [\"sets\"]\n[optimiser.vm.hog]\nguarantee = \"0.2 CPUs\"\n";
+    let (idle, unused) = shares("vmfair", "", optimiser, BUSY);
+    assert!(unused <= idle, "{unused} of {idle}");
+}
+
+/// A cap holds three VMs back to 0.25 CPUs each: they wait, and the rest of the CPUs idles.
+#[test]
+fn whom_a_cap_holds_back_waits() {
+    let (idle, unused) = shares("vmfair", "", "cap = \"0.25 CPUs\"", BUSY);
+    assert!((idle - 1.25 / 2.0).abs() < 0.02, "{idle}");
+    assert!(unused > 0.5 && unused <= idle, "{unused}");
+}
+
 /// The second CPU goes off before the window and comes back in its middle: while it is busy, and while all sleep.
 #[test]
 fn a_cpu_that_is_off_is_not_there_to_be_used() {

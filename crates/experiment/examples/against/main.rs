@@ -5,15 +5,17 @@
 //! [SCENARIO ...]`
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
-//! Over the ready scenarios, the papers' and 200 random hosts (or the scenarios that are named), five seeds each. In the
-//! papers' what an arm has of its own (a policy's parameters, bindings) holds; those that Linux does not run are left
-//! out. A user names how
-//! long requests take (mean and p99) and how many are answered, how long work takes to its end, what each group of VMs
-//! that nobody asks gets done in the CPU time that its weight is worth, and what all get done together. A group that
-//! clients ask and that uses more under Linux than its weight is worth is no witness: what it loses may be owed to
-//! others (with `--everybody` all are, and all work counts). A difference counts where its 95 % interval over the
-//! seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables take the place of
-//! what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
+//! Over the ready scenarios, the papers' and 200 random hosts (or the scenarios that are named), five seeds each; to be
+//! run in the repository's folder. In the papers' an arm of a policy's name keeps what it has of its own (FLMS a VM of
+//! class latency in EF1, vTurbo an extra vCPU in EF6 and EF7), all others run with defaults and without an optimiser;
+//! M-RSF's are left out, since they compare schedulers of tasks.
+//!
+//! A user names how long requests take (mean and p99) and how many are answered, how long work takes to its end, what
+//! each group of VMs that nobody asks gets done in the CPU time that its weight is worth, and what all get done
+//! together. A group that clients ask and that uses more under Linux than its weight is worth is no witness: what it
+//! loses may be owed to others (with `--everybody` all are, and all work counts). A difference counts where its 95 %
+//! interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables
+//! take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
 mod hosts;
 
 use berth_experiment::error::Failure;
@@ -220,7 +222,10 @@ struct Host {
 
 /// A scenario's runs under one policy.
 fn runs(input: &Input, policy: &str, seeds: u32) -> Result<(Experiment, Scenario), Failure> {
+    // What is compared is policies.
+    let optimised = input.name.starts_with(PAPERS) && input.text.contains("\n[optimiser]");
     let request = Request {
+        set: Vec::from_iter(optimised.then(|| "optimiser.on=false".into())),
         scenario: input.name.clone(),
         arms: vec![policy.into()],
         seeds: Some(seeds),
@@ -266,8 +271,12 @@ fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
         }
         outcome
     });
+    let name = input.name.strip_prefix(PAPERS).unwrap_or(&input.name);
     Ok(Host {
-        name: input.name.clone(),
+        name: name
+            .trim_start_matches('/')
+            .trim_end_matches(".toml")
+            .into(),
         outcomes: outcomes.collect(),
     })
 }
@@ -344,12 +353,16 @@ fn losses(hosts: &[Host], out: &mut String) {
     }
 }
 
-/// The files of the papers' scenarios, in order; not those of M-RSF, which compare schedulers of tasks.
+/// The files of the papers' scenarios, in order, but those of M-RSF.
 fn of_papers() -> Result<Vec<String>, String> {
     let said = |e: std::io::Error| format!("{PAPERS}: {e}; run it in the repository's folder");
     let mut files = Vec::new();
     for paper in std::fs::read_dir(PAPERS).map_err(said)? {
-        for file in std::fs::read_dir(paper.map_err(said)?.path()).map_err(said)? {
+        let paper = paper.map_err(said)?.path();
+        if !paper.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(paper).map_err(said)? {
             files.push(file.map_err(said)?.path());
         }
     }
@@ -390,7 +403,11 @@ fn run() -> Result<(), String> {
     let ready = inputs.len();
     if scenarios.is_empty() {
         for file in of_papers()? {
-            inputs.push(shipped::find(&file).map_err(|e| e.to_string())?);
+            let input = shipped::find(&file).map_err(|e| e.to_string())?;
+            inputs.push(Input {
+                name: file,
+                ..input
+            });
         }
     }
     let random = if scenarios.is_empty() { count } else { 0 };
@@ -409,11 +426,7 @@ fn run() -> Result<(), String> {
             eprint!("\r{i} of {} hosts ", inputs.len());
         }
         let part = usize::from(i >= ready) + usize::from(i >= first_random);
-        match host(input, seeds, everybody) {
-            Ok(host) => hosts[part].push(host),
-            Err(why) if part == 1 => eprintln!("left out: {why}"),
-            Err(why) => return Err(why),
-        }
+        hosts[part].push(host(input, seeds, everybody)?);
     }
     if talk {
         eprint!("\r{:30}\r", "");

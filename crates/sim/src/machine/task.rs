@@ -21,8 +21,6 @@ pub const SPINNING: Nanos = u64::MAX - 1;
 pub const MARK_VCPU: u8 = 1;
 /// Mark of a task: its timer is due, but the CPU has not taken the interrupt yet.
 pub const MARK_LATE: u8 = 2;
-/// Mark of a task: it waits, and was bound to no CPUs when that began.
-pub const MARK_ANYWHERE: u8 = 4;
 
 /// Whether a task can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +113,7 @@ pub struct TaskHot {
     /// The policy's init_task has been called, and its enable.
     pub inited: bool,
     pub enabled: bool,
-    /// See [`MARK_VCPU`], [`MARK_LATE`], [`MARK_ANYWHERE`].
+    /// See [`MARK_VCPU`], [`MARK_LATE`].
     pub mark: u8,
     /// Instant actions in a row.
     pub instant: u32,
@@ -127,6 +125,14 @@ pub struct TaskHot {
     pub cgroup: u32,
     /// CPU time it has had.
     pub runtime: Nanos,
+}
+
+impl TaskHot {
+    /// It waits in a queue and is bound to no CPUs.
+    #[inline]
+    pub fn could_run_anywhere(&self) -> bool {
+        self.waits != Waits::No && self.mask == MaskId::ALL
+    }
 }
 
 const _: () = assert!(size_of::<TaskHot>() == 128);

@@ -162,7 +162,11 @@ impl Handle {
         let ext = self.tasks.hot[task as usize].class == SchedClass::Ext;
         let c = self.begin_change(task, DEQ_SAVE | DEQ_NOCLOCK);
         let (ptr, nr) = (self.masks.get(mask).as_kernel(), self.masks.count(mask));
+        let before = self.tasks.hot[task as usize].could_run_anywhere();
         self.tasks.hot[task as usize].mask = mask;
+        let after = self.tasks.hot[task as usize].could_run_anywhere();
+        let (now, more) = (self.now, u32::from(after).wrapping_sub(u32::from(before)));
+        self.stats.unused.change(now, 0, more);
         let ts = self.tasks.ts(task);
         ts.cpus_ptr = ptr;
         ts.nr_cpus_allowed = nr as i32;

@@ -8,7 +8,7 @@ use super::mutation::Mutation;
 use crate::engine::queue::NEVER;
 use crate::error::SimError;
 use crate::machine::Distance;
-use crate::machine::task::{Life, MARK_ANYWHERE, MARK_VCPU, NONE, SPINNING, Waits};
+use crate::machine::task::{Life, MARK_VCPU, NONE, SPINNING, Waits};
 use crate::machine::vcpu::{Switched, What};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
@@ -427,7 +427,6 @@ impl Handle {
                 t.queued_at = now;
                 t.waits = Waits::Ready;
                 if t.mask == MaskId::ALL {
-                    t.mark |= MARK_ANYWHERE;
                     waiting = 1;
                 }
             }
@@ -446,9 +445,7 @@ impl Handle {
             let entry = (next >= idle).then(|| k.tasks.hot[next as usize].stats);
             on_kind.starts(entry, cpu, now);
         }
-        let t = &mut k.tasks.hot[next as usize];
-        if t.mark & MARK_ANYWHERE != 0 {
-            t.mark &= !MARK_ANYWHERE;
+        if next >= idle && k.tasks.hot[next as usize].could_run_anywhere() {
             waiting = waiting.wrapping_sub(1);
         }
         let idles = if c.online {

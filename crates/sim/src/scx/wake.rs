@@ -5,7 +5,7 @@ use super::kernel::{Handle, Source};
 use super::mutation::Mutation;
 use super::pass::Why;
 use crate::engine::queue::NEVER;
-use crate::machine::task::{Life, MARK_ANYWHERE, MARK_LATE, NONE, Trap, Waits};
+use crate::machine::task::{Life, MARK_LATE, NONE, Trap, Waits};
 use crate::trace::Kind;
 use crate::unlikely::unlikely;
 use crate::words::{CpuId, MaskId, Nanos, SchedClass, TaskId};
@@ -109,7 +109,6 @@ impl Handle {
         debug_assert_eq!(hot.waits, Waits::No);
         hot.waits = if woken { Waits::Woken } else { Waits::Ready };
         if hot.mask == MaskId::ALL {
-            hot.mark |= MARK_ANYWHERE;
             k.stats.unused.change(k.now, 0, 1);
         }
         if let Some(blame) = &mut k.stats.blame {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! CPU time that was there and was not used: CPUs that idled while threads waited which may run anywhere. Of each
-//! instant it is the lesser of the two numbers, so one waiting thread wastes one CPU at most.
+//! instant it is the lesser of the two numbers, so one waiting thread wastes one CPU at most. Without caps a policy
+//! that keeps every CPU busy while anybody waits ("work-conserving") has next to none: what a wake-up takes.
 //!
-//! A policy that keeps every CPU busy while anybody waits ("work-conserving") has next to none: what a wake-up takes.
+//! Threads that a cap holds back count as waiting. Threads that are bound to some CPUs do not, even if one of these
+//! idles: where there are such it is the least that was wasted.
 use crate::words::Nanos;
 
 #[derive(Debug, Default)]
 pub struct Unused {
     idle: u32,
-    /// Of the waiting threads those that were bound to no CPUs when they began to wait.
+    /// Of the waiting threads those that are bound to no CPUs.
     waiting: u32,
     at: Nanos,
     ns: Nanos,

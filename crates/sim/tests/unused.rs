@@ -65,14 +65,6 @@ fn who_is_bound_to_another_cpu_could_not_have_the_idle_one() {
     assert_eq!(unused, 0.0);
 }
 
-/// Bound while it waits, and while it runs: the optimiser's way, by `sched_setaffinity`.
-#[test]
-fn the_account_goes_on_while_affinities_change() {
-    let optimiser = "[optimiser]\nby = [\"sets\"]\n[optimiser.vm.hog]\nguarantee = \"0.2 CPUs\"\n";
-    let (idle, unused) = shares("vmfair", "", optimiser, BUSY);
-    assert!(unused <= idle, "{unused} of {idle}");
-}
-
 /// A cap holds three VMs back to 0.25 CPUs each: they wait, and the rest of the CPUs idles.
 #[test]
 fn whom_a_cap_holds_back_waits() {

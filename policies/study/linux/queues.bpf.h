@@ -417,6 +417,9 @@ __noinline u32 linux_look(s32 cpu)
 	if (!rq || !rq->bal.online)
 		return 0;
 	nr = rq->nr;
+	/* Whoever came here by linux_move while the CPU went idle: nobody has told it. */
+	if (nr)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	bpf_for(level, 0, LEVELS) {
 		if (level >= LEVELS || (level && berth_nr_llcs < 2))
 			break;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What acting without sched_ext has to survive, on a real kernel beside real micro-VMs: somebody else who writes to
 //! what is pinned, again and again; CPUs that go and come; cgroups that are made, moved into and removed while VMs'
-//! weights are set. One boot. In short with the other cases (a minute of the duel, some cycles); as long as it is asked
+//! weights are set. One boot. In short with the other cases (20 s of the duel, some cycles); as long as it is asked
 //! for with `BERTH_LAB_LONG=1` (`make survival`).
 use super::agent::{load, place, rules, until};
 use super::path::{GROUPS, cpu_ns, enable};
@@ -57,7 +57,7 @@ struct Amount {
 }
 
 const SHORT: Amount = Amount {
-    duel_s: 60,
+    duel_s: 20,
     cycles: 10,
     groups: 200,
 };

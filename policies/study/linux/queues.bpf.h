@@ -417,9 +417,6 @@ __noinline u32 linux_look(s32 cpu)
 	if (!rq || !rq->bal.online)
 		return 0;
 	nr = rq->nr;
-	/* Whoever came here by linux_move while the CPU went idle: nobody has told it. */
-	if (nr)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	bpf_for(level, 0, LEVELS) {
 		if (level >= LEVELS || (level && berth_nr_llcs < 2))
 			break;
@@ -435,12 +432,14 @@ __noinline u32 linux_look(s32 cpu)
 		} else if (most) {
 			bpf_for(i, 0, QUEUES)
 				moved += linux_move(cpu, from, next_queue(most, from, i));
-			if (moved)
+			if (moved) {
 				berth_count(balanced);
-			if (moved)
 				rq->bal.failed = 0;
-			else if (rq->bal.failed < 10)
+				/* It may have gone idle since `nr` was read. */
+				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			} else if (rq->bal.failed < 10) {
 				rq->bal.failed++;
+			}
 		}
 		if (most)
 			ms = level ? 8 : 1;

@@ -59,7 +59,7 @@ const CASES: [(&str, Case); 25] = [
         verbs::verbs,
     ),
     (
-        "micro-VMs run under nested KVM, twice the same",
+        "micro-VMs run under nested KVM, under a policy twice the same",
         micro::micro_vms,
     ),
     (

@@ -417,6 +417,13 @@ __noinline u32 linux_look(s32 cpu)
 	if (!rq || !rq->bal.online)
 		return 0;
 	nr = rq->nr;
+	/*
+	 * Whoever came here while the CPU went idle, by linux_move or woken while `dispatch` had
+	 * let go of the run queue's lock: nobody has told it. (One that wakes just now is told
+	 * twice.)
+	 */
+	if (nr)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	bpf_for(level, 0, LEVELS) {
 		if (level >= LEVELS || (level && berth_nr_llcs < 2))
 			break;
@@ -432,14 +439,12 @@ __noinline u32 linux_look(s32 cpu)
 		} else if (most) {
 			bpf_for(i, 0, QUEUES)
 				moved += linux_move(cpu, from, next_queue(most, from, i));
-			if (moved) {
+			if (moved)
 				berth_count(balanced);
+			if (moved)
 				rq->bal.failed = 0;
-				/* It may have gone idle since `nr` was read. */
-				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-			} else if (rq->bal.failed < 10) {
+			else if (rq->bal.failed < 10)
 				rq->bal.failed++;
-			}
 		}
 		if (most)
 			ms = level ? 8 : 1;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every `policies/*.bpf.c` and `policies/study/*.bpf.c`: compiled to a BPF object, translated to C, compiled
 //! to native code, and listed in the generated `builtin.rs`. What serves one policy is in the folder of its name.
-use berth_policy::build_script;
-use berth_policy::cc::{Compiler, FLAGS, reachable_missing};
-use berth_policy::compile;
-use berth_policy::emit::Translation;
+use berth_policy::build_script::{self, Kept};
+use berth_policy::cc::{self as native, Compiler, FLAGS, reachable_missing};
+use berth_policy::compile::{self, CompileOptions};
+use berth_policy::emit::{self, Translation};
+use berth_policy::error::LoadError;
 use berth_policy::profile::KernelProfile;
-use berth_policy::{emit, object};
+use berth_policy::{headers, object};
 use std::error::Error;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn main() {
     build_script::run(build);
@@ -25,21 +27,29 @@ fn build() -> Result<(), Box<dyn Error>> {
     let out = build_script::out()?;
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../policies");
     build_script::depends_on(&root);
-    let options = build_script::bpf_options()?;
-    let compiler = Compiler::find()?;
+    let sources = sources(&root)?;
+    let options = CompileOptions::default();
+    let maker = Maker {
+        made_of: format!(
+            "{} {} {options:?}",
+            build_script::hash_of(&root)?,
+            headers::identity()
+        ),
+        options: CompileOptions {
+            headers: Some(build_script::headers()?),
+            ..options
+        },
+        compiler: Compiler::find()?,
+        kept: Kept::beside(&out),
+        out: out.clone(),
+    };
+    maker.make(&sources)?;
     let mut archive = cc::Build::new();
     let mut declarations = String::new();
     let mut list = String::new();
-    for source in sources(&root)? {
+    for source in &sources {
         let name = &source.name;
-        let bpf = out.join(format!("{name}.bpf.o"));
-        compile::compile_to(&source.path, &bpf, &options)?;
-        let program = object::load(&std::fs::read(&bpf)?, &KernelProfile::default())
-            .map_err(|e| format!("{}: {e}", source.path.display()))?;
-        let translation = emit::translate(&program, name, emit::Guarding::Trusted);
-        let native = native(&compiler, &translation, name, &out)
-            .map_err(|e| format!("{}: {e}", source.path.display()))?;
-        archive.object(&native);
+        archive.object(maker.native(name));
         writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
         writeln!(
             list,
@@ -60,44 +70,79 @@ fn build() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The machine code of a translation. It is the same in debug and release builds, and in those of other workspaces:
-/// what one of them has compiled is in the target folder for all, the newest of each name.
-fn native(
-    compiler: &Compiler,
-    translation: &Translation,
-    name: &str,
-    out: &Path,
-) -> Result<PathBuf, Box<dyn Error>> {
-    let own = out.join(format!("{name}.native.o"));
-    // target/PROFILE/build/PACKAGE/out
-    let folder = out.ancestors().nth(4).unwrap_or(out).join("berth-native");
-    let made_of = format!("{} {FLAGS:?} {}", compiler.identity(), translation.text);
-    let key = blake3::hash(made_of.as_bytes()).to_hex();
-    let kept = folder.join(format!("{name}-{key}.o"));
-    if std::fs::copy(&kept, &own).is_ok() {
-        reachable_missing(&own, translation)?;
-        return Ok(own);
-    }
-    compiler.object(translation, &out.join(format!("{name}.c")), &own)?;
-    // Another build may do the same, and a disk may be full: then it is compiled again.
-    if std::fs::create_dir_all(&folder).is_ok() {
-        let _ = keep(&own, name, &kept, &folder);
-    }
-    Ok(own)
+/// Makes what a policy's source is compiled to. That is the same in debug and release builds, and in those of other
+/// workspaces.
+struct Maker {
+    options: CompileOptions,
+    /// All that a BPF object depends on but its source's name and the compiler.
+    made_of: String,
+    compiler: Compiler,
+    kept: Kept,
+    out: PathBuf,
 }
 
-/// Whole, whoever looks, and instead of what was kept by this name.
-fn keep(object: &Path, name: &str, kept: &Path, folder: &Path) -> std::io::Result<()> {
-    let part = folder.join(format!("{name}.{}.part", std::process::id()));
-    std::fs::copy(object, &part)?;
-    for older in std::fs::read_dir(folder)?.flatten() {
-        let file = older.file_name();
-        let rest = file.to_str().and_then(|file| file.strip_prefix(name));
-        if rest.is_some_and(|rest| rest.starts_with('-')) {
-            std::fs::remove_file(older.path())?;
-        }
+impl Maker {
+    /// All of them, some at a time.
+    fn make(&self, sources: &[Source]) -> Result<(), String> {
+        let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok());
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.one(source)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs.unwrap_or(1).min(sources.len()))
+                .map(|_| scope.spawn(work))
+                .collect();
+            workers.into_iter().try_for_each(|worker| {
+                let done = worker.join();
+                done.unwrap_or_else(|_| Err("a thread of the build script panicked".into()))
+            })
+        })
     }
-    std::fs::rename(&part, kept)
+
+    fn bpf(&self, name: &str) -> PathBuf {
+        self.out.join(format!("{name}.bpf.o"))
+    }
+
+    fn native(&self, name: &str) -> PathBuf {
+        self.out.join(format!("{name}.native.o"))
+    }
+
+    fn one(&self, source: &Source) -> Result<(), String> {
+        let (name, bpf) = (&source.name, self.bpf(&source.name));
+        let of = |e: &dyn Display| format!("{}: {e}", source.path.display());
+        let clang = compile::clang().map_err(|e| e.to_string())?;
+        let made_of = format!("{name} {} {}", native::identity(&clang), self.made_of);
+        let compile = || compile::compile_to(&source.path, &bpf, &self.options);
+        let compiled = self
+            .kept
+            .or_make(&format!("{name}.bpf.o"), &made_of, &bpf, compile);
+        compiled.map_err(|e| e.to_string())?;
+        let bytes = std::fs::read(&bpf).map_err(|e| of(&e))?;
+        let program = object::load(&bytes, &KernelProfile::default()).map_err(|e| of(&e))?;
+        let translation = emit::translate(&program, name, emit::Guarding::Trusted);
+        self.compile(&translation, name).map_err(|e| of(&e))
+    }
+
+    /// The machine code of a translation.
+    fn compile(&self, translation: &Translation, name: &str) -> Result<(), LoadError> {
+        let own = self.native(name);
+        let made_of = format!(
+            "{} {FLAGS:?} {}",
+            self.compiler.identity(),
+            translation.text
+        );
+        let compile = || {
+            let text = self.out.join(format!("{name}.c"));
+            self.compiler.object(translation, &text, &own)
+        };
+        self.kept
+            .or_make(&format!("{name}.native.o"), &made_of, &own, compile)?;
+        reachable_missing(&own, translation)
+    }
 }
 
 /// All shipped policies, supported ones first, by name.

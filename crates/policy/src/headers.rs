@@ -15,6 +15,11 @@ pub const INCLUDE: &[&str] = &["berth", "scx", "scx/bpf-compat", "vmlinux", "lib
 /// The same of another version of the scx project's headers, below its folder.
 pub const INCLUDE_OF_VERSION: &[&str] = &[".", "bpf-compat", "arch/x86"];
 
+/// Changes whenever a header does.
+pub fn identity() -> String {
+    blake3::hash(ARCHIVE).to_hex().to_string()
+}
+
 /// The folder with the unpacked headers.
 ///
 /// # Errors
@@ -23,8 +28,7 @@ pub fn folder() -> Result<PathBuf> {
     // One thread of this process unpacks; the others would write into the same temporary folder.
     static UNPACKING: Mutex<()> = Mutex::new(());
     let _one = UNPACKING.lock().unwrap_or_else(PoisonError::into_inner);
-    let hash = blake3::hash(ARCHIVE).to_hex();
-    let dir = cache::folder()?.join(format!("headers-{}", &hash[..16]));
+    let dir = cache::folder()?.join(format!("headers-{}", &identity()[..16]));
     if dir.is_dir() {
         return Ok(dir);
     }

@@ -30,8 +30,8 @@ model = "busy"
 [compare]
 policies = ["linux"]
 "#;
-/// All of it, of the VM's time; verifying `vmfair` alone takes 3 s of it, and more beside hogs.
-const SECONDS: u64 = 40;
+/// Longer than what is beside it, of the VM's time; verifying `vmfair` alone takes 3 s, and more beside hogs.
+const SECONDS: u64 = 120;
 const TARGET: f64 = 0.95;
 const LIMITED: f64 = 0.1;
 
@@ -48,9 +48,11 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let scenario: Scenario =
         serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
     let load = load(scenario, 1);
+    let began = Instant::now();
     let said = beside_vms();
-    load.join().map_err(|_| "the load panicked")??;
-    Ok(json!({ "said": said? }))
+    let took = began.elapsed().as_secs_f64();
+    load.end()?;
+    Ok(json!({ "said": format!("{} ({took:.0} s of the VM's time)", said?) }))
 }
 
 fn promised() -> Rules {

@@ -163,7 +163,7 @@ fn one(scenario: &Scenario, seed: u64, name: &str) -> Result<usize, String> {
         known = known.max(agent.status().vms.len());
         std::thread::sleep(Duration::from_millis(10));
     }
-    let outcome = load.join().map_err(|_| "the load panicked")??;
+    let outcome = load.join()?;
     check(
         outcome.window_ns.0 < outcome.window_ns.1,
         format!("measured too late: {:?}", outcome.window_ns),

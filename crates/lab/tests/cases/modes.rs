@@ -154,7 +154,7 @@ fn once(scenario: &Scenario, seed: u64, only: Option<&[&str]>) -> Result<Once, S
             agent.stop().map_err(|e| e.to_string())?;
         }
     }
-    let outcome = load.join().map_err(|_| "the load panicked")??;
+    let outcome = load.join()?;
     check(state()?.0 == State::Disabled, "a policy is left loaded")?;
     Ok((outcome.metrics, why))
 }

@@ -115,7 +115,7 @@ fn promised(plain: &RunRecord, with: &RunRecord) -> Result<String, String> {
 type State = BTreeMap<String, Vec<String>>;
 
 /// Those whose vCPUs are all there.
-fn vms() -> Result<Vec<Arc<Vm>>, String> {
+pub(super) fn vms() -> Result<Vec<Arc<Vm>>, String> {
     let all = Scanner::new(Root::live()).scan();
     let mut vms = all.map_err(|e| e.to_string())?.vms;
     vms.retain(|vm| !vm.name.starts_with("init-") && vm.vcpus > 0 && vm.known_vcpus() == vm.vcpus);
@@ -147,7 +147,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         ..scenario.clone()
     };
     // Longer than what follows.
-    of_the_load.run.measure_ns = 2 * MEASURE_NS;
+    of_the_load.run.measure_ns = 20 * MEASURE_NS;
     enable(Path::new("/sys/fs/cgroup"))?;
     let load = load(of_the_load, 1);
     until("14 VMs are there", &mut || Ok(vms()?.len() == 14))?;
@@ -165,7 +165,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     )?;
     check(seen.warnings.is_empty(), format!("{:?}", seen.warnings))?;
     let changes: usize = seen.decisions.iter().map(|(_, d)| d.changes.len()).sum();
-    load.join().map_err(|_| "the load panicked")??;
+    load.end()?;
     Ok(json!(format!(
         "{changes} changes put back under running VMs"
     )))

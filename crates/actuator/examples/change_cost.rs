@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a change costs: the affinity of 100 real processes is set and read back, then undone, beside the bare system
-//! call and beside writing and reading `/proc` alone. `cargo run --release -p berth-actuator --example bench`
+//! call and beside writing and reading `/proc` alone. `cargo run --release -p berth-actuator --example change_cost`
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::{Live, start_of};
 use berth_actuator::{Acting, Host, Knob};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `cargo run --release -p berth-optimiser --example decision_cost`: how long a decision takes, in milliseconds and as a
-//! multiple of what sorting as many numbers takes on the same machine in the same run.
+//! `cargo run --release -p berth-optimiser --example decision_cost`: how long a decision takes, in milliseconds and as
+//! a multiple of what sorting as many numbers takes on the same machine in the same run.
 use berth_optimiser::{Cpu, Load, Observation, Optimiser, Promise, Service, Settings, VmSeen};
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -29,17 +29,24 @@ fn build() -> Result<(), Box<dyn Error>> {
     build_script::depends_on(&root);
     let sources = sources(&root)?;
     let options = CompileOptions::default();
+    let compiler = Compiler::find()?;
     let maker = Maker {
-        made_of: format!(
-            "{} {} {options:?}",
+        made_of: [
             build_script::hash_of(&root)?,
-            headers::identity()
-        ),
+            headers::identity(),
+            // What the packed headers include of the system's.
+            build_script::hash_of(Path::new("/usr/include/asm-generic")).unwrap_or_default(),
+            compile::identity(),
+            build_script::version(&compile::clang()?)?,
+            format!("{options:?}"),
+        ]
+        .join(" "),
+        version: build_script::version(&compiler.path)?,
         options: CompileOptions {
             headers: Some(build_script::headers()?),
             ..options
         },
-        compiler: Compiler::find()?,
+        compiler,
         kept: Kept::beside(&out),
         out: out.clone(),
     };
@@ -74,9 +81,11 @@ fn build() -> Result<(), Box<dyn Error>> {
 /// workspaces.
 struct Maker {
     options: CompileOptions,
-    /// All that a BPF object depends on but its source's name and the compiler.
+    /// All that a BPF object depends on but its source's name and the place of clang.
     made_of: String,
     compiler: Compiler,
+    /// Its version.
+    version: String,
     kept: Kept,
     out: PathBuf,
 }
@@ -85,17 +94,20 @@ impl Maker {
     /// All of them, some at a time.
     fn make(&self, sources: &[Source]) -> Result<(), String> {
         let jobs = std::env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok());
+        let jobs = jobs.unwrap_or(1).clamp(1, sources.len().max(1));
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.one(source)?;
+                if let Err(e) = self.one(source) {
+                    // The others begin no more.
+                    next.store(sources.len(), Ordering::Relaxed);
+                    return Err(e);
+                }
             }
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..jobs.unwrap_or(1).min(sources.len()))
-                .map(|_| scope.spawn(work))
-                .collect();
+            let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
             workers.into_iter().try_for_each(|worker| {
                 let done = worker.join();
                 done.unwrap_or_else(|_| Err("a thread of the build script panicked".into()))
@@ -131,8 +143,9 @@ impl Maker {
     fn compile(&self, translation: &Translation, name: &str) -> Result<(), LoadError> {
         let own = self.native(name);
         let made_of = format!(
-            "{} {FLAGS:?} {}",
+            "{} {} {FLAGS:?} {}",
             self.compiler.identity(),
+            self.version,
             translation.text
         );
         let compile = || {

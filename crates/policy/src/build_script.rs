@@ -27,10 +27,16 @@ pub fn out() -> Result<PathBuf, Box<dyn Error>> {
     Ok(std::env::var("OUT_DIR")?.into())
 }
 
+/// Variables that compilers read.
+const COMPILERS_READ: [&str; 3] = ["CPATH", "C_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS"];
+
 /// Has cargo run the script again when this file or folder, or a compiler, is another.
 pub fn depends_on(source: &Path) {
     println!("cargo::rerun-if-changed={}", source.display());
-    for variable in ["BERTH_CLANG", "BERTH_CC", "PATH"] {
+    for variable in ["BERTH_CLANG", "BERTH_CC", "PATH"]
+        .iter()
+        .chain(&COMPILERS_READ)
+    {
         println!("cargo::rerun-if-env-changed={variable}");
     }
 }
@@ -84,8 +90,8 @@ pub fn c_object(source: &Path, flags: &[&str], object: &Path) -> Done {
     }
 }
 
-/// What builds of all profiles, features and workspaces have in common, in the target folder: the newest of each name.
-/// Of what is made the same way in all of them, whoever is first makes it.
+/// Files that builds of all profiles, features and workspaces share, in the target folder. Of each name one is kept, the
+/// newest.
 pub struct Kept {
     folder: PathBuf,
 }
@@ -99,8 +105,8 @@ impl Kept {
         }
     }
 
-    /// `file` is what `make` writes there, or has written to another place from the same: `made_of` is all that it
-    /// depends on. `name`: a file's name.
+    /// Copies the kept file to `file`, or has `make` write it there and keeps it. `name`: a file's name; `made_of`: all
+    /// that the file depends on.
     ///
     /// # Errors
     /// Those of `make`.
@@ -113,49 +119,67 @@ impl Kept {
     ) -> Result<(), E> {
         let key = blake3::hash(made_of.as_bytes()).to_hex();
         let kept = self.folder.join(format!("{name}-{key}"));
-        if fs::copy(&kept, file).is_ok() {
+        if let Some(bytes) = whole(&kept)
+            && fs::write(file, bytes).is_ok()
+        {
             return Ok(());
         }
         make()?;
         // Another build may do the same, and a disk may be full: then it is made again.
-        let _ = self.keep(file, name, &kept);
-        Ok(())
-    }
-
-    /// Whole, whoever looks, and instead of what was kept by this name.
-    fn keep(&self, file: &Path, name: &str, kept: &Path) -> std::io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
         let part = self
             .folder
             .join(format!("{name}.{}.part", std::process::id()));
-        fs::copy(file, &part)?;
+        if self.keep(file, name, &part, &kept).is_err() {
+            let _ = fs::remove_file(part);
+        }
+        Ok(())
+    }
+
+    /// At once, whoever looks, and instead of what was kept by this name.
+    fn keep(&self, file: &Path, name: &str, part: &Path, kept: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let bytes = fs::read(file)?;
+        let hash = blake3::hash(&bytes);
+        fs::write(part, [hash.as_bytes(), bytes.as_slice()].concat())?;
         for older in fs::read_dir(&self.folder)?.flatten() {
             let file = older.file_name();
             let rest = file.to_str().and_then(|file| file.strip_prefix(name));
             if rest.is_some_and(|rest| rest.starts_with('-')) {
-                fs::remove_file(older.path())?;
+                // Another build may have removed it first.
+                let _ = fs::remove_file(older.path());
             }
         }
-        fs::rename(&part, kept)
+        fs::rename(part, kept)
     }
 }
 
-/// Of every file below a folder, its name and what is in it.
+/// What is in a kept file, if it is as it was written: its hash is at its head.
+fn whole(kept: &Path) -> Option<Vec<u8>> {
+    let all = fs::read(kept).ok()?;
+    let (hash, bytes) = all.split_at_checked(blake3::OUT_LEN)?;
+    (blake3::hash(bytes).as_bytes() == hash).then(|| bytes.to_vec())
+}
+
+/// Of the C files and headers below a folder, the names and what is in them.
 ///
 /// # Errors
-/// One cannot be read.
+/// One cannot be read; with its name.
 pub fn hash_of(folder: &Path) -> std::io::Result<String> {
     fn add(folder: &Path, below: &str, to: &mut blake3::Hasher) -> std::io::Result<()> {
         let mut entries: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
-            let name = format!("{below}/{}", entry.file_name().display());
-            if entry.file_type()?.is_dir() {
-                add(&entry.path(), &name, to)?;
-            } else {
-                to.update(
-                    format!("{name} {}\n", blake3::hash(&fs::read(entry.path())?)).as_bytes(),
-                );
+            let (path, name) = (
+                entry.path(),
+                format!("{below}/{}", entry.file_name().display()),
+            );
+            if path.is_dir() {
+                add(&path, &name, to)?;
+            } else if path.extension().is_some_and(|e| e == "c" || e == "h") {
+                let bytes = fs::read(&path).map_err(|e| {
+                    std::io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+                })?;
+                to.update(format!("{name} {}\n", blake3::hash(&bytes)).as_bytes());
             }
         }
         Ok(())
@@ -163,6 +187,17 @@ pub fn hash_of(folder: &Path) -> std::io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     add(folder, "", &mut hasher)?;
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// What a compiler says of its version: the program itself may be a few kilobytes before its libraries. And what it
+/// takes from the environment.
+///
+/// # Errors
+/// It cannot be started.
+pub fn version(compiler: &Path) -> std::io::Result<String> {
+    let said = Command::new(compiler).arg("--version").output()?;
+    let of = COMPILERS_READ.map(|name| std::env::var_os(name));
+    Ok(format!("{} {of:?}", String::from_utf8_lossy(&said.stdout)))
 }
 
 #[cfg(test)]
@@ -189,6 +224,14 @@ mod tests {
         assert!(!make("release", "one.o", "x"));
         assert!(make("release", "one.o", "y"));
         assert!(!make("debug", "one.o", "y"));
+        // One that is damaged is made again.
+        for kept in fs::read_dir(target.path().join("berth-kept")).unwrap() {
+            let path = kept.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        }
+        assert!(make("debug", "one.o", "y"));
+        assert!(!make("release", "one.o", "y"));
         // The newest only, and a name that another begins with is another.
         assert!(make("debug", "one.o", "x"));
         assert!(make("debug", "one", "x"));
@@ -225,6 +268,8 @@ mod tests {
         fs::create_dir(path.join("c")).unwrap();
         fs::rename(path.join("b.h"), path.join("c/b.h")).unwrap();
         assert!(seen.insert(hash_of(path).unwrap()));
+        assert!(!seen.insert(hash_of(path).unwrap()));
+        fs::write(path.join("README.md"), "no source").unwrap();
         assert!(!seen.insert(hash_of(path).unwrap()));
     }
 }

@@ -177,6 +177,19 @@ fn prefix(parent: &Path) -> String {
     }
 }
 
+/// Changes whenever this file does, or another that says how objects are made of sources.
+pub fn identity() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in [
+        include_bytes!("compile.rs").as_slice(),
+        include_bytes!("headers.rs"),
+        include_bytes!("slim.rs"),
+    ] {
+        hasher.update(file);
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
 /// Compile `source`; the object's bytes. What was compiled from the same files with the same compiler is not compiled
 /// again.
 ///

@@ -80,8 +80,9 @@ impl Compiled {
         }
         around.sort_unstable();
         let about = format!(
-            "{:?} {} {options:?} {} {} {around:?}",
+            "{:?} {} {} {options:?} {} {} {around:?}",
             source.file_name(),
+            compile::identity(),
             hash(&text),
             cc::identity(&compile::clang()?),
             packed.display()

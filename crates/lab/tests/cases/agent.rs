@@ -129,7 +129,7 @@ impl Load {
     /// Ends it now: what nobody looks at any more costs as much as what somebody does.
     ///
     /// # Errors
-    /// It had ended before, whatever came of it: what was beside it was so no more.
+    /// It had ended before: what was looked at no longer ran.
     pub fn end(self) -> Result<(), String> {
         self.over.store(true, Ordering::Relaxed);
         match self.thread.join().map_err(|_| "the load panicked")? {
@@ -151,8 +151,9 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let began = Instant::now();
     let said = beside_vms(&foreign);
     let took = began.elapsed().as_secs_f64();
-    load.end()?;
+    let ended = load.end();
     let said = said?;
+    ended?;
     check(state()?.0 == State::Disabled, "a policy is left loaded")?;
     let rounds = input["rounds"].as_u64().unwrap_or(1);
     let noticed = noticed(rounds)?;
@@ -191,7 +192,6 @@ fn beside_vms(starving: &[u8]) -> Result<String, String> {
         })
     };
     seen(&mut agent, 4)?;
-    let before = ran(&agent, "web")?;
     let start = |agent: &mut Agent, name: &str| -> Result<Started, String> {
         let started = agent.start(policy(name)?).map_err(|e| e.to_string())?;
         check(
@@ -201,6 +201,7 @@ fn beside_vms(starving: &[u8]) -> Result<String, String> {
         Ok(started)
     };
     check(start(&mut agent, "vmfair")? == Started::Loaded, "loaded")?;
+    let (web_ran, under) = (ran(&agent, "web")?, Instant::now());
     let status = agent.status();
     let web = status
         .vms
@@ -241,7 +242,13 @@ fn beside_vms(starving: &[u8]) -> Result<String, String> {
     )?;
     agent.stop().map_err(|e| e.to_string())?;
     check(state()?.0 == State::Disabled, "stopped")?;
-    check(ran(&agent, "web")? > before, "the latency VM stood still")?;
+    // Every 5.02 ms it computes for 20 us; of that a quarter at least.
+    let least = under.elapsed().as_nanos() as f64 * (20.0 / 5020.0) / 4.0;
+    let web_ran = (ran(&agent, "web")? - web_ran) as f64;
+    check(
+        web_ran > least,
+        format!("the latency VM ran {web_ran} ns, of {least} at least"),
+    )?;
     let stall = starved(&mut agent, starving)?;
     Ok(format!(
         "4 VMs found, policies switched, one VM ended; {} preemptions; {stall}",
@@ -293,6 +300,14 @@ fn starved(agent: &mut Agent, object: &[u8]) -> Result<String, String> {
     check(
         agent.status().trouble.as_deref() == Some(said.as_str()),
         "the status says why",
+    )?;
+    // It is one of three that want two CPUs.
+    let before = ran(agent, "victim")?;
+    std::thread::sleep(Duration::from_millis(300));
+    let runs_ns = ran(agent, "victim")? - before;
+    check(
+        runs_ns > 50_000_000,
+        format!("the VM ran for {runs_ns} ns of 300 ms"),
     )?;
     Ok(format!(
         "{said} (noticed in {:.1} s)",

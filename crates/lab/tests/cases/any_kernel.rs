@@ -51,8 +51,10 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let began = Instant::now();
     let said = beside_vms();
     let took = began.elapsed().as_secs_f64();
-    load.end()?;
-    Ok(json!({ "said": format!("{} ({took:.0} s of the VM's time)", said?) }))
+    let ended = load.end();
+    let said = said?;
+    ended?;
+    Ok(json!({ "said": format!("{said} ({took:.0} s of the VM's time)") }))
 }
 
 fn promised() -> Rules {

@@ -232,9 +232,13 @@ fn ensure(rule: &str) -> Result<Assets, LabError> {
     assets::ensure(&KernelRule::parse(rule)?, false, &say, &NEVER)
 }
 
+/// A VM that is not done after this hangs. The longest takes some four minutes on an idle machine, and as many times that
+/// as others want its processors.
+const HUNG: Duration = Duration::from_secs(1800);
+
 pub fn options() -> LabOptions {
     LabOptions {
-        timeout: Duration::from_secs(300),
+        timeout: HUNG,
         // Others beside it are other cases.
         jobs: 1,
         ..LabOptions::default()

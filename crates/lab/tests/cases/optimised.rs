@@ -147,7 +147,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         ..scenario.clone()
     };
     // Longer than what follows.
-    of_the_load.run.measure_ns = 20 * MEASURE_NS;
+    of_the_load.run.measure_ns = 120 * MEASURE_NS;
     enable(Path::new("/sys/fs/cgroup"))?;
     let load = load(of_the_load, 1);
     until("14 VMs are there", &mut || Ok(vms()?.len() == 14))?;
@@ -159,13 +159,13 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     })?;
     let seen = beside.finish()?;
     let after = state()?;
+    load.end()?;
     check(
         before == after,
         format!("after: {after:?}, before: {before:?}"),
     )?;
     check(seen.warnings.is_empty(), format!("{:?}", seen.warnings))?;
     let changes: usize = seen.decisions.iter().map(|(_, d)| d.changes.len()).sum();
-    load.end()?;
     Ok(json!(format!(
         "{changes} changes put back under running VMs"
     )))

@@ -5,7 +5,7 @@
 //! for with `BERTH_LAB_LONG=1` (`make survival`).
 use super::agent::{load, place, rules, until};
 use super::path::{GROUPS, cpu_ns, enable};
-use super::{check, host, options, read_scenario, with_micro_vms};
+use super::{HUNG, check, host, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy as Pin};
 use berth_agent::agent::{Agent, Event};
 use berth_agent::backend::Policy;
@@ -85,7 +85,7 @@ pub fn survived(assets: &Assets) -> Result<String, String> {
     scenario.run.measure_ns = 24 * 3_600 * 1_000_000_000;
     let job = Job { scenario, amount };
     let options = LabOptions {
-        timeout: Duration::from_secs(if long { 6 * 3600 } else { 600 }),
+        timeout: if long { 12 * HUNG } else { HUNG },
         ..options()
     };
     let result = with_micro_vms(assets, "survival", host(1, 1, 1, 2, 1), json!(job), options)?;

@@ -196,7 +196,7 @@ pub fn hash_of(folder: &Path) -> std::io::Result<String> {
 /// It cannot be started.
 pub fn version(compiler: &Path) -> std::io::Result<String> {
     let said = Command::new(compiler).arg("--version").output()?;
-    let of = COMPILERS_READ.map(|name| std::env::var_os(name));
+    let of = COMPILERS_READ.map(std::env::var_os);
     Ok(format!("{} {of:?}", String::from_utf8_lossy(&said.stdout)))
 }
 

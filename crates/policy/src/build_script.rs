@@ -90,8 +90,8 @@ pub fn c_object(source: &Path, flags: &[&str], object: &Path) -> Done {
     }
 }
 
-/// Files that builds of all profiles, features and workspaces share, in the target folder. Of each name one is kept, the
-/// newest.
+/// Files that builds of all profiles, features and workspaces share, in the target folder. Of each name the newest is
+/// kept.
 pub struct Kept {
     folder: PathBuf,
 }

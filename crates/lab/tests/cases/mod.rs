@@ -232,8 +232,8 @@ fn ensure(rule: &str) -> Result<Assets, LabError> {
     assets::ensure(&KernelRule::parse(rule)?, false, &say, &NEVER)
 }
 
-/// A VM that is not done after this hangs. The longest takes some four minutes on an idle machine, and as many times that
-/// as others want its processors.
+/// A VM that is not done after this hangs. The longest takes some five minutes on an idle machine, and longer where
+/// others want its processors.
 const HUNG: Duration = Duration::from_secs(1800);
 
 pub fn options() -> LabOptions {

@@ -45,7 +45,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// After cgroups have come and gone, shares are right again.
 const SETTLED: Duration = Duration::from_secs(2);
 /// So long they are measured. Three VMs on two CPUs take turns: within 2 s one may have had a tenth less than its part,
-/// and within five times as long the fewer turns weigh half as much.
+/// which evens out.
 const MEASURED: Duration = Duration::from_secs(10);
 /// Online on every machine, and the one that goes.
 const STAYS: &str = "0";

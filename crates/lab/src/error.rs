@@ -61,8 +61,8 @@ pub enum LabError {
     Scenario(String),
     #[error("the VM could not start: {0}")]
     Start(String),
-    #[error("the VM's kernel crashed; its last lines:\n{tail}")]
-    Panic { tail: String },
+    #[error("the VM's kernel crashed: {why}; it printed:\n{report}")]
+    Panic { why: String, report: String },
     #[error(
         "the VM was not done after {after:?} and was stopped; a longer --timeout may help; its last lines:\n{tail}"
     )]

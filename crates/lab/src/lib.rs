@@ -6,6 +6,7 @@
 mod account;
 pub mod assets;
 mod cast;
+mod console;
 mod error;
 mod firmware;
 pub mod guest;

@@ -52,7 +52,8 @@ pub enum LabPolicy {
 #[derive(Clone, Debug)]
 pub struct LabOptions {
     pub mode: Mode,
-    /// CPUs that the VM's kernel counts on, of which the host's are there; none: these. Without the virtual clock only.
+    /// CPUs that the VM's kernel counts on, of which the host's are there; none: these. Not with even turns
+    /// ([`Mode::Deterministic`]).
     pub possible_cpus: Option<u32>,
     /// What the vCPUs of a scenario are.
     pub vcpus: Vcpus,
@@ -376,7 +377,7 @@ impl Lab<'_> {
             ));
         }
         notes.push(match self.options.mode {
-            Mode::Deterministic => {
+            Mode::Deterministic | Mode::Coarse => {
                 "virtual time (2 ns per instruction, shared by all CPUs): compare arms, never quote absolute times"
                     .to_string()
             }

@@ -8,15 +8,32 @@
 //! the same one, for the few instructions that do not divide go to CPU 0, whose successor finds the timer expired,
 //! leaves, and is not asked again. With a timer every 50 us two CPUs have 1.25 and 0.75 of an equal share, four 0.56,
 //! 0.56, 1.56 and 1.31, as was measured. The model of it in this file's tests says what helps.
+//!
+//! Many timers have a price: while one of four CPUs is busy, a quarter of what is left in each round is some 30 rounds
+//! until a timer that is 50 us away. A machine that boots has one busy CPU, and nobody measures it: the timers begin
+//! when that is over.
+use serde_json::json;
+
+/// When the timers begin, in virtual microseconds since the machine was switched on. The firmware, and the kernel when
+/// it unpacks itself, take one to two seconds, and the kernel as much again to boot; what is measured begins 3 s after
+/// the kernel ([`settle_ms`](crate::run::LabOptions::settle_ms)).
+const BEGIN_US: u32 = 3_500_000;
 
 /// What the emulator is given besides the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// A timer each, in virtual microseconds. They end turns: else a CPU's would last until the next tick of any.
+    /// A timer each, in virtual microseconds. They end turns: else a CPU's would last until the next tick of any. An
+    /// idle network filter has such a timer.
     pub intervals_us: &'static [u32],
     /// CPUs more than the machine has, which the kernel is told to leave alone.
     pub spare: u32,
 }
+
+/// Until the machine's own next timer.
+pub const COARSE: Turns = Turns {
+    intervals_us: &[],
+    spare: 0,
+};
 
 /// For a machine of this many CPUs, 1 to 4.
 ///
@@ -24,9 +41,9 @@ pub struct Turns {
 /// more it takes timers that expire by turns after rounds that come out even and rounds that do not: the intervals were
 /// searched for with the model, for the least difference with none much longer than 50 us, and are as good with any
 /// ticks.
-pub fn of(cpus: u32) -> Turns {
+pub fn even(cpus: u32) -> Turns {
     let (intervals_us, spare): (&[u32], u32) = match cpus {
-        0 | 1 => (&[50], 0),
+        0 | 1 => (&[], 0),
         2 => (&[50], 1),
         3 => (&[52, 143], 0),
         _ => (&[48, 64], 0),
@@ -34,6 +51,56 @@ pub fn of(cpus: u32) -> Turns {
     Turns {
         intervals_us,
         spare,
+    }
+}
+
+impl Turns {
+    /// What the emulator is started with: filters that do nothing before the machine has booted, and a monitor on its
+    /// standard input, which takes [`commands`](Turns::commands). Until then the machine is off.
+    pub fn arguments(&self) -> Vec<String> {
+        let mut a = ["-S", "-qmp", "stdio", "-netdev", "hubport,id=turn,hubid=0"]
+            .map(String::from)
+            .to_vec();
+        for us in self.intervals_us {
+            let filter = format!("filter-buffer,id=turn{us},netdev=turn,interval={BEGIN_US}");
+            a.extend(["-object".to_string(), filter]);
+        }
+        a
+    }
+
+    /// For the emulator's monitor, a line each. A filter goes by a new interval when the one has passed with which it
+    /// began, so it does not matter when these come.
+    pub fn commands(&self) -> Vec<String> {
+        let begin = json!({ "execute": "qmp_capabilities" });
+        let intervals = self.intervals_us.iter().map(|us| {
+            json!({
+                "execute": "qom-set",
+                "arguments": { "path": format!("/objects/turn{us}"), "property": "interval", "value": us },
+            })
+        });
+        let on = json!({ "execute": "cont" });
+        let all = std::iter::once(begin).chain(intervals).chain([on]);
+        all.map(|command| format!("{command}\n")).collect()
+    }
+
+    /// Whether the monitor has taken all of the commands, by what it said.
+    ///
+    /// # Errors
+    /// What it said instead.
+    pub fn taken(&self, said: &str) -> Result<(), String> {
+        let returned = said
+            .lines()
+            .filter(|l| l.starts_with(r#"{"return""#))
+            .count();
+        if returned == self.commands().len() {
+            return Ok(());
+        }
+        let error = said.lines().find(|l| l.starts_with(r#"{"error""#));
+        Err(format!(
+            "the emulator's monitor took {returned} of {} commands: {}",
+            self.commands().len(),
+            error.or(said.lines().last()).unwrap_or("it said nothing")
+        ))
     }
 }
 
@@ -141,6 +208,40 @@ mod tests {
     }
 
     #[test]
+    fn commands_are_lines_and_their_answers_are_counted() {
+        let turns = even(4);
+        let commands = turns.commands();
+        assert_eq!(commands.len(), 4);
+        assert!(
+            commands
+                .iter()
+                .all(|c| c.ends_with("}\n") && c.matches('\n').count() == 1)
+        );
+        let filters = turns.arguments().join(" ");
+        for us in turns.intervals_us {
+            assert!(filters.contains(&format!("id=turn{us},")), "{filters}");
+            assert!(
+                commands
+                    .iter()
+                    .any(|c| c.contains(&format!("/objects/turn{us}\"")))
+            );
+        }
+        let greeting = "{\"QMP\": {}}\n";
+        let taken = format!(
+            "{greeting}{}{{\"event\": \"RESUME\"}}\n",
+            "{\"return\": {}}\n".repeat(4)
+        );
+        assert_eq!(turns.taken(&taken), Ok(()));
+        let refused = format!(
+            "{greeting}{}{{\"error\": \"no\"}}\n",
+            "{\"return\": {}}\n".repeat(3)
+        );
+        let why = turns.taken(&refused).unwrap_err();
+        assert!(why.contains("3 of 4") && why.contains("no"), "{why}");
+        assert!(turns.taken("").unwrap_err().contains("nothing"));
+    }
+
+    #[test]
     fn one_timer_gives_what_was_measured_in_the_lab() {
         // Turns of a guest's work loop by CPU, in thousands a millisecond, all CPUs busy in guests.
         let measured: [&[f64]; 3] = [
@@ -166,7 +267,7 @@ mod tests {
     fn turns_are_about_equal_whatever_the_ticks() {
         for (cpus, at_most) in [(1, 1.001), (2, 1.01), (3, 1.35), (4, 1.45)] {
             for phase in [0, 74, 333, 1_000] {
-                let shares = Emulator::new(cpus, of(cpus as u32), phase).shares(1_000_000);
+                let shares = Emulator::new(cpus, even(cpus as u32), phase).shares(1_000_000);
                 assert!(
                     spread(&shares) < at_most,
                     "{cpus} CPUs, phase {phase}: {shares:?}"

@@ -4,15 +4,17 @@
 //! Software emulation only: it needs no rights and gives the same bytes everywhere. In [`Mode::Deterministic`] the
 //! virtual clock counts instructions (2 ns each, shared by all CPUs) and one host thread plays all CPUs in turn.
 //! Without more, a CPU's turn lasts until the next virtual timer, often a tick, and a wake-up on another CPU is that
-//! late; the timers of idle network filters end turns before (`turns.rs`).
+//! late; once the machine has booted, timers end turns before (`turns.rs`).
 use crate::LabError;
 use crate::assets::{Kernel, Qemu};
+use crate::console::{Crash, crash, tail};
 use crate::firmware;
 use crate::guest::DONE;
 use crate::job::Answer;
-use crate::turns;
+use crate::turns::{self, Turns};
 use berth_scenario::model::Host;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,13 +49,14 @@ const KERNEL_ARGUMENTS: [&str; 14] = [
     "damon_stat.enabled=0",
     "initcall_blacklist=load_system_certificate_list",
 ];
-/// Console lines quoted in an error.
-const TAIL: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Virtual time, the same on every run.
     Deterministic,
+    /// The same, but a CPU's turn lasts until the machine's own next timer, up to a tick: less to emulate, for what asks
+    /// for no times.
+    Coarse,
     /// One host thread per CPU: quick, for functional tests; times mean nothing, and the emulator may crash rarely.
     Fast,
 }
@@ -91,6 +94,16 @@ pub struct Boot {
 /// Ends the emulator whatever happens.
 struct Emulator(Child);
 
+impl Emulator {
+    /// To its monitor, which is its standard input: open as long as it runs.
+    fn tell(&mut self, commands: &[String]) {
+        if let Some(input) = self.0.stdin.as_mut() {
+            // One that has ended by itself says why at its end.
+            let _ = input.write_all(commands.concat().as_bytes());
+        }
+    }
+}
+
 impl Drop for Emulator {
     fn drop(&mut self) {
         // It may have ended by itself; then there is nothing to stop.
@@ -119,6 +132,10 @@ impl Vm<'_> {
         let errors = dir.path().join("errors");
         let started = Instant::now();
         let mut emulator = self.start(dir.path(), &initrd, &errors)?;
+        let turns = self.turns();
+        if let Some(turns) = turns {
+            emulator.tell(&turns.commands());
+        }
         let status = loop {
             if let Some(s) = emulator
                 .0
@@ -139,19 +156,25 @@ impl Vm<'_> {
             std::thread::sleep(Duration::from_millis(20));
         };
         let wall = started.elapsed();
+        let said = text(&dir.path().join("monitor"));
         let console = text(&dir.path().join("console"));
         let answer = text(&dir.path().join("answer"));
-        self.judge(&console, &answer, status, &text(&errors))
-            .map(|answer_read| Boot {
-                hash: hash(&console, &answer),
-                answer: answer_read,
-                console,
-                wall,
-            })
+        let answer_read = self.judge(&console, &answer, status, &text(&errors))?;
+        if let Some(turns) = turns {
+            turns.taken(&said).map_err(LabError::Start)?;
+        }
+        Ok(Boot {
+            hash: hash(&console, &answer),
+            answer: answer_read,
+            console,
+            wall,
+        })
     }
 
     fn start(&self, dir: &Path, initrd: &Path, errors: &Path) -> Result<Emulator, LabError> {
         let errors = File::create(errors).map_err(|e| LabError::io(errors, e))?;
+        let monitor = dir.join("monitor");
+        let monitor = File::create(&monitor).map_err(|e| LabError::io(&monitor, e))?;
         let mut c = self.qemu.command();
         c.args(self.arguments())
             .arg("-serial")
@@ -162,13 +185,21 @@ impl Vm<'_> {
             .arg(&self.kernel.image)
             .arg("-initrd")
             .arg(initrd)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdin(Stdio::piped())
+            .stdout(monitor)
             .stderr(errors);
         end_with_parent(&mut c);
         c.spawn()
             .map(Emulator)
             .map_err(|e| LabError::Start(format!("{}: {e}", self.qemu.describe())))
+    }
+
+    fn turns(&self) -> Option<Turns> {
+        match self.mode {
+            Mode::Deterministic => Some(turns::even(self.host.nr_cpus())),
+            Mode::Coarse => Some(turns::COARSE),
+            Mode::Fast => None,
+        }
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -197,31 +228,21 @@ impl Vm<'_> {
         .map(String::from)
         .to_vec();
         let cpus = self.host.nr_cpus();
-        let mut spare = 0;
-        match self.mode {
-            Mode::Deterministic => {
-                let turns = turns::of(cpus);
-                spare = turns.spare;
-                a.extend(
-                    [
-                        "-accel",
-                        "tcg,thread=single",
-                        "-icount",
-                        "shift=1,sleep=off",
-                        "-netdev",
-                        "hubport,id=turn,hubid=0",
-                    ]
-                    .map(String::from),
-                );
-                for us in turns.intervals_us {
-                    a.push("-object".to_string());
-                    a.push(format!(
-                        "filter-buffer,id=turn{us},netdev=turn,interval={us}"
-                    ));
-                }
+        let turns = self.turns();
+        match turns {
+            Some(turns) => {
+                let clock = [
+                    "-accel",
+                    "tcg,thread=single",
+                    "-icount",
+                    "shift=1,sleep=off",
+                ];
+                a.extend(clock.map(String::from));
+                a.extend(turns.arguments());
             }
-            Mode::Fast => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
+            None => a.extend(["-accel", "tcg,thread=multi"].map(String::from)),
         }
+        let spare = turns.map_or(0, |t| t.spare);
         match self.possible_cpus {
             None => a.extend(topology(self.host, spare, self.memory_mb)),
             // The emulator's firmware then has the interrupt controllers of that many.
@@ -251,10 +272,8 @@ impl Vm<'_> {
         errors: &str,
     ) -> Result<Answer, LabError> {
         if !console.contains(DONE) {
-            if console.contains("Kernel panic") {
-                return Err(LabError::Panic {
-                    tail: tail(console),
-                });
+            if let Some(Crash { why, report }) = crash(console) {
+                return Err(LabError::Panic { why, report });
             }
             let status = match status.signal() {
                 Some(s) => format!("signal {s}"),
@@ -386,19 +405,6 @@ fn text(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).replace('\r', "")
 }
 
-fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().filter(|l| !l.trim().is_empty()).collect();
-    if lines.is_empty() {
-        return "  (nothing was printed)".to_string();
-    }
-    let from = lines.len().saturating_sub(TAIL);
-    lines[from..]
-        .iter()
-        .map(|l| format!("  {l}"))
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -460,14 +466,5 @@ mod tests {
         remove_leftovers(all.path());
         assert!(!all.path().join(dead).exists());
         assert!(all.path().join(own).exists() && all.path().join(format!("{FOLDER}x")).exists());
-    }
-
-    #[test]
-    fn the_tail_is_the_end() {
-        let console: String = (0..50).map(|i| format!("line {i}\r\n\n")).collect();
-        let t = tail(&console.replace('\r', ""));
-        assert_eq!(t.lines().count(), TAIL);
-        assert!(t.ends_with("  line 49"));
-        assert!(tail("").contains("nothing"));
     }
 }

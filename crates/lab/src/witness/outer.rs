@@ -8,6 +8,7 @@
 use super::inside::set_hrtick;
 use super::job::{BEGIN, END, ERROR, FLOOR_DONE, GuestAnswer, READY, WitnessAnswer, WitnessJob};
 use super::watched::Watched;
+use crate::console::{Crash, crash, tail};
 use crate::guest;
 use berth_scenario::model::{Scenario, Vm};
 use std::fs::{self, File};
@@ -28,8 +29,6 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=4 panic=-1 nowatchd
     mitigations=off no_timer_check tsc=reliable noxsave cryptomgr.notests damon_stat.enabled=0 \
     initcall_blacklist=load_system_certificate_list";
 const LOOK: Duration = Duration::from_millis(50);
-/// Lines of the guest's console in an error.
-const TAIL: usize = 20;
 
 /// Processes that compute on behalf of VMs; they end with this value.
 struct Competitors(Vec<libc::pid_t>);
@@ -222,14 +221,6 @@ fn console() -> String {
     String::from_utf8_lossy(&bytes).replace('\r', "")
 }
 
-fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
-    match &lines[lines.len().saturating_sub(TAIL)..] {
-        [] => "  (nothing was printed)".to_string(),
-        last => last.join("\n"),
-    }
-}
-
 /// Waits until the guest's console has the line.
 fn wait_for(emulator: &mut Emulator, line: &str, at_most: Duration) -> Result<(), String> {
     let end = Instant::now() + at_most;
@@ -241,10 +232,9 @@ fn wait_for(emulator: &mut Emulator, line: &str, at_most: Duration) -> Result<()
         if let Some(error) = said.lines().find_map(|l| l.strip_prefix(ERROR)) {
             return Err(format!("in the guest:{error}"));
         }
-        if said.contains("Kernel panic") {
+        if let Some(Crash { why, report }) = crash(&said) {
             return Err(format!(
-                "the guest's kernel crashed; its last lines:\n{}",
-                tail(&said)
+                "the guest's kernel crashed: {why}; it printed:\n{report}"
             ));
         }
         alive(emulator)?;

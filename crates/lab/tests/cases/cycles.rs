@@ -4,7 +4,7 @@
 //! micro-VMs each policy sees boot, `BERTH_LAB_POLICY` one policy. `make lab-boots` has 200 under each; without either
 //! variable it is a few under two.
 use super::agent::{load, place, policy, quiet, rules, state};
-use super::{check, host, options, read_scenario, with_micro_vms};
+use super::{check, coarse, host, read_scenario, with_micro_vms};
 use berth_agent::agent::Agent;
 use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
@@ -58,7 +58,7 @@ pub fn cycles(assets: &Assets) -> Result<String, String> {
     scenario.run.measure_ns = 400_000_000;
     let patient = LabOptions {
         timeout: Duration::from_secs(7200),
-        ..options()
+        ..coarse()
     };
     let input = json!({ "scenario": scenario, "policies": names, "boots": boots.unwrap_or(BOOTS) });
     let result = with_micro_vms(assets, "cycles", host(1, 1, 1, 2, 1), input, patient)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Schedulers that are programs of their own: this program, called by another name, is one that schedules and one that
 //! gives up.
-use super::{NEVER, check, host, options};
+use super::{NEVER, check, coarse, host, options};
 use berth_lab::assets::Assets;
 use berth_lab::job::{Answer, Work};
 use berth_lab::run::{LabPolicy, Single, single};
@@ -54,7 +54,7 @@ fn boot(assets: &Assets, folder: &Path, name: &str) -> Result<Answer, String> {
             input: Value::Null,
         },
     };
-    let boot = single(&what, &options(), assets, &NEVER).map_err(|e| e.to_string())?;
+    let boot = single(&what, &coarse(), assets, &NEVER).map_err(|e| e.to_string())?;
     Ok(boot.answer)
 }
 

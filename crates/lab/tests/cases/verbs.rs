@@ -4,7 +4,7 @@
 use super::agent::{load, state, until};
 use super::optimised::vms;
 use super::path::cpu_ns;
-use super::{check, host, options, read_scenario, with_micro_vms};
+use super::{check, coarse, host, read_scenario, with_micro_vms};
 use berth_lab::assets::Assets;
 use berth_lab::run::LabOptions;
 use berth_scenario::model::Scenario;
@@ -58,7 +58,7 @@ pub fn verbs(assets: &Assets) -> Result<String, String> {
     scenario.run.measure_ns = SECONDS * 1_000_000_000;
     let with_command = LabOptions {
         beside: vec![(BERTH.to_string(), command()?)],
-        ..options()
+        ..coarse()
     };
     let input = json!(scenario);
     let result = with_micro_vms(assets, "verbs", host(1, 1, 1, 2, 1), input, with_command)?;

@@ -54,8 +54,8 @@ const KERNEL_ARGUMENTS: [&str; 14] = [
 pub enum Mode {
     /// Virtual time, the same on every run.
     Deterministic,
-    /// The same, but a CPU's turn lasts until the machine's own next timer, up to a tick: less to emulate, for what asks
-    /// for no times.
+    /// The same, but a CPU's turn lasts until the machine's own next timer, up to a tick: less to emulate, for what
+    /// asks for no times.
     Coarse,
     /// One host thread per CPU: quick, for functional tests; times mean nothing, and the emulator may crash rarely.
     Fast,

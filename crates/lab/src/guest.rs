@@ -3,6 +3,7 @@
 //! policy, does the work, writes the answer to the second serial port, and powers off.
 use crate::job::{Answer, JOB, Job, PolicyJob, PolicyReport, Work};
 use crate::program::Program;
+use crate::turns;
 use crate::witness;
 use berth_loadgen::{Clock, Vcpus};
 use berth_scx::{Loaded, ScxError};
@@ -319,9 +320,7 @@ fn uptime() -> Duration {
 }
 
 fn settle(until: Duration) {
-    if let Some(left) = until.checked_sub(uptime()) {
-        std::thread::sleep(left);
-    }
+    std::thread::sleep(until.saturating_sub(uptime()).max(turns::begun()));
 }
 
 pub(crate) fn mount_all() {

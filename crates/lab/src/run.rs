@@ -377,10 +377,11 @@ impl Lab<'_> {
             ));
         }
         notes.push(match self.options.mode {
-            Mode::Deterministic | Mode::Coarse => {
+            Mode::Deterministic => {
                 "virtual time (2 ns per instruction, shared by all CPUs): compare arms, never quote absolute times"
                     .to_string()
             }
+            Mode::Coarse => "virtual time, but turns of the CPUs of up to a tick: ask for no times".to_string(),
             Mode::Fast => "emulated without a virtual clock: times mean nothing".to_string(),
         });
         if !arm.scenario.host.cost.kinds.is_empty() {

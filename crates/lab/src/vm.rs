@@ -30,11 +30,13 @@ const MEMORY_MANY_MB: u32 = 2048;
 /// Beginning of the name of a boot's folder; the process id follows.
 const FOLDER: &str = "berth-lab-";
 /// What the VM's kernel is told.
-const KERNEL_ARGUMENTS: [&str; 14] = [
+const KERNEL_ARGUMENTS: [&str; 15] = [
     "console=ttyS0",
     "quiet",
     "loglevel=4",
     "panic=-1",
+    // Who goes on after an error of its own may hang, and then nobody says why.
+    "oops=panic",
     "nowatchdog",
     // The same addresses and no randomness of the machine's: same bytes.
     "nokaslr",
@@ -119,6 +121,10 @@ impl Vm<'_> {
     /// # Errors
     /// The emulator does not start, the VM's kernel crashes, the time is over, or it was stopped.
     pub fn boot(&self, archives: &[&[u8]]) -> Result<Boot, LabError> {
+        if self.possible_cpus.is_some() && self.mode == Mode::Deterministic {
+            let why = "CPUs that are only possible leave none to spare for equal turns";
+            return Err(LabError::Scenario(why.to_string()));
+        }
         let all = std::env::temp_dir();
         remove_leftovers(&all);
         let dir = tempfile::Builder::new()
@@ -132,8 +138,10 @@ impl Vm<'_> {
         let errors = dir.path().join("errors");
         let started = Instant::now();
         let mut emulator = self.start(dir.path(), &initrd, &errors)?;
-        let turns = self.turns();
-        if let Some(turns) = turns {
+        let monitor = dir.path().join("monitor");
+        // Until its monitor has taken the commands, with which the machine is switched on.
+        let mut off = self.turns();
+        if let Some(turns) = off {
             emulator.tell(&turns.commands());
         }
         let status = loop {
@@ -147,6 +155,11 @@ impl Vm<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
+            if let Some(turns) = off
+                && turns.taken(&text(&monitor)).map_err(LabError::Start)?
+            {
+                off = None;
+            }
             if started.elapsed() > self.timeout {
                 return Err(LabError::Timeout {
                     after: self.timeout,
@@ -156,19 +169,15 @@ impl Vm<'_> {
             std::thread::sleep(Duration::from_millis(20));
         };
         let wall = started.elapsed();
-        let said = text(&dir.path().join("monitor"));
         let console = text(&dir.path().join("console"));
         let answer = text(&dir.path().join("answer"));
-        let answer_read = self.judge(&console, &answer, status, &text(&errors))?;
-        if let Some(turns) = turns {
-            turns.taken(&said).map_err(LabError::Start)?;
-        }
-        Ok(Boot {
-            hash: hash(&console, &answer),
-            answer: answer_read,
-            console,
-            wall,
-        })
+        self.judge(&console, &answer, status, &text(&errors))
+            .map(|answer_read| Boot {
+                hash: hash(&console, &answer),
+                answer: answer_read,
+                console,
+                wall,
+            })
     }
 
     fn start(&self, dir: &Path, initrd: &Path, errors: &Path) -> Result<Emulator, LabError> {

@@ -232,7 +232,11 @@ fn wait_for(emulator: &mut Emulator, line: &str, at_most: Duration) -> Result<()
         if let Some(error) = said.lines().find_map(|l| l.strip_prefix(ERROR)) {
             return Err(format!("in the guest:{error}"));
         }
-        if let Some(Crash { why, report }) = crash(&said) {
+        if crash(&said).is_some() {
+            // It has begun to say so.
+            std::thread::sleep(20 * LOOK);
+        }
+        if let Some(Crash { why, report }) = crash(&console()) {
             return Err(format!(
                 "the guest's kernel crashed: {why}; it printed:\n{report}"
             ));

@@ -3,7 +3,7 @@
 //! killed, another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
 use super::path::cpu_ns;
-use super::{OBJECT, check, coarse, host, read_scenario, with_micro_vms};
+use super::{OBJECT, check, host, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
 use berth_agent::backend::{Policy, Value as Setting, Way};
 use berth_agent::place::Place;
@@ -51,7 +51,7 @@ pub fn acting(assets: &Assets) -> Result<String, String> {
     scenario.run.warmup_ns = 0;
     scenario.run.measure_ns = SECONDS * 1_000_000_000;
     let input = json!({ "scenario": scenario, "foreign": OBJECT.get(), "rounds": rounds_wanted() });
-    let result = with_micro_vms(assets, "agent", host(1, 1, 1, 2, 1), input, coarse())?;
+    let result = with_micro_vms(assets, "agent", host(1, 1, 1, 2, 1), input, options())?;
     Ok(result["said"].as_str().unwrap_or("").to_string())
 }
 

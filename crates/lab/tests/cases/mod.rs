@@ -208,9 +208,14 @@ type Job<'a> = Box<dyn Fn() -> Result<String, String> + Sync + 'a>;
 /// A VM keeps one processor busy: as many cases at a time as there are, each on its own. How many failed.
 fn side_by_side(jobs: &[(String, Job)]) -> usize {
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let worker = |cpu: usize| {
-        stay_on(cpu);
+    let number = LabOptions::default().jobs;
+    // Fewer than CPUs where others have their part of these.
+    let own = usable_cpus().len() == number;
+    let worker = |cpu: Option<usize>| {
         while let Some((name, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(cpu) = cpu {
+                stay_on(&[cpu]);
+            }
             let started = Instant::now();
             let result = job();
             let seconds = started.elapsed().as_secs_f64();
@@ -225,38 +230,47 @@ fn side_by_side(jobs: &[(String, Job)]) -> usize {
     };
     std::thread::scope(|s| {
         let worker = &worker;
-        for cpu in usable_cpus().into_iter().take(LabOptions::default().jobs) {
+        for n in 0..number {
+            let cpu = usable_cpus().get(n).copied().filter(|_| own);
             s.spawn(move || worker(cpu));
         }
     });
     failed.into_inner()
 }
 
-fn usable_cpus() -> Vec<usize> {
-    // SAFETY: a set of CPUs is plain data, and the call writes one.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let size = size_of::<libc::cpu_set_t>();
-        if libc::sched_getaffinity(0, size, &mut set) != 0 {
-            return vec![0];
-        }
-        set
-    };
-    // SAFETY: within the set.
-    let is_in = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
-    (0..libc::CPU_SETSIZE as usize).filter(is_in).collect()
+/// Those that this program had when it began.
+fn usable_cpus() -> &'static [usize] {
+    static USABLE: OnceLock<Vec<usize>> = OnceLock::new();
+    USABLE.get_or_init(|| {
+        // SAFETY: a set of CPUs is plain data, and the call writes one.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+                return Vec::new();
+            }
+            set
+        };
+        // SAFETY: within the set.
+        let is_in = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+        (0..libc::CPU_SETSIZE as usize).filter(is_in).collect()
+    })
 }
 
 /// This thread, and the emulators that it starts. The emulator's two threads hand over to each other at each timer of
 /// the VM, and each time that one has to wake the other's processor the VM waits: on one they need a tenth less.
-fn stay_on(cpu: usize) {
+fn stay_on(cpus: &[usize]) {
     // SAFETY: a set of CPUs is plain data, and the call reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
+        cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
         // If this may not be, it is slower.
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
+}
+
+/// For VMs whose CPUs run at the same time.
+pub fn roam() {
+    stay_on(usable_cpus());
 }
 
 fn ensure(rule: &str) -> Result<Assets, LabError> {
@@ -281,7 +295,7 @@ pub fn options() -> LabOptions {
     }
 }
 
-/// For what asks for no times.
+/// For what does not depend on how soon it is done.
 pub fn coarse() -> LabOptions {
     LabOptions {
         mode: Mode::Coarse,
@@ -339,7 +353,7 @@ fn with_micro_vms(
     Ok(boot.answer.result)
 }
 
-/// Boots with a custom function inside, which asks for no times.
+/// Boots with a custom function inside, which does not depend on how soon it is done.
 fn inside(
     assets: &Assets,
     name: &str,
@@ -593,6 +607,7 @@ pub fn topology_inside(_input: &Value, _policy: Option<&mut Loaded>) -> Result<V
 // --- a scenario runs, also without the virtual clock
 
 fn fast(assets: &Assets) -> Result<String, String> {
+    roam();
     let arm = LabArm {
         name: "linux".to_string(),
         scenario: scenario("cores = 2")?,

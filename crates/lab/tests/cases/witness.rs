@@ -15,6 +15,7 @@ const SCENARIO: &str = "[run]\nmeasure = \"3s\"\n[host]\ncores = 2\n[vm.a]\naffi
     [client.pinger]\nto = \"a\"\nsends = \"every 50ms +- 50%\"\n";
 
 fn recorded(assets: &Assets, kernel: Option<PathBuf>) -> Result<WitnessAnswer, String> {
+    super::roam();
     let input = Input {
         name: "witness".into(),
         shown: "witness.toml".into(),

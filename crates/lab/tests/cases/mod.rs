@@ -108,12 +108,6 @@ fn on_each_kernel(is_default: bool) -> [(&'static str, Case); 2] {
     [("a policy is steered while it runs", steer), shipped]
 }
 
-/// On each kernel line, with `BERTH_LAB_LONG=1`. What it finds it finds by luck, and the emulator may crash.
-const LONG_ON_EACH: (&str, Case) = (
-    "every shipped policy on CPUs that run at the same time",
-    crate::shipped::at_the_same_time,
-);
-
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
 const LONG: [(&str, Case); 6] = [
     ("full and partial mode", modes::modes),
@@ -180,15 +174,14 @@ pub fn run_all() -> ExitCode {
         assets.kernel.release
     );
     let mut jobs: Vec<(String, Job)> = Vec::new();
-    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
     for line in lines.split(',').filter(|l| !l.is_empty()) {
         let is_default = assets.kernel.release.starts_with(&format!("{line}."));
-        let cases = on_each_kernel(is_default).into_iter();
-        for (what, case) in cases.chain(long.then_some(LONG_ON_EACH)) {
+        for (what, case) in on_each_kernel(is_default) {
             let job = move || case(&ensure(line).map_err(|e| e.to_string())?);
             jobs.push((format!("kernel {line}: {what}"), Box::new(job)));
         }
     }
+    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
     let more = if long { LONG.as_slice() } else { &[] };
     for (name, case) in CASES.iter().chain(more) {
         jobs.push((name.to_string(), Box::new(|| case(&assets))));

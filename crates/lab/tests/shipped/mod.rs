@@ -55,9 +55,9 @@ pub fn run(assets: &Assets) -> Result<String, String> {
     on(assets, None)
 }
 
-/// With 1,024 possible CPUs: tables, loops and `ops.init` are those of a large host. By the wall's clock, with CPUs that
-/// run at the same time: verifying takes half as long, and it is the one place where two of them meet in the middle of
-/// a policy's work.
+/// With 1,024 possible CPUs: tables, loops and `ops.init` are those of a large host. By the wall's clock, with CPUs
+/// that run at the same time: verifying takes half as long, and it is the one place where two of them meet in the
+/// middle of a policy's work.
 pub fn on_1024_possible_cpus(assets: &Assets) -> Result<String, String> {
     roam();
     on(assets, Some(1024))

@@ -66,11 +66,12 @@ fn machine(shape: Shape) -> (Box<Simulation<Cast>>, Vec<VmSpec>) {
     (Box::new(Simulation::new(&spec, &vms, cast)), vms)
 }
 
-/// Nobody starves, no callback takes more instructions than it may. All have had several turns by then.
+/// All have had several turns by then.
 const SOME_TURNS_NS: u64 = 300 * MS;
 /// The time of two partitions of `flms`.
 const TWO_PARTITIONS_NS: u64 = 700 * MS;
 
+/// Nobody starves, no callback takes more instructions than it may.
 fn works(name: &str, until_ns: u64) {
     let policy = support::policy(name);
     let (mut m, vms) = machine(host(8));

@@ -185,7 +185,7 @@ impl Emitter<'_> {
         }
         if self.guarded {
             // Code that runs off its end.
-            self.line("\tFLUSH(); I->fns[0](I, TRAP_ACCESS, 0, 0, 0, 0); __builtin_unreachable();");
+            self.line("\trt_leave(I, count, TRAP_ACCESS, 0, 0);");
         }
         self.line("}");
     }

@@ -73,7 +73,7 @@ unsafe extern "C" {
     fn berth_enter(inst: *mut Inst, args: *const u64, f: NativeFn) -> Answer;
     fn berth_enter_op(inst: *mut Inst, args: *const u64, f: NativeFn) -> Answer;
     fn berth_outcome() -> Outcome;
-    fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, u1: u64, u2: u64) -> u64;
+    fn berth_trap(inst: *mut Inst, kind: u64, a: u64, b: u64, pc: u64, unused: u64) -> u64;
     fn berth_install_handler();
     fn berth_register_code(start: u64, end: u64) -> c_int;
 }

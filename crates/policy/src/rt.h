@@ -97,11 +97,29 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
 #define RELOAD()    (count = I->insns)
 #define CHECK_BUDGET()                                                                             \
 	do {                                                                                       \
-		if (unlikely(count > I->insns_limit)) {                                            \
-			FLUSH();                                                                   \
-			I->fns[0](I, TRAP_BUDGET, count, 0, 0, 0);                                 \
-		}                                                                                  \
+		if (unlikely(count > I->insns_limit))                                              \
+			rt_leave(I, count, TRAP_BUDGET, count, 0);                                 \
 	} while (0)
+
+/* Out of line, and out of the inline code's way: with clang it leaves its caller's registers alone.
+ */
+#if __has_attribute(preserve_most)
+#define ASIDE static __attribute__((noinline, cold, unused, preserve_most))
+#else
+#define ASIDE static __attribute__((noinline, cold, unused))
+#endif
+
+/* Where the function was called from; what follows a call that never returns may be the next
+ * function. */
+#define CALLER ((u64)__builtin_return_address(0) - 1)
+
+/* Leaves the policy for good. */
+ASIDE __attribute__((noreturn)) void rt_leave(struct inst *I, u64 count, u64 kind, u64 a, u64 b)
+{
+	FLUSH();
+	I->fns[0](I, kind, a, b, CALLER, 0);
+	__builtin_unreachable();
+}
 
 /*
  * Guarded code: nothing but what the instance may touch. What was looked up is remembered by the
@@ -109,14 +127,16 @@ typedef s32 __attribute__((may_alias, aligned(1))) s32_mem;
  */
 #define OUTSIDE(span, at, bytes) ((at) - (span).start > (span).size - (bytes))
 
-static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, u32 bytes,
-							u32 write)
+/* Returns if the access may be. */
+ASIDE void rt_ask(struct inst *I, u64 count, u64 at, u32 bytes, u32 write)
 {
 	struct guard *g = I->guard;
 
-	if (!write && !OUTSIDE(g->arguments, at, bytes))
-		return 0;
-	return g->refuses(I, at, bytes, write);
+	if ((write || OUTSIDE(g->arguments, at, bytes)) && g->refuses(I, at, bytes, write)) {
+		FLUSH();
+		I->fns[0](I, TRAP_ACCESS, at, write, CALLER, 0);
+		__builtin_unreachable();
+	}
 }
 
 #define GUARD(address, bytes, write)                                                               \
@@ -124,11 +144,8 @@ static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, 
 		u64 at_ = (address);                                                               \
 		const struct span *s_ =                                                            \
 			&I->guard->places[write][at_ >> PLACE_BITS & (PLACES - 1)];                \
-		if (unlikely(OUTSIDE(*s_, at_, bytes)) &&                                          \
-		    unlikely(rt_refused(I, at_, bytes, write))) {                                  \
-			FLUSH();                                                                   \
-			I->fns[0](I, TRAP_ACCESS, at_, write, 0, 0);                               \
-		}                                                                                  \
+		if (unlikely(OUTSIDE(*s_, at_, bytes)))                                            \
+			rt_ask(I, count, at_, bytes, write);                                       \
 	} while (0)
 /* The word of a mask that has this CPU's bit. */
 #define GUARD_MASK(cpu, mask, write)                                                               \
@@ -139,17 +156,15 @@ static __attribute__((noinline, unused)) u32 rt_refused(struct inst *I, u64 at, 
 #define GUARD_CALL(id)                                                                             \
 	do {                                                                                       \
 		const u64 args_[5] = { r1, r2, r3, r4, r5 };                                       \
-		if (unlikely(I->guard->refuses_call(I, id, args_))) {                              \
-			FLUSH();                                                                   \
-			I->fns[0](I, TRAP_ACCESS, I->guard->refused[0], I->guard->refused[1], 0,   \
-				  0);                                                              \
-		}                                                                                  \
+		if (unlikely(I->guard->refuses_call(I, id, args_)))                                \
+			rt_leave(I, count, TRAP_ACCESS, I->guard->refused[0],                      \
+				 I->guard->refused[1]);                                            \
 	} while (0)
 /* A BPF function's stack, until it returns; a trap gives back those of all that it leaves. */
 #define PUSH_STACK()                                                                               \
 	do {                                                                                       \
 		if (unlikely(I->guard->frames >= I->guard->most_frames))                           \
-			I->fns[0](I, TRAP_DEPTH, I->guard->most_frames, 0, 0, 0);                  \
+			rt_leave(I, count, TRAP_DEPTH, I->guard->most_frames, 0);                  \
 		stack = I->guard->stack + (u64)STACK_BYTES * I->guard->frames++;                   \
 	} while (0)
 #define POP_STACK() (I->guard->frames--)

@@ -84,7 +84,7 @@ const fn scx_since(contexts: Contexts, since: (u16, u16), proto: &'static str) -
 /// The table. Prototypes carry the name; helpers are written as the kernel's documentation writes them.
 pub(crate) const ROWS: &[Row] = &[
     // Id 0 is not callable: translated code leaves through it when its budget runs out.
-    kfunc(Runtime, "void berth_trap(u64 kind, u64 a, u64 b)"),
+    kfunc(Runtime, "void berth_trap(u64 kind, u64 a, u64 b, u64 pc)"),
     // ---- helpers: maps
     helper(
         1,

@@ -114,15 +114,14 @@ static _Noreturn void leave(u64 kind, u64 a, u64 b, u64 pc)
 	berth_resume();
 }
 
-/* Function table entry 0: called by translated code. */
-u64 berth_trap(void *inst, u64 kind, u64 a, u64 b, u64 unused1, u64 unused2)
+/* Function table entry 0: called by translated code, at pc. */
+u64 berth_trap(void *inst, u64 kind, u64 a, u64 b, u64 pc, u64 unused)
 {
 	(void)inst;
-	(void)unused1;
-	(void)unused2;
+	(void)unused;
 	if (!berth_innermost)
 		abort();
-	leave(kind, a, b, (u64)__builtin_return_address(0));
+	leave(kind, a, b, pc);
 }
 
 static u64 program_counter(void *context)

@@ -53,6 +53,8 @@ fn shipped_policies_load_for_every_kernel_line() {
         for kernel in KernelProfile::NAMES {
             let options = LoadOptions {
                 kernel: KernelProfile::named(kernel).unwrap(),
+                // As the simulator runs them.
+                trusted: true,
                 ..Default::default()
             };
             let policy = Policy::from_object(&object, &options)

@@ -123,6 +123,25 @@ fn endless_loops_end_at_the_same_count() {
 }
 
 #[test]
+fn the_function_is_named_though_nothing_of_it_follows() {
+    let operation = |name: &str, body: &str| {
+        format!("void BPF_STRUCT_OPS({name}, struct task_struct *p, u64 flags)\n{{\n{body}\n}}\n")
+    };
+    let source = format!(
+        "#include <scx/common.bpf.h>\nchar _license[] SEC(\"license\") = \"GPL\";\nvolatile u64 x;\n\
+         {}{}{}SCX_OPS_DEFINE(t_ops, .running = (void *)t_running, .enqueue = (void *)t_enqueue, \
+         .quiescent = (void *)t_quiescent, .name = \"t\");\n",
+        operation("t_running", "x = 1;"),
+        operation("t_enqueue", "while (1)\nx++;"),
+        operation("t_quiescent", "x = 2;"),
+    );
+    for policy in [load(&source).unwrap(), load_trusted(&source).unwrap()] {
+        let native = trap(&policy, Mode::Native);
+        assert_eq!(native.function.as_deref(), Some("t_enqueue"), "{native:?}");
+    }
+}
+
+#[test]
 fn traps_in_callbacks_of_loops() {
     let source = enqueue(
         "u64 *nowhere; u64 done;\n\

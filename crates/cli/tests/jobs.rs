@@ -190,6 +190,25 @@ fn a_command_does_the_runs() {
 }
 
 #[test]
+fn who_does_not_read_a_job_is_judged_by_what_it_says() {
+    let (_dir, file) = world();
+    // With its policy's object a job is more than a pipe holds: it is seen for sure that nobody reads it.
+    let job = jobs(&file).pop().unwrap();
+    assert!(serde_json::to_vec(&job).unwrap().len() > 1 << 17);
+    let refused = |command: &str| {
+        let runner = Elsewhere::command(command).unwrap();
+        runner.run(&job).unwrap_err()
+    };
+    let why = refused("echo 5");
+    assert!(why.contains("echo gave no outcome"), "{why}");
+    let why = refused("false");
+    assert!(
+        why.contains("false did not do the job: exit status: 1"),
+        "{why}"
+    );
+}
+
+#[test]
 fn after_ctrl_c_the_same_command_goes_on() {
     let (dir, _file) = world();
     // Who does the third job presses Ctrl-C first.

@@ -67,11 +67,11 @@ static __always_inline u64 granted(struct vcpu *v)
 }
 
 /* Where v has a slot at this instant; NO_CPU: nowhere. */
-static __always_inline s32 slot_of(struct vcpu *v, u64 now)
+__noinline s32 slot_of(struct vcpu *v, u64 now)
 {
 	u32 at = now - round_at, i;
 
-	if (v->round != round_nr || !v->nr_pieces)
+	if (!v || v->round != round_nr || !v->nr_pieces)
 		return NO_CPU;
 #pragma unroll
 	for (i = 0; i < MAX_PIECES; i++)

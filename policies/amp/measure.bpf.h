@@ -88,21 +88,26 @@ static __always_inline void filter(struct vcpu *v, u64 s)
 
 /* Part of its time on the slowest kind that a vCPU computes, ppm, from its instructions per cycle:
  * x = y speed / (1 + (speed - 1) y), both relative to the slowest (D16). */
-static __always_inline u64 computes(struct vcpu *v, u32 kind)
+__noinline u64 computes(struct vcpu *v, u32 kind)
 {
-	u64 speed = (u64)speed_of_kind[kind] * 1000 / (speed_of_kind[slowest() & 3] ?: 1);
-	u64 y = v->instructions[kind] * 1000 / (v->cycles[kind] / 1000 ?: 1) * 1000 / ipc_ref_milli;
-	u64 x = speed * y / (1000 + (speed - 1000) * y / ONE ?: 1);
+	u64 speed, y, x;
 
+	if (!v || kind >= MAX_KINDS)
+		return 0;
+	speed = (u64)speed_of_kind[kind] * 1000 / (speed_of_kind[slowest() & 3] ?: 1);
+	y = v->instructions[kind] * 1000 / (v->cycles[kind] / 1000 ?: 1) * 1000 / ipc_ref_milli;
+	x = speed * y / (1000 + (speed - 1000) * y / ONE ?: 1);
 	return x < ONE ? x : ONE;
 }
 
 /* The window's sample: IPC, ppm (literal), or the mean of computes() by cycles; 0: no cycles. */
-static __always_inline u64 sampled(struct vcpu *v)
+__noinline u64 sampled(struct vcpu *v)
 {
 	u64 instructions = 0, cycles = 0, x = 0;
 	u32 i;
 
+	if (!v)
+		return 0;
 	for (i = 0; i < MAX_KINDS; i++) {
 		if (i >= nr_kinds || v->cycles[i] < 1000)
 			continue;

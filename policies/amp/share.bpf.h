@@ -47,34 +47,47 @@ __noinline u64 granted_to(u32 from, u32 to)
 	return granted_sum;
 }
 
-/* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
- * most the room it has. What is left over. */
-__noinline u64 pour(u64 amount, u32 from, u32 to)
+/* To each of the vCPUs of the ranking from `from` on and before `to` that has room an equal part of
+ * `amount`, at most its room. What is left over. */
+__noinline u64 pour_once(u64 amount, u32 from, u32 to)
 {
 	u64 each, part;
 	struct vcpu *v;
-	u32 i, pass;
+	u32 i;
+
+	nr_with_room = 0;
+	bpf_for(i, from, to) {
+		v = ranked_at(i);
+		if (v && !v->small && v->room > v->give)
+			nr_with_room++;
+	}
+	each = nr_with_room ? amount / nr_with_room : 0;
+	if (!each)
+		return amount;
+	bpf_for(i, from, to) {
+		v = ranked_at(i);
+		if (!v || v->small || v->room <= v->give)
+			continue;
+		part = v->room - v->give;
+		part = part < each ? part : each;
+		v->give += part;
+		v->lent += lending ? part : 0;
+		amount -= part;
+	}
+	return amount;
+}
+
+/* Pour `amount` evenly over those vCPUs, to each at most the room it has. What is left over. */
+__noinline u64 pour(u64 amount, u32 from, u32 to)
+{
+	u64 before;
+	u32 pass;
 
 	for (pass = 0; pass < 16; pass++) {
-		nr_with_room = 0;
-		bpf_for(i, from, to) {
-			v = ranked_at(i);
-			if (v && !v->small && v->room > v->give)
-				nr_with_room++;
-		}
-		each = nr_with_room ? amount / nr_with_room : 0;
-		if (!each)
+		before = amount;
+		amount = pour_once(before, from, to);
+		if (amount == before)
 			break;
-		bpf_for(i, from, to) {
-			v = ranked_at(i);
-			if (!v || v->small || v->room <= v->give)
-				continue;
-			part = v->room - v->give;
-			part = part < each ? part : each;
-			v->give += part;
-			v->lent += lending ? part : 0;
-			amount -= part;
-		}
 	}
 	return amount;
 }

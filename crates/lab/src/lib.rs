@@ -31,4 +31,4 @@ pub mod witness;
 pub use berth_loadgen::{Vcpus, fits_micro_vms};
 pub use error::LabError;
 pub use progress::{Listener, Progress};
-pub use scenario::{introduce, perform, teller};
+pub use scenario::{introduce, perform, perform_unobserved, teller};

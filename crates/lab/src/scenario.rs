@@ -37,7 +37,31 @@ pub fn perform(
     scenario: &Scenario,
     seed: u64,
     vcpus: Vcpus,
+    policy: Option<&mut Loaded>,
+) -> Result<SeedRun, String> {
+    observed(scenario, seed, vcpus, policy, true)
+}
+
+/// The same with the load's own metrics only: no program is put into the VM's kernel beside the policy, which takes
+/// longer than a short run.
+///
+/// # Errors
+/// As [`perform`].
+pub fn perform_unobserved(
+    scenario: &Scenario,
+    seed: u64,
+    vcpus: Vcpus,
+    policy: Option<&mut Loaded>,
+) -> Result<SeedRun, String> {
+    observed(scenario, seed, vcpus, policy, false)
+}
+
+fn observed(
+    scenario: &Scenario,
+    seed: u64,
+    vcpus: Vcpus,
     mut policy: Option<&mut Loaded>,
+    observe: bool,
 ) -> Result<SeedRun, String> {
     let counted = counters(policy.as_deref())?;
     let tell = match policy.as_deref() {
@@ -73,7 +97,7 @@ pub fn perform(
         ..scenario.clone()
     };
     let brake = Brake::start(&scenario.host).map_err(|e| format!("slow cores: {e}"))?;
-    let observer = Observer::start();
+    let observer = observe.then(Observer::start);
     let outcome = berth_loadgen::run(&load, seed, &mut options);
     drop(options);
     let ended = beside.map(Beside::finish).transpose();
@@ -115,6 +139,9 @@ pub fn perform(
     if let Some(policy) = policy.as_deref().filter(|_| vcpus == Vcpus::Threads) {
         run.metrics.extend(scores(scenario, policy));
     }
+    let Some(observer) = observer else {
+        return Ok(run);
+    };
     match observer.and_then(Observer::finish) {
         Ok((records, lost)) => {
             let cast = Cast::new(scenario, &outcome.threads);

@@ -77,7 +77,8 @@ __noinline u64 pour_once(u64 amount, u32 from, u32 to)
 	return amount;
 }
 
-/* Pour `amount` evenly over those vCPUs, to each at most the room it has. What is left over. */
+/* Pour `amount` evenly over the vCPUs of the ranking from `from` on and before `to`, to each at
+ * most the room it has. What is left over. */
 __noinline u64 pour(u64 amount, u32 from, u32 to)
 {
 	u64 before;

@@ -39,11 +39,11 @@ pub fn perform(
     vcpus: Vcpus,
     policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
-    observed(scenario, seed, vcpus, policy, true)
+    perform_with(scenario, seed, vcpus, policy, true)
 }
 
-/// The same with the load's own metrics only: no program is put into the VM's kernel beside the policy, which takes
-/// longer than a short run.
+/// The same without the observer, which takes longer to load than a short run lasts: no waits, no times, no metrics of
+/// kinds of CPUs; switches and wake-ups only as the load itself sees them.
 ///
 /// # Errors
 /// As [`perform`].
@@ -53,10 +53,10 @@ pub fn perform_unobserved(
     vcpus: Vcpus,
     policy: Option<&mut Loaded>,
 ) -> Result<SeedRun, String> {
-    observed(scenario, seed, vcpus, policy, false)
+    perform_with(scenario, seed, vcpus, policy, false)
 }
 
-fn observed(
+fn perform_with(
     scenario: &Scenario,
     seed: u64,
     vcpus: Vcpus,

@@ -43,7 +43,7 @@ bench-host: ## what watching 2,000 VMs costs, as a ratio to a bare loop too; the
 bench-jit: setup-sim ## translated C against a JIT library, same policy, same machine
 	cargo run --release -q --manifest-path bench/jit/Cargo.toml
 
-release: setup-sim setup-lab ## berth with a profile of its own runs (some 10 minutes): some per cent faster
+release: setup-sim setup-lab ## berth with a profile of its own runs (half an hour): some per cent faster
 	@tools/profiled berth
 
 oracles: setup-sim ## closed forms over 1,000 seeds: how often does the 95 % interval cover the truth?

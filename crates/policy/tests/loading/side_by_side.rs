@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every policy of the repository through both executors with the same events: same results, same kernel
-//! calls, same data, same instruction counts. Native code is what the simulator runs: of shipped policies trusted, and
-//! guarded too of `GUARDED`, else guarded.
+//! calls, same data, same instruction counts. Native code is compiled as the simulator has it: trusted for shipped
+//! policies, guarded for all others; for some shipped ones (`GUARDED`) both.
 use super::kernel::{Call, Machine, NR_CPUS, VTABLE, attach};
 use berth_policy::abi::Op;
 use berth_policy::instance::{Instance, InstanceConfig, Mode};
 use berth_policy::policy::{LoadOptions, Policy};
 use std::path::{Path, PathBuf};
 
-/// Of a shipped policy this takes a second or several to compile, for the same translation with more around it.
+/// Guarded code of a shipped policy takes seconds to compile, and is the same translation with more around it.
 const GUARDED: [&str; 3] = ["credit.bpf.c", "lottery.bpf.c", "vmfair.bpf.c"];
 
 /// Sources, and whether their native code is trusted.

@@ -119,13 +119,17 @@ impl Kept {
     ) -> Result<(), E> {
         let key = blake3::hash(made_of.as_bytes()).to_hex();
         let kept = self.folder.join(format!("{name}-{key}"));
-        if let Some(bytes) = whole(&kept)
-            && fs::write(file, bytes).is_ok()
-        {
+        let is_copied = || whole(&kept).is_some_and(|bytes| fs::write(file, bytes).is_ok());
+        if is_copied() {
+            return Ok(());
+        }
+        // Another build that makes it now is waited for: both would take their time.
+        let _made_here = self.lock(name);
+        if is_copied() {
             return Ok(());
         }
         make()?;
-        // Another build may do the same, and a disk may be full: then it is made again.
+        // A disk may be full: then it is made again.
         let part = self
             .folder
             .join(format!("{name}.{}.part", std::process::id()));
@@ -133,6 +137,14 @@ impl Kept {
             let _ = fs::remove_file(part);
         }
         Ok(())
+    }
+
+    /// Held by one build at a time; none where files cannot be locked.
+    fn lock(&self, name: &str) -> Option<fs::File> {
+        fs::create_dir_all(&self.folder).ok()?;
+        let lock = fs::File::create(self.folder.join(format!("{name}.lock"))).ok()?;
+        lock.lock().ok()?;
+        Some(lock)
     }
 
     /// At once, whoever looks, and instead of what was kept by this name.
@@ -203,6 +215,17 @@ pub fn version(compiler: &Path) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// What is kept in a target folder.
+    fn kept(target: &Path) -> Vec<PathBuf> {
+        let all = fs::read_dir(target.join("berth-kept")).unwrap();
+        let all = all.map(|file| file.unwrap().path());
+        all.filter(|file| file.extension().is_none_or(|e| e != "lock"))
+            .collect()
+    }
 
     #[test]
     fn what_is_made_of_the_same_is_made_once() {
@@ -225,8 +248,7 @@ mod tests {
         assert!(make("release", "one.o", "y"));
         assert!(!make("debug", "one.o", "y"));
         // One that is damaged is made again.
-        for kept in fs::read_dir(target.path().join("berth-kept")).unwrap() {
-            let path = kept.unwrap().path();
+        for path in kept(target.path()) {
             let bytes = fs::read(&path).unwrap();
             fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         }
@@ -236,12 +258,33 @@ mod tests {
         assert!(make("debug", "one.o", "x"));
         assert!(make("debug", "one", "x"));
         assert!(!make("release", "one.o", "x"));
-        assert_eq!(
-            fs::read_dir(target.path().join("berth-kept"))
-                .unwrap()
-                .count(),
-            2
-        );
+        assert_eq!(kept(target.path()).len(), 2);
+    }
+
+    #[test]
+    fn builds_side_by_side_make_it_once() {
+        let target = tempfile::tempdir().unwrap();
+        let (made, both) = (AtomicUsize::new(0), Barrier::new(2));
+        let build = |profile: &str| {
+            let out = target.path().join(profile).join("build/package/out");
+            fs::create_dir_all(&out).unwrap();
+            let file = out.join("one.o");
+            both.wait();
+            let make = || {
+                made.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(200));
+                fs::write(&file, "x")
+            };
+            Kept::beside(&out)
+                .or_make("one.o", "x", &file, make)
+                .unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| build("debug"));
+            build("release");
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 1);
     }
 
     #[test]
@@ -251,7 +294,7 @@ mod tests {
         fs::create_dir_all(&out).unwrap();
         let failed = Kept::beside(&out).or_make("one.o", "x", &out.join("one.o"), || Err("no"));
         assert_eq!(failed, Err("no"));
-        assert!(!target.path().join("berth-kept").exists());
+        assert!(kept(target.path()).is_empty());
     }
 
     #[test]

@@ -26,8 +26,6 @@ const FLAGS: [&str; 16] = [
 ];
 
 fn main() {
-    // Other machines' stand-in for micro-VMs, compiled here too (tools/lint).
-    println!("cargo::rustc-check-cfg=cfg(berth_no_micro_vms)");
     build_script::run(build);
 }
 

@@ -6,16 +6,19 @@
 //! schema. It schedules nothing itself: that is the kernel's own scheduler, or the sched_ext policy that
 //! somebody loaded before.
 // Where there are no micro-VMs, what only they use is used by nobody.
-#![cfg_attr(any(not(target_arch = "x86_64"), berth_no_micro_vms), allow(dead_code))]
+#![cfg_attr(
+    any(not(target_arch = "x86_64"), feature = "no-micro-vms"),
+    allow(dead_code)
+)]
 mod births;
 mod burn;
 mod cgroup;
 mod client;
 pub mod costs;
 mod form;
-#[cfg(all(target_arch = "x86_64", not(berth_no_micro_vms)))]
+#[cfg(all(target_arch = "x86_64", not(feature = "no-micro-vms")))]
 mod kvm;
-#[cfg(any(not(target_arch = "x86_64"), berth_no_micro_vms))]
+#[cfg(any(not(target_arch = "x86_64"), feature = "no-micro-vms"))]
 #[path = "kvm/absent.rs"]
 mod kvm;
 mod mailbox;

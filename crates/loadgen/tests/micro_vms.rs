@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Scenarios whose vCPUs are those of real micro-VMs, on this machine's `/dev/kvm`; skipped with a word where there is
 //! none. Nothing here depends on how fast or how busy the machine is.
-#![cfg(target_arch = "x86_64")]
+#![cfg(all(target_arch = "x86_64", not(feature = "no-micro-vms")))]
 use berth_loadgen::{LoadError, Options, Outcome, Vcpus, run};
 use berth_scenario::model::*;
 use std::sync::Mutex;

@@ -3,6 +3,7 @@
 //! Needs clang and a C compiler.
 mod arena;
 mod enemies;
+mod executors;
 mod features;
 mod in_maps;
 mod kept;

@@ -1,30 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The policies in `policies/` and the ordinary sched_ext schedulers among the test inputs: all compile without a
-//! warning, load for every kernel line, and say about themselves what the loaders rely on.
-use berth_policy::compile::compile;
+//! The shipped policies load for every kernel line, and say about themselves what the loaders rely on.
+use berth_builtin::Builtin;
 use berth_policy::ir::Program;
-use berth_policy::policy::{LoadOptions, Policy};
+use berth_policy::policy::LoadOptions;
 use berth_policy::profile::KernelProfile;
-use std::path::{Path, PathBuf};
 
 /// BPF_MAP_TYPE_ARRAY.
 const ARRAY: u32 = 2;
 
-fn sources(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut found: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
-        .map(|e| e.unwrap().path())
-        .filter(|p| p.to_string_lossy().ends_with(".bpf.c"))
-        .collect();
-    found.sort();
-    assert!(!found.is_empty(), "no policy in {}", folder.display());
+/// Those that are no models of the literature.
+fn shipped() -> Vec<&'static Builtin> {
+    let all = berth_builtin::all().iter();
+    let found: Vec<_> = all.filter(|policy| !policy.study).collect();
+    assert!(!found.is_empty());
     found
-}
-
-fn stem(path: &Path) -> String {
-    let name = path.file_name().unwrap().to_string_lossy();
-    name.trim_end_matches(".bpf.c").to_string()
 }
 
 fn tags(program: &Program) -> Vec<(String, String)> {
@@ -48,21 +37,18 @@ fn initial(program: &Program, name: &str) -> i64 {
 
 #[test]
 fn shipped_policies_load_for_every_kernel_line() {
-    for source in sources("../../policies") {
-        let object = compile(&source, &Default::default()).unwrap();
+    for builtin in shipped() {
         for kernel in KernelProfile::NAMES {
             let options = LoadOptions {
                 kernel: KernelProfile::named(kernel).unwrap(),
-                // As the simulator runs them.
-                trusted: true,
                 ..Default::default()
             };
-            let policy = Policy::from_object(&object, &options)
-                .unwrap_or_else(|e| panic!("{} for {kernel}: {e}", source.display()));
+            let policy = builtin
+                .load(&options)
+                .unwrap_or_else(|e| panic!("{} for {kernel}: {e}", builtin.name));
             let ops = policy.ops_var(None).unwrap();
             assert_eq!(
-                ops.name,
-                stem(&source),
+                ops.name, builtin.name,
                 "the scheduler is called like its file"
             );
             assert!(ops.timeout_ms > 0, "{}: no watchdog timeout", ops.name);
@@ -71,21 +57,10 @@ fn shipped_policies_load_for_every_kernel_line() {
 }
 
 #[test]
-fn ordinary_schedulers_load() {
-    for source in sources("tests/policies") {
-        let policy = Policy::from_source(&source, &LoadOptions::default())
-            .unwrap_or_else(|e| panic!("{}: {e}", source.display()));
-        let ops = policy.ops_var(None).unwrap();
-        assert_eq!(ops.name, stem(&source));
-    }
-}
-
-#[test]
 fn shipped_policies_describe_themselves() {
-    for source in sources("../../policies") {
-        let policy = Policy::from_source(&source, &LoadOptions::default()).unwrap();
-        let program = policy.program();
-        let name = stem(&source);
+    for builtin in shipped() {
+        let policy = builtin.load(&LoadOptions::default()).unwrap();
+        let (program, name) = (policy.program(), builtin.name);
 
         let about: Vec<_> = tags(program)
             .into_iter()
@@ -122,8 +97,8 @@ fn shipped_policies_describe_themselves() {
 /// The maps and records every loader fills (policies/include/berth); who a thread is: tests of crates/identity.
 #[test]
 fn records_have_the_documented_sizes() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/vmfair.bpf.c");
-    let policy = Policy::from_source(&source, &LoadOptions::default()).unwrap();
+    let vmfair = berth_builtin::find("vmfair").unwrap();
+    let policy = vmfair.load(&LoadOptions::default()).unwrap();
     let program = policy.program();
     let map = |name: &str| {
         let found = program.maps.iter().find(|m| m.name == name);

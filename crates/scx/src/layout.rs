@@ -8,6 +8,7 @@ use libbpf_rs::btf::types::{
 use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::sync::OnceLock;
 
 /// How a variable's bytes are to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +57,21 @@ pub(crate) struct Layout {
     pub counters: Vec<String>,
 }
 
-/// What the kernel's BTF tells.
+/// What a kernel's BTF tells.
+#[derive(Debug, Default)]
 pub(crate) struct Kernel {
-    btf: Btf<'static>,
+    /// The `SCX_*` enumerators and their values, as the 64 bits a policy sees.
+    pub constants: BTreeMap<String, u64>,
+    /// Of each kind of `sched_ext_ops`, its members.
+    ops: BTreeMap<String, BTreeSet<String>>,
+    /// Syscall programs are tied to the scheduler they belong to (7.1 and newer).
+    pub associates: bool,
 }
+
+/// Names of the kinds of `sched_ext_ops` begin with it.
+const OPS: &str = "sched_ext_ops";
+/// The kernel's function behind [`Kernel::associates`].
+const ASSOCIATES: &str = "bpf_prog_assoc_struct_ops";
 
 fn name_of(t: &BtfType<'_>) -> String {
     t.name()
@@ -170,7 +182,7 @@ fn size_of(btf: &Btf<'_>, ty: BtfType<'_>) -> Option<usize> {
 
 fn ops_of<'b>(btf: &'b Btf<'_>, ty: BtfType<'b>) -> Option<Ops> {
     let type_name = name_of(&ty);
-    if !type_name.starts_with("sched_ext_ops") {
+    if !type_name.starts_with(OPS) {
         return None;
     }
     let members = members(btf, ty)
@@ -198,44 +210,74 @@ fn exit_of<'b>(btf: &'b Btf<'_>, ty: BtfType<'b>) -> Option<ExitLayout> {
 }
 
 impl Kernel {
-    /// Reads the running kernel's BTF.
-    pub fn running() -> Result<Kernel, ScxError> {
-        let btf = Btf::from_vmlinux().map_err(|e| ScxError::NoBtf(e.to_string()))?;
-        Ok(Kernel { btf })
+    /// The running kernel's, read by the first load of this process: some hundred thousand types.
+    pub fn running() -> Result<&'static Kernel, ScxError> {
+        static RUNNING: OnceLock<Kernel> = OnceLock::new();
+        match RUNNING.get() {
+            Some(kernel) => Ok(kernel),
+            None => {
+                let kernel = Kernel::of(&vmlinux()?);
+                Ok(RUNNING.get_or_init(|| kernel))
+            }
+        }
     }
 
-    /// The `SCX_*` enumerators and their values, as the 64 bits a policy sees.
-    pub fn constants(&self) -> BTreeMap<String, u64> {
-        let mut found = BTreeMap::new();
-        let mut add = |name: Option<&OsStr>, value: u64| {
-            if let Some(n) = name.and_then(OsStr::to_str)
-                && n.contains("SCX_")
+    fn of(btf: &Btf<'_>) -> Kernel {
+        let mut kernel = Kernel::default();
+        for ty in btf.type_by_kind::<BtfType<'_>>() {
+            match ty.kind() {
+                BtfKind::Enum => {
+                    let Ok(e) = Enum::try_from(ty) else { continue };
+                    let all = (0..e.len()).filter_map(|i| e.get(i));
+                    kernel.add_constants(all.map(|m| (m.name, m.value as u64)));
+                }
+                BtfKind::Enum64 => {
+                    let Ok(e) = Enum64::try_from(ty) else {
+                        continue;
+                    };
+                    let all = (0..e.len()).filter_map(|i| e.get(i));
+                    kernel.add_constants(all.map(|m| (m.name, m.value as u64)));
+                }
+                BtfKind::Struct => {
+                    let name = ty.name().and_then(OsStr::to_str).unwrap_or_default();
+                    if name.starts_with(OPS) {
+                        let names = members(btf, ty).into_iter().map(|m| m.0).collect();
+                        kernel.ops.entry(name.to_string()).or_insert(names);
+                    }
+                }
+                BtfKind::Func => kernel.associates |= ty.name() == Some(ASSOCIATES.as_ref()),
+                _ => {}
+            }
+        }
+        kernel
+    }
+
+    fn add_constants<'n>(&mut self, all: impl Iterator<Item = (Option<&'n OsStr>, u64)>) {
+        for (name, value) in all {
+            if let Some(name) = name.and_then(OsStr::to_str)
+                && name.contains("SCX_")
             {
-                found.insert(n.to_string(), value);
+                self.constants.insert(name.to_string(), value);
             }
-        };
-        for e in self.btf.type_by_kind::<Enum<'_>>() {
-            for m in (0..e.len()).filter_map(|i| e.get(i)) {
-                add(m.name, m.value as u64);
-            }
-        }
-        for e in self.btf.type_by_kind::<Enum64<'_>>() {
-            for m in (0..e.len()).filter_map(|i| e.get(i)) {
-                add(m.name, m.value as u64);
-            }
-        }
-        found
-    }
-
-    /// Member names of a struct; empty if the kernel has no such type.
-    pub fn members(&self, type_name: &str) -> BTreeSet<String> {
-        match self.btf.type_by_name::<Struct<'_>>(type_name) {
-            Some(s) => members(&self.btf, *s).into_iter().map(|m| m.0).collect(),
-            None => BTreeSet::new(),
         }
     }
 
-    pub fn has_function(&self, name: &str) -> bool {
-        self.btf.type_by_name::<Func<'_>>(name).is_some()
+    /// Member names of this kind of `sched_ext_ops`; none if the kernel has no such type.
+    pub fn members(&self, ops_type: &str) -> BTreeSet<String> {
+        self.ops.get(ops_type).cloned().unwrap_or_default()
     }
+}
+
+/// Which of these functions the running kernel has not. Few objects ask: its types are read again each time.
+pub(crate) fn missing_functions(names: BTreeSet<String>) -> Result<BTreeSet<String>, ScxError> {
+    if names.is_empty() {
+        return Ok(names);
+    }
+    let btf = vmlinux()?;
+    let is_missing = |name: &String| btf.type_by_name::<Func<'_>>(name).is_none();
+    Ok(names.into_iter().filter(is_missing).collect())
+}
+
+fn vmlinux() -> Result<Btf<'static>, ScxError> {
+    Btf::from_vmlinux().map_err(|e| ScxError::NoBtf(e.to_string()))
 }

@@ -47,7 +47,7 @@ pub struct Prepared {
     loaded: Loaded,
     chosen: String,
     options: LoadOptions,
-    kernel: Kernel,
+    kernel: &'static Kernel,
     calls: Vec<Call>,
 }
 
@@ -87,7 +87,7 @@ impl Prepared {
         let chosen = choose_ops(&layout, options.ops.as_deref())?;
         let mut warnings = Vec::new();
 
-        fill_constants(&mut open, &layout, &kernel)?;
+        fill_constants(&mut open, &layout, kernel)?;
         let mut machine = Machine::running();
         machine.set_capacities(&options.capacities);
         fits(&mut open, &layout, &machine)?;
@@ -96,8 +96,8 @@ impl Prepared {
             set_initial(&mut open, &layout, name, value)?;
         }
         set_map_entries(&mut open, &options.map_entries)?;
-        let name = prepare_ops(&mut open, &layout, &chosen, &kernel, options, &mut warnings)?;
-        choose_programs(&mut open, &kernel, &mut warnings);
+        let name = prepare_ops(&mut open, &layout, &chosen, kernel, options, &mut warnings)?;
+        choose_programs(&mut open, &mut warnings)?;
 
         let object = open.load().map_err(|e| rejected(&e, &capture))?;
         let mut loaded = Loaded {
@@ -147,7 +147,9 @@ impl Prepared {
             return Err(ScxError::Busy(other.to_string()));
         }
         let capture = Capture::start();
-        loaded.associate(&chosen, &kernel);
+        if kernel.associates {
+            loaded.associate(&chosen);
+        }
         loaded.run_calls(&calls, false)?;
         let ops = loaded.layout.ops[&chosen].clone();
         loaded.attach(&chosen, &ops, &capture)?;
@@ -459,11 +461,8 @@ impl Loaded {
             })
     }
 
-    /// Tells the kernel which scheduler the syscall programs belong to (7.1 and newer).
-    fn associate(&mut self, ops: &str, kernel: &Kernel) {
-        if !kernel.has_function("bpf_prog_assoc_struct_ops") {
-            return;
-        }
+    /// Tells the kernel which scheduler the syscall programs belong to.
+    fn associate(&mut self, ops: &str) {
         let Some(map) = self.object.maps().find(|m| m.name() == ops) else {
             return;
         };

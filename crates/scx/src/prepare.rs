@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Between opening an object and loading it: which scheduler, its constants, parameters, map sizes and members, and
 //! the programs that this kernel can load.
-use crate::layout::{Kernel, Layout, Variable};
+use crate::layout::{self, Kernel, Layout, Variable};
 use crate::load::LoadOptions;
 use crate::log::Capture;
 use crate::machine::Machine;
@@ -9,7 +9,7 @@ use crate::sysfs;
 use crate::{ScxError, Value};
 use libbpf_rs::{AsRawLibbpf, MapType, ObjectBuilder, OpenObject, btf::Btf};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// `SCX_OPS_SWITCH_PARTIAL` of `kernel/sched/ext.c`.
 const SWITCH_PARTIAL: u64 = 1 << 3;
@@ -68,12 +68,11 @@ pub(crate) fn fill_constants(
     if !layout.variables.keys().any(|n| wanted(n)) {
         return Ok(());
     }
-    let constants = kernel.constants();
     for (name, v) in &layout.variables {
         if !wanted(name) || !v.section.starts_with(".rodata") || v.size != 8 {
             continue;
         }
-        if let Some(value) = constants.get(&name[2..]) {
+        if let Some(value) = kernel.constants.get(&name[2..]) {
             set_initial(
                 open,
                 layout,
@@ -263,23 +262,34 @@ pub(crate) fn prepare_ops(
 pub(crate) const HEADERS_OWN: &str = "scx_lib_init_probe";
 
 /// Turns off the programs that this kernel cannot load or that Berth has no use for.
-pub(crate) fn choose_programs(open: &mut OpenObject, kernel: &Kernel, warnings: &mut Vec<String>) {
-    for mut p in open.progs_mut() {
-        let section = p.section().to_string_lossy().into_owned();
-        let name = p.name().to_string_lossy().into_owned();
-        let traced = ["fentry/", "fexit/", "fmod_ret/"]
+pub(crate) fn choose_programs(
+    open: &mut OpenObject,
+    warnings: &mut Vec<String>,
+) -> Result<(), ScxError> {
+    let traced = |section: &OsStr| {
+        let section = section.to_string_lossy();
+        ["fentry/", "fexit/", "fmod_ret/"]
             .iter()
-            .find_map(|s| section.strip_prefix(s));
-        let Some(target) = traced else { continue };
+            .find_map(|s| section.strip_prefix(s).map(str::to_string))
+    };
+    let of_others = open.progs().filter(|p| p.name() != HEADERS_OWN);
+    let targets = of_others.filter_map(|p| traced(p.section())).collect();
+    let missing = layout::missing_functions(targets)?;
+    for mut p in open.progs_mut() {
+        let name = p.name().to_string_lossy().into_owned();
+        let Some(target) = traced(p.section()) else {
+            continue;
+        };
         if name == HEADERS_OWN {
             p.set_autoload(false);
-        } else if !kernel.has_function(target) {
+        } else if missing.contains(&target) {
             p.set_autoload(false);
             warnings.push(format!(
                 "this kernel has no function {target}; program {name} left out"
             ));
         }
     }
+    Ok(())
 }
 
 pub(crate) fn find_variable<'l>(layout: &'l Layout, name: &str) -> Result<&'l Variable, ScxError> {

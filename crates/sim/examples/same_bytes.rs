@@ -3,8 +3,9 @@
 //!
 //! `cargo run -p berth-sim --example same_bytes -- [--workers N] [--scenarios N]`
 //!
-//! Prints the hash of everything that happened and every metric, bit for bit. `tools/same-bytes` runs it in
-//! debug and release with 1, 2 and 8 workers. A run that ends with an error counts with the error's text.
+//! Prints the hash of everything that happened and every metric, bit for bit. `tools/same-bytes` runs the
+//! release build with 1, 3 and 8 workers, and the debug build with 2. A run that ends with an error counts with the
+//! error's text.
 use berth_sim::oracle::same_bytes;
 use std::process::ExitCode;
 

@@ -69,7 +69,7 @@ fn wrong(scenario: &Scenario, seed: u64) -> Option<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn invariants_hold_under_every_policy(
@@ -121,7 +121,7 @@ fn what_was_found_once_stays_found() {
 /// Fixed seeds, so that every run of the tests covers the same ground as well.
 #[test]
 fn invariants_hold_for_fixed_seeds() {
-    for seed in 0..120 {
+    for seed in 0..60 {
         let scenario = random::scenario("any", &mut random::from_seed(seed));
         if let Some(wrong) = wrong(&scenario, seed) {
             panic!("seed {seed}: {wrong}\n{scenario:#?}");
@@ -152,11 +152,9 @@ fn equal_arguments_give_equal_records() {
     }
 }
 
+/// That it does not depend on build or workers: `tools/same-bytes`.
 #[test]
-fn bytes_do_not_depend_on_workers() {
-    let one = same_bytes::hash(policies(), 20, 1);
-    for workers in [2, 5, 8] {
-        assert_eq!(same_bytes::hash(policies(), 20, workers), one);
-    }
-    assert_ne!(same_bytes::hash(policies(), 19, 2), one);
+fn the_hash_is_of_all_that_is_run() {
+    let hash = |scenarios| same_bytes::hash(policies(), scenarios, 2);
+    assert_ne!(hash(1), hash(2));
 }

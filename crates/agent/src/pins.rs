@@ -3,42 +3,41 @@
 //! it changes, undone exactly.
 //!
 //! ```text
-//! observe  what the planner is told of this host
-//! busy     how busy its CPUs are
-//! sets     where the CPU set of a VM as a whole is set
-//! standing rules by which VMs are pinned when they appear: what is to be done
-//! by_rule  doing it
-//! act      from a plan to values that are set
+//! observe    what the planner is told of this host
+//! busy       how busy its CPUs are
+//! sets       where the CPU set of a VM as a whole is set
+//! standing   rules by which VMs are pinned when they appear: what is to be done
+//! by_rule    doing it
+//! follow     at each look: what has changed
+//! carry_out  where all that is pinned goes, and how it gets there
+//! act        from a plan to values that are set
 //! ```
 //! A pin is the operator's rule: whatever else acts on this host leaves such a VM's CPUs alone.
 pub mod act;
 pub mod busy;
 mod by_rule;
+mod carry_out;
+mod follow;
 pub mod observe;
 pub mod sets;
 pub mod standing;
 
 use crate::keeper::Keeper;
 use crate::register::VmKey;
-use act::{Setting, cpus_of, settings};
-use berth_actuator::{Acting as Hands, Error, Host, Knob, Outcome, Report};
-use berth_affinity::auto::{Auto, Seen};
-use berth_affinity::{Ask, Left, Placed, Policy, Seat, Wanted, plan};
+use berth_actuator::{Acting as Hands, Error, Host, Knob, Report};
+use berth_affinity::auto::Auto;
+use berth_affinity::{Ask, Left, Placed, Policy, Seat};
 use berth_host::counters::Sampler;
-use berth_host::model::{Role, Snapshot, TaskId, Vm};
-use berth_host::network::{self, Networks};
+use berth_host::model::{Snapshot, TaskId, Vm};
+use berth_host::network::Networks;
 use berth_host::root::Root;
 use berth_optimiser::CpuSet;
 use busy::Busy;
 use serde::{Deserialize, Serialize};
 use standing::Standing;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Networks are looked at again so often: a tap can be made a port of another bridge.
-const NETWORKS: Duration = Duration::from_secs(5);
-/// So often it is looked whether somebody else has set what was set here, and how busy pinned VMs are.
-const OTHERS: Duration = Duration::from_secs(1);
 const ENDED: &str = "the VM has ended meanwhile: nothing is set";
 /// Complaints that are kept of one VM.
 const COMPLAINTS: usize = 32;
@@ -381,363 +380,6 @@ impl<H: Host> Pins<H> {
         }
     }
 
-    /// The host has been looked at: follows what has changed. Gives what is worth saying.
-    ///
-    /// # Errors
-    /// The ledger cannot be written.
-    pub fn look(&mut self, host: &Keeper) -> Result<Vec<String>, PinError> {
-        self.busy.look(&self.root);
-        if self.pins.is_empty() {
-            return Ok(Vec::new());
-        }
-        let vms = host.snapshot();
-        let mut said = Vec::new();
-        let mut again = self.forget_ended(vms, &mut said);
-        again |= self.cpus_changed(&mut said)?;
-        again |= self.has_new_threads(vms);
-        again |= self.look_at_networks(vms, false);
-        if self
-            .looked_for_others
-            .is_none_or(|at| self.root.now() - at >= OTHERS)
-        {
-            self.yield_to_others(&mut said);
-            again |= self.watch_load(vms, &mut said);
-            self.looked_for_others = Some(self.root.now());
-        }
-        if again {
-            let planned = self.planned(vms);
-            self.carry_out(vms, planned)?;
-        }
-        Ok(said)
-    }
-
-    fn forget_ended(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
-        let before = self.pins.len();
-        self.pins.retain(|key, pin| {
-            let there = find(vms, *key).is_some();
-            if !there {
-                said.push(format!("VM {} has ended: its pin is undone", pin.name));
-            }
-            there
-        });
-        self.pins.len() != before
-    }
-
-    /// CPUs came or went: what the kernel moved for that is nobody's wish.
-    fn cpus_changed(&mut self, said: &mut Vec<String>) -> Result<bool, PinError> {
-        let online = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .unwrap_or_default();
-        if online == self.online {
-            return Ok(false);
-        }
-        let before = std::mem::replace(&mut self.online, online);
-        if before.is_empty() {
-            return Ok(false);
-        }
-        said.push(format!(
-            "CPUs {} are online now: pins are planned anew",
-            self.online
-        ));
-        let now: Option<CpuSet> = self.online.parse().ok();
-        let lost = |value: &String| {
-            let cpus: Option<CpuSet> = value.parse().ok();
-            let gone = |cpus: CpuSet, now: &CpuSet| cpus.iter().any(|cpu| !now.has(cpu));
-            cpus.zip(now.as_ref())
-                .is_some_and(|(cpus, now)| gone(cpus, now))
-        };
-        if let Some(hands) = &mut self.hands {
-            let moved: BTreeSet<Knob> = self
-                .applied
-                .iter()
-                .filter(|(knob, (value, _))| {
-                    !matches!(knob, Knob::Unbalanced { .. } | Knob::Made { .. }) && lost(value)
-                })
-                .map(|(knob, _)| knob.clone())
-                .collect();
-            hands.acknowledge(&moved)?;
-        }
-        Ok(true)
-    }
-
-    fn has_new_threads(&self, vms: &Snapshot) -> bool {
-        self.pins.iter().any(|(key, pin)| {
-            let vm = find(vms, *key);
-            vm.is_some_and(|vm| vm.threads.iter().any(|t| !pin.threads.contains(&t.id)))
-        })
-    }
-
-    /// True if the path of a VM is another one now.
-    fn look_at_networks(&mut self, vms: &Snapshot, at_once: bool) -> bool {
-        let now = self.root.now();
-        let due = self
-            .looked_for_networks
-            .is_none_or(|at| now - at >= NETWORKS);
-        if !due && !at_once {
-            return false;
-        }
-        self.looked_for_networks = Some(now);
-        let (pinned, others): (Vec<_>, Vec<_>) = vms
-            .vms
-            .iter()
-            .cloned()
-            .partition(|vm| self.pins.contains_key(&key(vm)));
-        let ours = Snapshot {
-            vms: pinned,
-            ..Snapshot::default()
-        };
-        let networks = network::among(&self.root, &ours, &others);
-        // Where interrupts are sent changes by itself.
-        let same = networks.vms == self.networks.vms
-            && networks.users == self.networks.users
-            && networks.balance == self.networks.balance
-            && networks.devices.keys().eq(self.networks.devices.keys());
-        self.networks = networks;
-        !same
-    }
-
-    /// What somebody else has set is his.
-    fn yield_to_others(&mut self, said: &mut Vec<String>) {
-        let online = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .unwrap_or_default();
-        let Some(hands) = &mut self.hands else { return };
-        // The kernel moves what is on a CPU that goes: next time.
-        if online != self.online {
-            return;
-        }
-        let report = hands.yielded();
-        for (knob, outcome) in &report.outcomes {
-            let Some((_, vm)) = self.applied.remove(knob) else {
-                continue;
-            };
-            if let (Outcome::Foreign(value), Some(pin)) = (outcome, self.pins.get_mut(&vm)) {
-                let what = format!(
-                    "{knob} was set to {} by somebody else, and is left alone",
-                    value.escape_debug()
-                );
-                pin.foreign.insert(knob.clone());
-                if pin.complain(what.clone()) {
-                    said.push(format!("VM {}: {what}", pin.name));
-                } else if pin.more == 1 {
-                    said.push(format!(
-                        "VM {}: more of this is only counted: berth status",
-                        pin.name
-                    ));
-                }
-            }
-        }
-    }
-
-    /// Lets `auto` decide; true if something is to be placed otherwise.
-    fn watch_load(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
-        let auto = |pin: &Pin| pin.asked.ask.policy == Policy::Auto;
-        if !self.pins.values().any(auto) {
-            return false;
-        }
-        let watched = Snapshot {
-            vms: vms
-                .vms
-                .iter()
-                .filter(|vm| self.pins.get(&key(vm)).is_some_and(auto))
-                .cloned()
-                .collect(),
-            ..Snapshot::default()
-        };
-        if self.sampler.refresh(&watched, None).is_err() {
-            return false;
-        }
-        let Some(last) = self.looked_for_others else {
-            return false;
-        };
-        let span_s = (self.root.now() - last).as_secs_f64();
-        let busy = self.busy.of();
-        let mut changed = false;
-        for vm in &watched.vms {
-            let Some(pin) = self.pins.get_mut(&key(vm)) else {
-                continue;
-            };
-            let seen = seen(&self.sampler, vm, pin, &busy, span_s);
-            if let Some(why) = pin.auto.observe(&seen) {
-                said.push(format!("VM {}: {why}", pin.name));
-                pin.because = Some(why);
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    /// Where everything goes.
-    fn planned(&self, vms: &Snapshot) -> Vec<Planned> {
-        let online: Option<CpuSet> = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .and_then(|t| t.parse().ok());
-        let there: Vec<(VmKey, &Pin, berth_affinity::Vm)> = self
-            .pins
-            .iter()
-            .filter_map(|(key, pin)| {
-                let vm = find(vms, *key)?;
-                let vm = observe::vm(&self.root, vm, &self.networks, online.as_ref());
-                Some((*key, pin, vm))
-            })
-            .collect();
-        let host = observe::host(&self.root, &self.busy.of(), BTreeMap::new());
-        let wanted: Vec<Wanted<'_>> = there
-            .iter()
-            .map(|(_, pin, vm)| Wanted {
-                vm,
-                ask: &pin.asked.ask,
-                acts: pin.acts(),
-                now: pin.seat.as_ref(),
-            })
-            .collect();
-        let plans = plan(&host, &wanted);
-        there.iter().map(|(key, ..)| *key).zip(plans).collect()
-    }
-
-    /// Sets what is planned, and undoes what is not any more.
-    fn carry_out(&mut self, vms: &Snapshot, planned: Vec<Planned>) -> Result<Report, PinError> {
-        let mut wanted: Vec<Setting> = Vec::new();
-        for (vm_key, placed) in planned {
-            let (Some(vm), Some(pin)) = (find(vms, vm_key), self.pins.get_mut(&vm_key)) else {
-                continue;
-            };
-            pin.threads = vm.threads.iter().map(|t| t.id).collect();
-            pin.forget_foreign(&self.networks);
-            let placed = match placed {
-                Ok(placed) => placed,
-                Err(refusal) => {
-                    pin.refused = Some(refusal.to_string());
-                    (pin.placed, pin.seat) = (None, None);
-                    continue;
-                }
-            };
-            pin.refused = None;
-            let place = match pin.asked.method {
-                Method::Taskset => None,
-                Method::Cgroup => match sets::of(&self.root, vm, self.systemd) {
-                    Ok(place) => Some(place),
-                    Err(why) => {
-                        pin.complain(by_cgroup(&why));
-                        None
-                    }
-                },
-                // A group is made for it only if that is asked for.
-                Method::Auto => sets::of(&self.root, vm, self.systemd)
-                    .ok()
-                    .filter(|place| matches!(place, sets::Place::Own { .. })),
-            };
-            // Once made for it, the group is its own.
-            let place = match place {
-                Some(sets::Place::Own { group }) => {
-                    let made = self.applied.keys().any(|k| {
-                        *k == Knob::Made {
-                            group: group.clone(),
-                        }
-                    });
-                    if made {
-                        sets::again(&group, &self.root)
-                    } else {
-                        Some(sets::Place::Own { group })
-                    }
-                }
-                other => other,
-            };
-            pin.method = if place.is_some() {
-                Method::Cgroup
-            } else {
-                Method::Taskset
-            };
-            let settings = settings(&placed, vm, &self.networks, place.as_ref());
-            let own = settings
-                .into_iter()
-                .filter(|s| !pin.foreign.contains(&s.knob));
-            wanted.extend(own.map(|s| Setting { vm: vm_key, ..s }));
-            (pin.seat, pin.placed) = (Some(placed.seat.clone()), Some(placed));
-        }
-        act::unbalance(&mut wanted, &self.networks, self.hands.as_ref());
-        self.set(wanted)
-    }
-
-    fn set(&mut self, wanted: Vec<Setting>) -> Result<Report, PinError> {
-        let Some(hands) = &mut self.hands else {
-            let would = wanted.into_iter().map(|s| (s.vm, s.knob, s.value));
-            self.would = would.collect();
-            return Ok(Report::default());
-        };
-        let keep: BTreeSet<&Knob> = wanted.iter().map(|s| &s.knob).collect();
-        let gone: BTreeSet<Knob> = self
-            .applied
-            .keys()
-            .filter(|k| !keep.contains(k))
-            .cloned()
-            .collect();
-        let undone = match gone.is_empty() {
-            true => Report::default(),
-            false => hands.undo(&gone)?,
-        };
-        self.applied.retain(|knob, _| !gone.contains(knob));
-        // Born where it is to be: what it would be otherwise is what its process's first thread was.
-        let born: Vec<(Knob, Knob)> = wanted
-            .iter()
-            .filter(|s| !self.applied.contains_key(&s.knob))
-            .filter_map(|s| act::born(&s.knob, &wanted, hands))
-            .collect();
-        hands.adopt(&born)?;
-        let steps = wanted.iter().map(|s| s.step).max().unwrap_or(0);
-        for step in 0..=steps {
-            let of_step = |s: &&Setting| {
-                let there = self.applied.get(&s.knob).map(|(value, _)| value);
-                s.step == step && there != Some(&s.value)
-            };
-            let new: Vec<&Setting> = wanted.iter().filter(of_step).collect();
-            if new.is_empty() {
-                continue;
-            }
-            let values: Vec<_> = new
-                .iter()
-                .map(|s| (s.knob.clone(), s.value.clone()))
-                .collect();
-            let report = hands.set(&values)?;
-            for (setting, (knob, outcome)) in new.into_iter().zip(&report.outcomes) {
-                let Some(pin) = self.pins.get_mut(&setting.vm) else {
-                    continue;
-                };
-                match outcome {
-                    Outcome::Set | Outcome::Already => {}
-                    Outcome::Instead(value) => {
-                        pin.complain(format!(
-                            "{knob} became {} in place of {}",
-                            value.escape_debug(),
-                            setting.value
-                        ));
-                    }
-                    Outcome::Foreign(value) => {
-                        pin.foreign.insert(knob.clone());
-                        pin.complain(format!(
-                            "{knob} was set to {} by somebody else, and is left alone",
-                            value.escape_debug()
-                        ));
-                        continue;
-                    }
-                    Outcome::Gone => continue,
-                    Outcome::Refused(why) | Outcome::Denied(why) => {
-                        pin.complain(why.clone());
-                        // Asked again only when it is pinned again: no war with who refuses.
-                        pin.foreign.insert(knob.clone());
-                        continue;
-                    }
-                }
-                self.applied
-                    .insert(knob.clone(), (setting.value.clone(), setting.vm));
-            }
-        }
-        Ok(undone)
-    }
-
     /// What would be set of a VM, without hands.
     pub fn would(&self, pid: i32) -> Vec<(&Knob, &str)> {
         let of = self.would.iter().filter(|(vm, ..)| vm.pid == pid);
@@ -819,28 +461,4 @@ fn key(vm: &Vm) -> VmKey {
 
 fn find(vms: &Snapshot, wanted: VmKey) -> Option<&Vm> {
     vms.vms.iter().map(|vm| &**vm).find(|vm| key(vm) == wanted)
-}
-
-/// What was seen of a VM under `auto`.
-fn seen(sampler: &Sampler, vm: &Vm, pin: &Pin, busy: &BTreeMap<u32, f64>, span_s: f64) -> Seen {
-    let mut seen = Seen {
-        span_s,
-        paths: pin.seat.as_ref().map_or(1, |s| s.path.len().max(1)),
-        ..Seen::default()
-    };
-    for thread in &vm.threads {
-        let Some(rates) = sampler.thread(&thread.id) else {
-            continue;
-        };
-        seen.waits += rates.waiting;
-        match thread.role {
-            Role::Vcpu(_) => seen.vcpus.push(rates.cpus),
-            _ => seen.path += rates.cpus,
-        }
-    }
-    let cpus = pin.seat.iter().flat_map(cpus_of);
-    seen.busy = cpus
-        .filter_map(|cpu| busy.get(&cpu).copied())
-        .fold(0.0, f64::max);
-    seen
 }

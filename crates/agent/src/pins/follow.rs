@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! At each look at the host: VMs that have ended, CPUs that come and go, new threads, networks that are another, values
+//! that somebody else has set, and how busy pinned VMs are.
+use super::act::cpus_of;
+use super::{Pin, PinError, Pins, find, key};
+use crate::keeper::Keeper;
+use berth_actuator::{Host, Knob, Outcome};
+use berth_affinity::Policy;
+use berth_affinity::auto::Seen;
+use berth_host::counters::Sampler;
+use berth_host::model::{Role, Snapshot, Vm};
+use berth_host::network;
+use berth_optimiser::CpuSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Networks are looked at again so often: a tap can be made a port of another bridge.
+const NETWORKS: Duration = Duration::from_secs(5);
+/// So often it is looked whether somebody else has set what was set here, and how busy pinned VMs are.
+const OTHERS: Duration = Duration::from_secs(1);
+
+impl<H: Host> Pins<H> {
+    /// The host has been looked at: follows what has changed. Gives what is worth saying.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn look(&mut self, host: &Keeper) -> Result<Vec<String>, PinError> {
+        self.busy.look(&self.root);
+        if self.pins.is_empty() {
+            return Ok(Vec::new());
+        }
+        let vms = host.snapshot();
+        let mut said = Vec::new();
+        let mut again = self.forget_ended(vms, &mut said);
+        again |= self.cpus_changed(&mut said)?;
+        again |= self.has_new_threads(vms);
+        again |= self.look_at_networks(vms, false);
+        if self
+            .looked_for_others
+            .is_none_or(|at| self.root.now() - at >= OTHERS)
+        {
+            self.yield_to_others(&mut said);
+            again |= self.watch_load(vms, &mut said);
+            self.looked_for_others = Some(self.root.now());
+        }
+        if again {
+            let planned = self.planned(vms);
+            self.carry_out(vms, planned)?;
+        }
+        Ok(said)
+    }
+
+    fn forget_ended(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
+        let before = self.pins.len();
+        self.pins.retain(|key, pin| {
+            let there = find(vms, *key).is_some();
+            if !there {
+                said.push(format!("VM {} has ended: its pin is undone", pin.name));
+            }
+            there
+        });
+        self.pins.len() != before
+    }
+
+    /// CPUs came or went: what the kernel moved for that is nobody's wish.
+    fn cpus_changed(&mut self, said: &mut Vec<String>) -> Result<bool, PinError> {
+        let online = self
+            .root
+            .sys_text("devices/system/cpu/online")
+            .unwrap_or_default();
+        if online == self.online {
+            return Ok(false);
+        }
+        let before = std::mem::replace(&mut self.online, online);
+        if before.is_empty() {
+            return Ok(false);
+        }
+        said.push(format!(
+            "CPUs {} are online now: pins are planned anew",
+            self.online
+        ));
+        let now: Option<CpuSet> = self.online.parse().ok();
+        let lost = |value: &String| {
+            let cpus: Option<CpuSet> = value.parse().ok();
+            let gone = |cpus: CpuSet, now: &CpuSet| cpus.iter().any(|cpu| !now.has(cpu));
+            cpus.zip(now.as_ref())
+                .is_some_and(|(cpus, now)| gone(cpus, now))
+        };
+        if let Some(hands) = &mut self.hands {
+            let moved: BTreeSet<Knob> = self
+                .applied
+                .iter()
+                .filter(|(knob, (value, _))| {
+                    !matches!(knob, Knob::Unbalanced { .. } | Knob::Made { .. }) && lost(value)
+                })
+                .map(|(knob, _)| knob.clone())
+                .collect();
+            hands.acknowledge(&moved)?;
+        }
+        Ok(true)
+    }
+
+    fn has_new_threads(&self, vms: &Snapshot) -> bool {
+        self.pins.iter().any(|(key, pin)| {
+            let vm = find(vms, *key);
+            vm.is_some_and(|vm| vm.threads.iter().any(|t| !pin.threads.contains(&t.id)))
+        })
+    }
+
+    /// True if the path of a VM is another one now.
+    pub(super) fn look_at_networks(&mut self, vms: &Snapshot, at_once: bool) -> bool {
+        let now = self.root.now();
+        let due = self
+            .looked_for_networks
+            .is_none_or(|at| now - at >= NETWORKS);
+        if !due && !at_once {
+            return false;
+        }
+        self.looked_for_networks = Some(now);
+        let (pinned, others): (Vec<_>, Vec<_>) = vms
+            .vms
+            .iter()
+            .cloned()
+            .partition(|vm| self.pins.contains_key(&key(vm)));
+        let ours = Snapshot {
+            vms: pinned,
+            ..Snapshot::default()
+        };
+        let networks = network::among(&self.root, &ours, &others);
+        // Where interrupts are sent changes by itself.
+        let same = networks.vms == self.networks.vms
+            && networks.users == self.networks.users
+            && networks.balance == self.networks.balance
+            && networks.devices.keys().eq(self.networks.devices.keys());
+        self.networks = networks;
+        !same
+    }
+
+    /// What somebody else has set is his.
+    fn yield_to_others(&mut self, said: &mut Vec<String>) {
+        let online = self
+            .root
+            .sys_text("devices/system/cpu/online")
+            .unwrap_or_default();
+        let Some(hands) = &mut self.hands else { return };
+        // The kernel moves what is on a CPU that goes: next time.
+        if online != self.online {
+            return;
+        }
+        let report = hands.yielded();
+        for (knob, outcome) in &report.outcomes {
+            let Some((_, vm)) = self.applied.remove(knob) else {
+                continue;
+            };
+            if let (Outcome::Foreign(value), Some(pin)) = (outcome, self.pins.get_mut(&vm)) {
+                let what = format!(
+                    "{knob} was set to {} by somebody else, and is left alone",
+                    value.escape_debug()
+                );
+                pin.foreign.insert(knob.clone());
+                if pin.complain(what.clone()) {
+                    said.push(format!("VM {}: {what}", pin.name));
+                } else if pin.more == 1 {
+                    said.push(format!(
+                        "VM {}: more of this is only counted: berth status",
+                        pin.name
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Lets `auto` decide; true if something is to be placed otherwise.
+    fn watch_load(&mut self, vms: &Snapshot, said: &mut Vec<String>) -> bool {
+        let auto = |pin: &Pin| pin.asked.ask.policy == Policy::Auto;
+        if !self.pins.values().any(auto) {
+            return false;
+        }
+        let watched = Snapshot {
+            vms: vms
+                .vms
+                .iter()
+                .filter(|vm| self.pins.get(&key(vm)).is_some_and(auto))
+                .cloned()
+                .collect(),
+            ..Snapshot::default()
+        };
+        if self.sampler.refresh(&watched, None).is_err() {
+            return false;
+        }
+        let Some(last) = self.looked_for_others else {
+            return false;
+        };
+        let span_s = (self.root.now() - last).as_secs_f64();
+        let busy = self.busy.of();
+        let mut changed = false;
+        for vm in &watched.vms {
+            let Some(pin) = self.pins.get_mut(&key(vm)) else {
+                continue;
+            };
+            let seen = seen(&self.sampler, vm, pin, &busy, span_s);
+            if let Some(why) = pin.auto.observe(&seen) {
+                said.push(format!("VM {}: {why}", pin.name));
+                pin.because = Some(why);
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+/// What was seen of a VM under `auto`.
+fn seen(sampler: &Sampler, vm: &Vm, pin: &Pin, busy: &BTreeMap<u32, f64>, span_s: f64) -> Seen {
+    let mut seen = Seen {
+        span_s,
+        paths: pin.seat.as_ref().map_or(1, |s| s.path.len().max(1)),
+        ..Seen::default()
+    };
+    for thread in &vm.threads {
+        let Some(rates) = sampler.thread(&thread.id) else {
+            continue;
+        };
+        seen.waits += rates.waiting;
+        match thread.role {
+            Role::Vcpu(_) => seen.vcpus.push(rates.cpus),
+            _ => seen.path += rates.cpus,
+        }
+    }
+    let cpus = pin.seat.iter().flat_map(cpus_of);
+    seen.busy = cpus
+        .filter_map(|cpu| busy.get(&cpu).copied())
+        .fold(0.0, f64::max);
+    seen
+}

@@ -13,9 +13,7 @@
  * the fastest with the others (D10).
  *
  * Decisions where the paper is silent are numbered as in Berth's specification of AMP, and are
- * parameters; docs/amp.md has them all. Fixed: D4 the filter is for IPC alone; D6 fast credit that
- * was not used lapses at the end of the round, but for slots put off; D7 before the first plan all
- * is shared equally, a new VM has the mean score; D15 no regard to parallelism.
+ * parameters; docs/amp.md has them all, and what is fixed (D17).
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits long at a fast core without
@@ -56,6 +54,9 @@ enum { ESTIMATE, LITERAL };
 enum { OF_WALL, OF_WANTED };
 enum { AT_INTERVAL, AT_WINDOW };
 enum { BY_VCPU, BY_WEIGHT };
+enum { OF_IPC, OF_BOTH };
+enum { EQUALLY, BY_ORDER };
+enum { AT_MEAN, AT_FIRST, AT_LAST };
 
 BERTH_CHOICE(mode, "vm|vcpu|fair", 0,
 	     "D1: what R leaves over goes to VMs or vCPUs by score; fair: nothing is left over");
@@ -64,8 +65,11 @@ BERTH_PARAM(u32, r, "percent", 0, 0, 100,
 BERTH_PARAM(u64, interval_ms, "ms", 2500, 30, 60000, "A new plan this often (paper: 2.5 s)");
 BERTH_PARAM(u64, window_ms, "ms", 2000, 30, 60000,
 	    "Measured for it, from the interval's begin, at most all of it (paper: 2 s)");
-BERTH_PARAM(u64, filter_percent, "percent", 15, 0, 100,
-	    "D3: a sample of IPC further off counts when the next one is as far (paper: 15)");
+BERTH_PARAM(
+	u64, filter_percent, "percent", 15, 0, 100,
+	"D3: a sample of IPC (D4: or utilisation) further off counts when the next one is as far "
+	"(paper: 15)");
+BERTH_CHOICE(filter_of, "ipc|both", 0, "D4: filtered are samples of IPC, or of utilisation, too");
 BERTH_CHOICE(score_by, "pmu|utilisation", 0,
 	     "Where no score is given: from performance counters if there are some, or from "
 	     "utilisation alone");
@@ -81,10 +85,23 @@ BERTH_PARAM(bool, hardened, "bool", 0, 0, 1,
 BERTH_PARAM(u64, active_ms, "ms", 10, 0, 1000, "D4d: active in a window is who ran so long");
 BERTH_PARAM(u64, min_slot_us, "us", 5000, 0, 30000,
 	    "D5: shorter slots are put off, ten rounds at most");
+BERTH_PARAM(bool, keep_fast, "bool", 0, 0, 1,
+	    "D6: fast time that a vCPU has left is kept, a round at most, and had of what R leaves "
+	    "over; 0: it lapses");
+BERTH_CHOICE(before_plan, "fair|rank", 0,
+	     "D7: fast time before the first plan: in equal parts, or by r in the order of VMs");
+BERTH_CHOICE(
+	newcomer, "mean|first|last", 0,
+	"D7: who is new (by mode: a VM, a vCPU) is ranked by the mean score until the next plan, or "
+	"before all, or behind all until it has been there for most of a window");
 BERTH_PARAM(bool, exclusive, "bool", 0, 0, 1,
 	    "D2: fast time beyond Credit's grant: the first have a fast core for themselves");
 BERTH_CHOICE(plan_at, "interval|window", 0,
 	     "D7b: a plan counts from the next interval on, or as soon as it is made");
+BERTH_PARAM(
+	bool, parallel_aware, "bool", 0, 0, 1,
+	"D15: ranked by what is gained, by the square of how many vCPUs of the VM want CPUs at a "
+	"time beyond the fastest ones");
 BERTH_PARAM(bool, boost_fast, "bool", 0, 0, 1,
 	    "D11: who wakes boosted preempts where it ran last, on fast cores, too, in slots");
 BERTH_PARAM(bool, host_anywhere, "bool", 0, 0, 1,
@@ -188,10 +205,11 @@ static __always_inline void credit_granted(struct vcpu *v)
 	v->earned = v->active;
 }
 
-/* Its VM may be another one: it is ranked anew. */
+/* By the mean score it is ranked anew, whatever the label: its VM may be another one. */
 static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 {
-	v->ranked = 0;
+	if (newcomer == AT_MEAN)
+		v->ranked = 0;
 }
 
 static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)

@@ -28,12 +28,15 @@ struct slot {
  * it has none in this round because of that; earned: it was active at the last accounting;
  * small: its slot is too short and put off, owed:
  * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
- * given of others' slots put off, and gives back; ranked: it is in the ranking; place: its group's
+ * given of others' slots put off, and gives back; ranked: slot + 1 of the VM as whose it is in the
+ * ranking, since came_at; fresh: no window of it is over; place: its group's
  * place there; score_next: for the next plan; even_part, ranked_part: of its time on the fastest
  * CPUs in equal parts and by rank, mean_even, mean_part: the means of these over `judged` plans,
- * beyond: what it had there beside the latter, ppm, for adaptive R; level, rejected: the filter's,
- * 0: none; instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible,
- * that its counters stood still or jumped: of this window. */
+ * beyond: what it had there beside the latter, ppm, for adaptive R; left: fast time of earlier
+ * rounds that it keeps, ns (D6); wants: part of the window before in which it ran or waited, ppm;
+ * level, rejected, use_level, use_rejected: the filter's, of IPC and of utilisation, 0: none;
+ * instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible, that its
+ * counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \
@@ -52,6 +55,7 @@ struct slot {
 	u32 judged;                                                                                \
 	u32 compared;                                                                              \
 	u32 sleeps;                                                                                \
+	u32 fresh;                                                                                 \
 	u64 round;                                                                                 \
 	u64 room;                                                                                  \
 	u64 below;                                                                                 \
@@ -76,8 +80,13 @@ struct slot {
 	u64 mean_busy;                                                                             \
 	s64 form;                                                                                  \
 	s64 found;                                                                                 \
+	u64 left;                                                                                  \
+	u64 came_at;                                                                               \
+	u64 wants;                                                                                 \
 	u64 level;                                                                                 \
 	u64 rejected;                                                                              \
+	u64 use_level;                                                                             \
+	u64 use_rejected;                                                                          \
 	u64 instructions[MAX_KINDS];                                                               \
 	u64 cycles[MAX_KINDS];                                                                     \
 	u64 ran;                                                                                   \

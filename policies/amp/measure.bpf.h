@@ -70,20 +70,26 @@ static __always_inline void restart_counts(struct pcpu *c)
 	c->counted_at = scx_bpf_now();
 }
 
-/* D3: a new sample of v's IPC, or of what stands for it. */
-static __always_inline void filter(struct vcpu *v, u64 s)
+/* D3: a new sample of v's IPC, or of what stands for it; of its utilisation (D4). */
+__noinline int filter(struct vcpu *v, u64 s, bool of_use)
 {
-	u64 level = v->level, rejected = v->rejected;
-	u64 off = s > level ? s - level : level - s;
-	u64 again = s > rejected ? s - rejected : rejected - s;
+	u64 *level, *rejected;
+	u64 off, again;
 
-	if (!level || off * 100 <= filter_percent * level ||
-	    (rejected && again * 100 <= filter_percent * rejected)) {
-		v->level = s;
-		v->rejected = 0;
+	if (!v)
+		return 0;
+	level = of_use ? &v->use_level : &v->level;
+	rejected = of_use ? &v->use_rejected : &v->rejected;
+	off = s > *level ? s - *level : *level - s;
+	again = s > *rejected ? s - *rejected : *rejected - s;
+	if (!*level || off * 100 <= filter_percent * *level ||
+	    (*rejected && again * 100 <= filter_percent * *rejected)) {
+		*level = s;
+		*rejected = 0;
 	} else {
-		v->rejected = s;
+		*rejected = s;
 	}
+	return 0;
 }
 
 /* Part of its time on the slowest kind that a vCPU computes, ppm, from its instructions per cycle:
@@ -173,10 +179,15 @@ static __always_inline void score(struct vcpu *v, u64 window)
 			vm->left_out++;
 	}
 	if (s && score_by != BY_UTILISATION)
-		filter(v, s);
+		filter(v, s, false);
+	v->wants = v->ran + v->waited < window ? (v->ran + v->waited) * ONE / window : ONE;
 	if (v->ran < active_ms * MS || !window || !vm)
 		return;
 	u = v->ran < wall ? v->ran * ONE / wall : ONE;
+	if (filter_of == OF_BOTH) {
+		filter(v, u ?: 1, true);
+		u = v->use_level;
+	}
 	measured = score_by != BY_UTILISATION && v->level;
 	x = measured ? v->level : ONE;
 	if (said)

@@ -20,7 +20,10 @@ struct vm_score {
 	u64 nr;
 	u64 score;
 	u64 before;
+	u64 wants; /* of its vCPUs, so many at a time, ppm */
 	u32 place;
+	u32 seen;  /* in this update of the ranking */
+	u32 fresh; /* no window of it is over */
 };
 
 struct {
@@ -33,6 +36,10 @@ struct {
 static u32 nr_ranked;
 static u64 mean_score;	       /* of all active, in the present plan */
 static u32 fair_percent = 100; /* R of the present plan */
+static u64 ranking_at;	       /* when the ranking was updated last, */
+static u32 ranking_nr;	       /* and how often it has been */
+
+#define RANKED_FIRST (1ULL << 40) /* more than any score */
 
 /* What loops count is not local: the verifier would walk through all its values. */
 static u32 kept, rank;
@@ -65,13 +72,39 @@ static __always_inline u64 score_of(struct vcpu *v, bool before)
 	return !vm ? 0 : before ? vm->before : vm->score;
 }
 
+/* D15: what a score gains, where so many of the VM's vCPUs want CPUs at a time, ppm, by Saez et
+ * al.: by the square of the threads that share the fastest CPUs with it. */
+static __always_inline u64 shared_gain(u64 s, u64 wants)
+{
+	u64 alone = (u64)ONE * (cpus_of_kind[0] ? cpus_of_kind[0] - 1 : 0);
+	u64 threads = wants > alone + ONE ? wants - alone : ONE;
+	u64 gain = efficiency == LITERAL ? s : s > ONE ? s - ONE : 0;
+
+	return gain * ONE / (threads / 1000 * (threads / 1000));
+}
+
+/* What v's group is ranked by: its score, unless D7 or D15 is otherwise. */
+__noinline u64 ranked_by(struct vcpu *v, bool before)
+{
+	struct vm_score *vm;
+
+	if (!v)
+		return 0;
+	vm = score_of_vm(v->slot);
+	if (!vm)
+		return 0;
+	if (newcomer != AT_MEAN && (mode == AMP_VCPU ? v->fresh : vm->fresh))
+		return newcomer == AT_FIRST ? RANKED_FIRST : 0;
+	return parallel_aware ? shared_gain(score_of(v, before), vm->wants) : score_of(v, before);
+}
+
 /* a's group goes before b's. D4c: a lead of 10 % in two windows, if it does not already. */
 static __always_inline bool outranks(struct vcpu *a, struct vcpu *b)
 {
-	u64 x = score_of(a, false), y = score_of(b, false);
+	u64 x = ranked_by(a, false), y = ranked_by(b, false);
 
 	if (hardened)
-		return x * 10 > y * 11 && score_of(a, true) * 10 > score_of(b, true) * 11;
+		return x * 10 > y * 11 && ranked_by(a, true) * 10 > ranked_by(b, true) * 11;
 	return x > y;
 }
 
@@ -80,6 +113,8 @@ static __always_inline bool comes_before(struct vcpu *a, struct vcpu *b)
 {
 	struct vm_score *of_a, *of_b;
 
+	if (!planned && before_plan == BY_ORDER)
+		return a->slot < b->slot;
 	if (mode == AMP_VCPU)
 		return outranks(a, b);
 	if (a->slot == b->slot)
@@ -155,6 +190,18 @@ __noinline int number_ranking(void)
 	return 0;
 }
 
+/* A vCPU of this VM is new, and the VM if it has no others. Another one may have had its slot. */
+static __always_inline void first_seen(struct vm_score *vm)
+{
+	if (vm->seen == ranking_nr)
+		return;
+	__builtin_memset(vm, 0, sizeof(*vm));
+	vm->score = vm->before = mean_score;
+	vm->place = MAX_RANKED;
+	vm->seen = ranking_nr;
+	vm->fresh = 1;
+}
+
 /* Who has come and gone since the last round; new ones have the mean score (D7). */
 __noinline int update_ranking(void)
 {
@@ -164,11 +211,12 @@ __noinline int update_ranking(void)
 	struct vcpu *v;
 
 	kept = 0;
+	ranking_nr++;
 	bpf_for(i, 0, nr_ranked) {
 		from = rank_at(i);
 		to = rank_at(kept);
 		v = from ? vcpu_at(*from) : NULL;
-		if (!v || !to || !v->pid || !v->ranked || !is_guest(v)) {
+		if (!v || !to || !v->pid || v->ranked != v->slot + 1 || !is_guest(v)) {
 			if (v)
 				v->ranked = 0;
 			changed = true;
@@ -176,6 +224,9 @@ __noinline int update_ranking(void)
 		}
 		*to = *from;
 		kept++;
+		vm = score_of_vm(v->slot);
+		if (vm)
+			vm->seen = ranking_nr;
 	}
 	bpf_for(i, 1, vcpus_used) {
 		v = vcpu_at(i);
@@ -186,12 +237,16 @@ __noinline int update_ranking(void)
 			continue;
 		*to = i;
 		kept++;
-		v->ranked = 1;
+		v->ranked = v->slot + 1;
+		v->came_at = ranking_at;
+		v->fresh = 1;
 		v->score = v->score_before = mean_score;
-		vm = score_of_vm(v->slot);
-		if (vm && !vm->nr)
-			vm->score = vm->before = mean_score;
 		changed = true;
+		vm = score_of_vm(v->slot);
+		if (vm && newcomer != AT_MEAN)
+			first_seen(vm);
+		else if (vm && !vm->nr)
+			vm->score = vm->before = mean_score;
 	}
 	nr_ranked = kept;
 	if (!changed)
@@ -217,14 +272,21 @@ __noinline int apply_plan(void)
 			continue;
 		vm->sum = 0;
 		vm->nr = 0;
+		vm->wants = 0;
 	}
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		vm = v ? score_of_vm(v->slot) : NULL;
 		if (!vm)
 			continue;
+		/* It was not there for most of the window. */
+		if (newcomer != AT_MEAN && v->came_at > window_at + window_ms * MS / 2)
+			continue;
+		v->fresh = 0;
+		vm->fresh = 0;
 		v->score_before = v->score;
 		v->score = v->score_next;
+		vm->wants += v->wants;
 		if (!v->score)
 			continue;
 		vm->sum += v->score;
@@ -232,16 +294,20 @@ __noinline int apply_plan(void)
 		active_sum += v->score;
 		nr_active_scores++;
 	}
+	mean_score = nr_active_scores ? active_sum / nr_active_scores : 0;
 	bpf_for(i, 0, nr_ranked) {
 		v = ranked_at(i);
 		vm = v ? score_of_vm(v->slot) : NULL;
-		if (!vm || (vm->nr && !vm->sum))
+		if (v && v->fresh)
+			v->score = v->score_before = mean_score;
+		if (vm && vm->fresh)
+			vm->score = vm->before = mean_score;
+		if (!vm || vm->fresh || (vm->nr && !vm->sum))
 			continue;
 		vm->before = vm->score;
 		vm->score = vm->nr ? vm->sum / vm->nr : 0;
 		vm->sum = 0;
 	}
-	mean_score = nr_active_scores ? active_sum / nr_active_scores : 0;
 	planned = true;
 	berth_count(plans);
 	if (sort_ranking())

@@ -188,6 +188,7 @@ static __always_inline void begin_round(u64 now)
 	}
 	count_kinds();
 	keep_intervals(now);
+	ranking_at = now;
 	update_ranking();
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);

@@ -137,6 +137,30 @@ __noinline u64 pour_by_grant(u64 amount)
 	return most - need;
 }
 
+/* D6: of what R leaves over, who has fast time left of earlier rounds has it before the others, if
+ * that makes a slot which is not put off. What is left of `amount`. */
+__noinline u64 pour_left(u64 amount)
+{
+	struct vcpu *v;
+	u64 part;
+	u32 i;
+
+	bpf_for(i, 0, nr_ranked) {
+		v = ranked_at(i);
+		if (!v || v->room <= v->give)
+			continue;
+		part = v->room - v->give;
+		part = part < v->left ? part : v->left;
+		part = part < amount ? part : amount;
+		if (v->owed[0] || v->give + part < min_slot_us * 1000)
+			continue;
+		v->give += part;
+		v->left -= part;
+		amount -= part;
+	}
+	return amount;
+}
+
 /* The efficient part: `amount` to groups by rank. */
 __noinline int give_by_rank(u64 amount)
 {
@@ -340,6 +364,10 @@ __noinline int open_round(void)
 		v = ranked_at(i);
 		if (!v)
 			continue;
+		if (keep_fast && v->fast > v->used)
+			v->left += v->fast - v->used;
+		if (v->left > ROUND_NS)
+			v->left = ROUND_NS;
 		v->round = round_nr;
 		v->nr_pieces = 0;
 		v->give = 0;
@@ -358,13 +386,18 @@ __noinline int open_round(void)
 __noinline int share_kind(u32 kind)
 {
 	u64 all = (u64)cpus_of_kind[kind & 3] * ROUND_NS, fair;
+	bool even = mode == AMP_FAIR || before_plan == EQUALLY;
+	u32 percent = planned ? fair_percent : even ? 100 : r;
 	struct vcpu *v;
 	u32 i;
 
 	kind_now = kind;
-	fair = planned ? all * fair_percent / 100 : all;
+	fair = all * percent / 100;
 	fair -= fair_by == BY_WEIGHT ? pour_by_grant(fair) : pour(fair, 0, nr_ranked);
-	give_by_rank(all - fair);
+	all -= fair;
+	if (keep_fast && !kind)
+		all = pour_left(all);
+	give_by_rank(all);
 	put_off(kind);
 	serve(kind);
 	even_out();

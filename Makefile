@@ -102,7 +102,7 @@ schedulers-lab: setup-lab ## S2, S3 and S5 of the paper on Linux's schedulers by
 	cargo build --release -q --locked -p berth-cli
 	@tools/papers-lab $(BERTH) schedulers
 
-affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network path, by a real kernel (an hour)
+affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network path, by a real kernel (three hours)
 	@tools/papers-lab $(BERTH) affinity
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md

@@ -128,7 +128,14 @@ const FOUR_UNBOUND: &str = "4 VMs: none";
 const FOUR_CONFINED: &str = "4 VMs: full, confined";
 /// Ways to compare with, and those that set the same files as others do: only with `BERTH_LAB_SEEDS=N` or
 /// `BERTH_LAB_LONG=1` (3 seeds).
-const MORE: [&str; 5] = [ON_CPU_0, "l2", LINUX_AGAIN, FOUR_UNBOUND, FOUR_CONFINED];
+const MORE: [&str; 6] = [
+    "full",
+    ON_CPU_0,
+    "l2",
+    LINUX_AGAIN,
+    FOUR_UNBOUND,
+    FOUR_CONFINED,
+];
 
 /// What binding sets, by file.
 type State = BTreeMap<String, String>;
@@ -263,7 +270,8 @@ fn boot(assets: &Assets, seconds: f64, seed: u64, all_ways: bool) -> Result<Vec<
     let modules = modules::path(&assets.kernel, &|_| (), &NEVER).map_err(|e| e.to_string())?;
     let options = LabOptions {
         modules,
-        timeout: Duration::from_secs(1800),
+        // All ways take an hour beside other work.
+        timeout: Duration::from_secs(if all_ways { 3 * 3600 } else { 1800 }),
         ..options()
     };
     let result = with_micro_vms(assets, "path", host(1, 1, 1, CPUS, 1), json!(job), options)?;

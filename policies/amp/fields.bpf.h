@@ -22,21 +22,20 @@ struct slot {
 	u32 to;
 };
 
-/* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind yet,
- * below: what it has for all kinds but the fastest, give: for the kind that is being assigned,
- * fast: for the fastest, used: there so far, all in ns; slept: since it had a grant last, beside:
- * it has none in this round because of that; earned: it was active at the last accounting;
- * small: its slot is too short and put off, owed:
- * what it has not had of those, by kind, turn: what it has of them in this round, lent: what it was
- * given of others' slots put off, and gives back; ranked: slot + 1 of the VM as whose it is in the
- * ranking, since came_at; fresh: no window of it is over; place: its group's
- * place there; score_next: for the next plan; even_part, ranked_part: of its time on the fastest
- * CPUs in equal parts and by rank, mean_even, mean_part: the means of these over `judged` plans,
- * beyond: what it had there beside the latter, ppm, for adaptive R; left: fast time of earlier
- * rounds that it keeps, ns (D6); wants: part of the window before in which it ran or waited, ppm;
- * level, rejected, use_level, use_rejected: the filter's, of IPC and of utilisation, 0: none;
- * instructions, cycles, by kind, ran, ran_fast, on the fastest, waited, and implausible, that its
- * counters stood still or jumped: of this window. */
+/* round: of the plan that `pieces` belong to; room: credit of the round not assigned to a kind
+ * yet, below: what it has for all kinds but the fastest, give: for the kind that is being
+ * assigned, fast: for the fastest, used: there so far, all in ns; slept: since it had a grant
+ * last, beside: it has none in this round because of that; earned: it was active at the last
+ * accounting; small: its slot is too short and put off, owed: what it has not had of those, by
+ * kind, turn: what it has of them in this round, lent: what it was given of others' slots put off,
+ * and gives back; ranked: slot + 1 of the VM as whose it is in the ranking, since came_at; fresh:
+ * no window of it is over; place: its group's place there; score_next: for the next plan;
+ * even_part, ranked_part: of its time on the fastest CPUs in equal parts and by rank, mean_even,
+ * mean_part: the means of these over `judged` plans, beyond: what it had there beside the latter,
+ * ppm, for adaptive R; left: fast time of earlier rounds that it keeps, ns (D6); wants: part of
+ * the window before in which it ran or waited, ppm; level, rejected, use_level, use_rejected: the
+ * filter's, of IPC and of utilisation, 0: none; instructions, cycles, by kind, ran, ran_fast, on
+ * the fastest, waited, and implausible, that its counters stood still or jumped: of this window. */
 #define VCPU_MORE                                                                                  \
 	struct piece pieces[MAX_PIECES];                                                           \
 	u32 nr_pieces;                                                                             \

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The filter of samples (D3, D4), step by step: what a vCPU did in a window is written here.
+use super::support::{Cast, Peek};
 use super::{MS, ROUND, machine};
 use berth_sim::Simulation;
 use berth_sim::workload::api::Action;
-use support::{Cast, Peek};
-
-use super::support;
 
 /// A window.
 const WINDOW: u64 = ROUND;

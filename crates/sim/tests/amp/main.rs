@@ -16,6 +16,7 @@ use support::{Cast, Peek};
 
 mod adapt;
 mod brakes;
+mod decisions;
 mod filter;
 mod hosts;
 mod lasting;

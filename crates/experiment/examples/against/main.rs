@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Every policy for hosts against Linux, in all that a user would name: where does it win, where does it lose?
+//! Every policy for hosts against Linux, and `vmfair` against every other one, in all that a user would name: where
+//! does it win, where does it lose?
 //!
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--everybody] [--page FILE]
 //! [SCENARIO ...]`
@@ -12,10 +13,11 @@
 //!
 //! A user names how long requests take (mean and p99) and how many are answered, how long work takes to its end, what
 //! each group of VMs that nobody asks gets done in the CPU time that its weight is worth, and what all get done
-//! together. A group that clients ask and that uses more under Linux than its weight is worth is no witness: what it
-//! loses may be owed to others (with `--everybody` all are, and all work counts). A difference counts where its 95 %
-//! interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With `--page` the tables
-//! take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the file.
+//! together. A group that clients ask and that uses more under the other policy than its weight is worth is no
+//! witness: what it loses may be owed to others (with `--everybody` all are, and all work counts). A difference counts
+//! where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With
+//! `--page` the tables take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the
+//! file.
 mod hosts;
 
 use berth_experiment::error::Failure;
@@ -35,6 +37,7 @@ use std::sync::atomic::AtomicBool;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const BASE: &str = "linux";
+/// The first is what Berth proposes for a host.
 const POLICIES: [&str; 18] = [
     "vmfair",
     "credit",
@@ -185,7 +188,7 @@ fn named(e: &Experiment, arm: &str, scenario: &Scenario, due: &[f64]) -> Vec<Nam
     all
 }
 
-/// How much worse: above 1 worse than Linux by so many times, below 1 better; none: not to be named.
+/// How much worse: above 1 worse than the other by so many times, below 1 better; none: not to be named.
 fn worse(mine: &Named, base: &Named) -> Option<f64> {
     if !base.within {
         return None;
@@ -204,24 +207,29 @@ fn worse(mine: &Named, base: &Named) -> Option<f64> {
     })
 }
 
-/// What came of one policy on one host.
+/// What came of one policy beside another on one host.
 #[derive(Default)]
 struct Outcome {
-    /// What is worse or better than under Linux, and how many times as bad.
+    /// What is worse or better than under the other, and how many times as bad.
     named: Vec<(String, f64)>,
-    /// p99 of responses by that of Linux, of latency VMs.
+    /// p99 of responses by that of the other, of latency VMs.
     p99: Vec<f64>,
     refused: Option<String>,
 }
 
 struct Host {
     name: String,
-    /// By policy.
-    outcomes: Vec<Outcome>,
+    /// Each of [`POLICIES`] beside Linux.
+    beside_linux: Vec<Outcome>,
+    /// The first of [`POLICIES`] beside each of the others.
+    beside_others: Vec<Outcome>,
 }
 
+/// One policy's runs, or why there are none.
+type Runs = Result<(Experiment, Scenario), String>;
+
 /// A scenario's runs under one policy.
-fn runs(input: &Input, policy: &str, seeds: u32) -> Result<(Experiment, Scenario), Failure> {
+fn runs(input: &Input, policy: &str, seeds: u32) -> Runs {
     // What is compared is policies.
     let optimised = input.name.starts_with(PAPERS) && input.text.contains("\n[optimiser]");
     let request = Request {
@@ -231,10 +239,12 @@ fn runs(input: &Input, policy: &str, seeds: u32) -> Result<(Experiment, Scenario
         seeds: Some(seeds),
         ..Request::default()
     };
-    let mut plan: Plan = planned(input, &request, &policies::shipped(), None)?;
+    let mut plan: Plan =
+        planned(input, &request, &policies::shipped(), None).map_err(|f| why(&f))?;
     let scenario = plan.variants[0].scenario.clone();
-    let mut results = whole(&mut plan, &Running::new(0, &NEVER), String::new())?;
-    Ok((results.experiments.swap_remove(0), scenario))
+    let results = whole(&mut plan, &Running::new(0, &NEVER), String::new());
+    let experiment = results.map_err(|f| why(&f))?.experiments.swap_remove(0);
+    Ok((experiment, scenario))
 }
 
 fn why(failure: &Failure) -> String {
@@ -244,40 +254,50 @@ fn why(failure: &Failure) -> String {
     }
 }
 
-fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
-    let (e, scenario) =
-        runs(input, BASE, seeds).map_err(|f| format!("{}: {}", input.name, why(&f)))?;
-    let due = due(&scenario, everybody);
-    let base = named(&e, BASE, &scenario, &due);
-    let outcomes = POLICIES.iter().map(|policy| {
-        let mut outcome = Outcome::default();
-        match runs(input, policy, seeds) {
-            Err(failure) => outcome.refused = Some(why(&failure)),
-            Ok((mine, of_mine)) => {
-                for mine in named(&mine, policy, &of_mine, &due) {
-                    let Some(base) = base.iter().find(|b| b.what == mine.what) else {
-                        continue;
-                    };
-                    if let Some(times) = worse(&mine, base) {
-                        outcome.named.push((mine.what.clone(), times));
-                    }
-                    if mine.what.ends_with("response.p99") && base.within {
-                        outcome
-                            .p99
-                            .extend(paired_ratio(&mine.values, &base.values).map(|r| r.ratio));
-                    }
-                }
-            }
+/// One policy beside another, by their names and runs.
+fn beside((policy, mine): (&str, &Runs), (other, base): (&str, &Runs), due: &[f64]) -> Outcome {
+    let mut outcome = Outcome::default();
+    let ((mine, of_mine), (base, of_base)) = match (mine, base) {
+        (Ok(mine), Ok(base)) => (mine, base),
+        (Err(why), _) | (_, Err(why)) => {
+            outcome.refused = Some(why.clone());
+            return outcome;
         }
-        outcome
-    });
+    };
+    let base = named(base, other, of_base, due);
+    for mine in named(mine, policy, of_mine, due) {
+        let Some(base) = base.iter().find(|b| b.what == mine.what) else {
+            continue;
+        };
+        if let Some(times) = worse(&mine, base) {
+            outcome.named.push((mine.what.clone(), times));
+        }
+        if mine.what.ends_with("response.p99") && base.within {
+            let ratio = paired_ratio(&mine.values, &base.values);
+            outcome.p99.extend(ratio.map(|r| r.ratio));
+        }
+    }
+    outcome
+}
+
+fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
+    let linux = runs(input, BASE, seeds);
+    let due = match &linux {
+        Ok((_, scenario)) => due(scenario, everybody),
+        Err(why) => return Err(format!("{}: {why}", input.name)),
+    };
+    let all = POLICIES.map(|policy| (policy, runs(input, policy, seeds)));
+    let all = all.each_ref().map(|(policy, runs)| (*policy, runs));
+    let of_linux = all.map(|one| beside(one, (BASE, &linux), &due));
+    let of_others = all[1..].iter().map(|one| beside(all[0], *one, &due));
     let name = input.name.strip_prefix(PAPERS).unwrap_or(&input.name);
     Ok(Host {
         name: name
             .trim_start_matches('/')
             .trim_end_matches(".toml")
             .into(),
-        outcomes: outcomes.collect(),
+        beside_others: of_others.collect(),
+        beside_linux: of_linux.into(),
     })
 }
 
@@ -286,28 +306,32 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// A row for each policy over some hosts.
-fn summary(hosts: &[Host], out: &mut String) {
-    let of = hosts.len();
+/// A row for each pair of policies over some hosts, by the names in the first column.
+fn summary(
+    hosts: &[Host],
+    (first, rows): (&str, &[&str]),
+    of: impl Fn(&Host) -> &[Outcome],
+    out: &mut String,
+) {
     let _ = write!(
         out,
-        "| policy | better in something | worse in something | worse in nothing, better in something | p99 of \
-         responses, of Linux's: median, worst | worst of all | did not run |\n|---|---|---|---|---|---|---|\n"
+        "| {first} | better in something | worse in something | worse in nothing, better in something | p99 of \
+         responses, of the other's: median, worst | worst of all | did not run |\n|---|---|---|---|---|---|---|\n"
     );
-    for (i, policy) in POLICIES.iter().enumerate() {
-        let outcomes: Vec<&Outcome> = hosts.iter().map(|h| &h.outcomes[i]).collect();
-        let count = |f: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|o| f(o)).count();
+    for (i, row) in rows.iter().enumerate() {
+        let outcomes: Vec<(&String, &Outcome)> =
+            hosts.iter().map(|h| (&h.name, &of(h)[i])).collect();
+        let count = |f: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|(_, o)| f(o)).count();
         let better = |o: &Outcome| o.named.iter().any(|n| n.1 < 1.0);
         let worse = |o: &Outcome| o.named.iter().any(|n| n.1 > 1.0);
         let p99: Vec<f64> = outcomes
             .iter()
-            .flat_map(|o| o.p99.iter().copied())
+            .flat_map(|(_, o)| o.p99.iter().copied())
             .collect();
         let most = p99.iter().copied().fold(f64::NAN, f64::max);
-        let all = hosts
+        let worst = outcomes
             .iter()
-            .flat_map(|h| h.outcomes[i].named.iter().map(|n| (&h.name, n)));
-        let worst = all
+            .flat_map(|(host, o)| o.named.iter().map(move |n| (host, n)))
             .max_by(|a, b| a.1.1.total_cmp(&b.1.1))
             .filter(|w| w.1.1 > 1.0);
         let worst = worst.map_or("—".into(), |(host, (what, times))| {
@@ -315,7 +339,7 @@ fn summary(hosts: &[Host], out: &mut String) {
         });
         let _ = writeln!(
             out,
-            "| {policy} | {} | {} | {} | {:.2}, {most:.2} | {worst} | {} |",
+            "| {row} | {} | {} | {} | {:.2}, {most:.2} | {worst} | {} |",
             count(&better),
             count(&worse),
             count(&|o| better(o) && !worse(o)),
@@ -323,7 +347,7 @@ fn summary(hosts: &[Host], out: &mut String) {
             count(&|o| o.refused.is_some()),
         );
     }
-    let _ = writeln!(out, "\nOf {of} hosts.\n");
+    let _ = writeln!(out, "\nOf {} hosts.\n", hosts.len());
 }
 
 /// All in which the default is worse.
@@ -334,7 +358,7 @@ fn losses(hosts: &[Host], out: &mut String) {
     );
     for h in hosts {
         let words = |worse: bool| {
-            let mut list: Vec<&(String, f64)> = h.outcomes[0]
+            let mut list: Vec<&(String, f64)> = h.beside_linux[0]
                 .named
                 .iter()
                 .filter(|n| (n.1 > 1.0) == worse)
@@ -433,16 +457,19 @@ fn run() -> Result<(), String> {
     }
     let mut text = String::new();
     let titles = ["Ready scenarios", "Scenarios of the papers", "Random hosts"];
+    let of_linux = ("policy, beside `linux`", POLICIES.as_slice());
+    let others = ("`vmfair`, beside", &POLICIES[1..]);
     for (title, part) in titles.iter().zip(&hosts) {
         if !part.is_empty() {
             let _ = writeln!(text, "{title}:\n");
-            summary(part, &mut text);
+            summary(part, of_linux, |h| &h.beside_linux, &mut text);
+            summary(part, others, |h| &h.beside_others, &mut text);
         }
     }
     let hosts: Vec<Host> = hosts.into_iter().flatten().collect();
     losses(&hosts, &mut text);
     for h in &hosts {
-        for (policy, o) in POLICIES.iter().zip(&h.outcomes) {
+        for (policy, o) in POLICIES.iter().zip(&h.beside_linux) {
             if let Some(why) = &o.refused {
                 eprintln!("{}: {policy}: {why}", h.name);
             }

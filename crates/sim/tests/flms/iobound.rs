@@ -123,3 +123,21 @@ fn fast_cores_come_and_go_with_events() {
     assert_eq!(fast(&mut m), 0);
     m.check().unwrap();
 }
+
+/// Of invariant 4 what can be seen by wake-ups: a burst that is longer than three turns of a fast core goes there when
+/// it begins and leaves for a core of Credit's, two moves each. (An event for a vCPU that runs or waits is not seen.)
+#[test]
+fn a_long_burst_moves_twice() {
+    let mut text = hogs("cores = 3", &[100, 100, 100, 100]);
+    for name in ["a", "b", "c"] {
+        text += &napper(name, "batch", "1ms", "100us");
+    }
+    text += &napper("long", "batch", "50ms", "5ms");
+    let m = measured("iobound", &[("mode", "event")], "5s", &text);
+    let (moves, bursts) = (m["long.migrations"], m["long.wakeup.count"] / 5.0);
+    assert!(bursts > 10.0, "{bursts} bursts a second");
+    assert!(
+        (1.8..=2.2).contains(&(moves / bursts)),
+        "{moves} moves, {bursts} bursts a second"
+    );
+}

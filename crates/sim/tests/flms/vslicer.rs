@@ -2,9 +2,10 @@
 //! `vslicer`, the reconstruction of vSlicer: its invariants.
 use crate::support::Cast;
 use crate::world::{
-    BUSY, MS, assert_near, hogs, index_of, longest_gap, measured, napper, on, peek, vm,
+    BUSY, MS, assert_near, hogs, index_of, longest_gap, measured, napper, on, peek, runtime, vm,
 };
 use berth_scenario::model::Class;
+use berth_sim::Simulation;
 use berth_sim::machine::Shape;
 
 fn beside_three(more: &str) -> String {
@@ -13,7 +14,7 @@ fn beside_three(more: &str) -> String {
 
 const BUSY_LS: &str = "[vm.ls]\nclass = \"latency\"\ntasks = [\"hog\"]\n";
 
-/// Invariants 1, 3 and 5: a quarter for each of four; in a round of four slices, 120 ms, six turns of the one that is
+/// Invariants 1 and 3: a quarter for each of four; in a round of four slices, 120 ms, six turns of the one that is
 /// latency-sensitive instead of one, each with a switch to it and one from it.
 #[test]
 fn a_latency_vcpu_has_its_share_in_short_turns() {
@@ -31,20 +32,41 @@ fn a_latency_vcpu_has_its_share_in_short_turns() {
     );
 }
 
-/// The longest time without the latency-sensitive one of four hogs on a CPU, us.
-fn gap(policy: &str, set: &[(&str, &str)]) -> u64 {
+/// Four hogs on a CPU, the first of them latency-sensitive.
+fn four_hogs(policy: &str, set: &[(&str, &str)]) -> Box<Simulation<Cast>> {
     let mut cast = Cast::default();
     for i in 0..4 {
         cast.vcpu(i, 0, 0, &BUSY);
     }
     let class = |i| if i == 0 { Class::Latency } else { Class::Batch };
     let vms: Vec<_> = (0..4).map(|i| vm(i, class(i), 100, 1)).collect();
-    let mut m = on(policy, Shape::flat(1), &vms, cast, set);
+    on(policy, Shape::flat(1), &vms, cast, set)
+}
+
+/// The longest time without the latency-sensitive one on a CPU, us.
+fn gap(policy: &str, set: &[(&str, &str)]) -> u64 {
+    let mut m = four_hogs(policy, set);
     m.run_until(10 * MS).unwrap();
     let ls = peek(&mut m, |p| index_of(p, 0));
     let longest = longest_gap(&mut m, 0, ls, 1_000 * MS, 5_000 * MS, 100_000);
     m.check().unwrap();
     longest / 1_000
+}
+
+/// Invariant 5: from any frame's length to the next, of 20 ms, it never has more than its quarter and a turn of 5 ms.
+#[test]
+fn a_latency_vcpu_is_never_ahead_by_more_than_a_turn() {
+    let mut m = four_hogs("vslicer", &[]);
+    let (mut had, mut most) = (Vec::new(), 0);
+    for at in (1_000..5_000).step_by(5) {
+        m.run_until(at * MS).unwrap();
+        had.push(runtime(&m, 0));
+        if let [.., before, _, _, _, now] = had[..] {
+            most = most.max(now - before);
+        }
+    }
+    assert!((5 * MS..=10 * MS).contains(&most), "{most} ns in 20 ms");
+    m.check().unwrap();
 }
 
 /// Invariant 2.

@@ -202,7 +202,7 @@ pub fn run_all() -> ExitCode {
     }
 }
 
-fn is_long() -> bool {
+pub fn is_long() -> bool {
     std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1")
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What acting without sched_ext has to survive, on a real kernel beside real micro-VMs: somebody else who writes to
 //! what is pinned, again and again; CPUs that go and come; cgroups that are made, moved into and removed while VMs'
-//! weights are set. One boot. In short with the other cases (12 s of the duel, some cycles); as long as it is asked
+//! weights are set. One boot. In short with the other cases (6 s of the duel, some cycles); as long as it is asked
 //! for with `BERTH_LAB_LONG=1` (`make survival`).
 use super::agent::{load, place, rules, until};
 use super::path::{GROUPS, cpu_ns, enable};
@@ -44,9 +44,6 @@ const WRITES: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_secs(1);
 /// After cgroups have come and gone, shares are right again.
 const SETTLED: Duration = Duration::from_secs(2);
-/// So long they are measured. Three VMs on two CPUs take turns: within 2 s one may have had a tenth less than its part,
-/// which evens out.
-const MEASURED: Duration = Duration::from_secs(10);
 /// Online on every machine, and the one that goes.
 const STAYS: &str = "0";
 const GOES: &str = "1";
@@ -57,17 +54,22 @@ struct Amount {
     duel_s: u64,
     cycles: u32,
     groups: u32,
+    /// So long shares are measured. Three VMs on two CPUs take turns: within 2 s one may have had a tenth less than
+    /// its part. It is a few turns however long it is measured: within 5 s a twenty-fifth.
+    measured_s: u64,
 }
 
 const SHORT: Amount = Amount {
-    duel_s: 12,
-    cycles: 10,
+    duel_s: 6,
+    cycles: 6,
     groups: 200,
+    measured_s: 5,
 };
 const LONG: Amount = Amount {
     duel_s: 3600,
     cycles: 1000,
     groups: 10_000,
+    measured_s: 10,
 };
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,7 +109,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     println!("BERTH-SURVIVAL {duel}");
     let cycles = cpus_go_and_come(&mut agent, job.amount.cycles)?;
     println!("BERTH-SURVIVAL {cycles}");
-    let groups = groups_come_and_go(&mut agent, job.amount.groups)?;
+    let groups = groups_come_and_go(&mut agent, job.amount)?;
     Ok(json!(format!("{duel}; {cycles}; {groups}")))
 }
 
@@ -290,7 +292,8 @@ fn cpus_go_and_come(agent: &mut Agent, cycles: u32) -> Result<String, String> {
 
 /// Groups with a process in them come and go while the optimiser sets weights: no complaint of the kernel (that is
 /// looked for after the boot), no trouble, and the VMs' shares are right.
-fn groups_come_and_go(agent: &mut Agent, groups: u32) -> Result<String, String> {
+fn groups_come_and_go(agent: &mut Agent, amount: Amount) -> Result<String, String> {
+    let groups = amount.groups;
     agent
         .start(Policy::optimiser(false))
         .map_err(|e| e.to_string())?;
@@ -312,7 +315,7 @@ fn groups_come_and_go(agent: &mut Agent, groups: u32) -> Result<String, String> 
     }
     look_for(agent, SETTLED)?;
     let (from, began) = (used_ns(agent)?, Instant::now());
-    look_for(agent, MEASURED)?;
+    look_for(agent, Duration::from_secs(amount.measured_s))?;
     let to = used_ns(agent)?;
     let took = began.elapsed().as_nanos() as f64;
     let shares: Vec<f64> = from

@@ -3,7 +3,7 @@
 //! scheduler; and that it puts everything back while its VMs still run. A boot each.
 use super::agent::{load, until};
 use super::path::{GROUPS, enable};
-use super::{NEVER, check, host, options, read_scenario, with_micro_vms};
+use super::{NEVER, check, coarse, host, is_long, options, read_scenario, with_micro_vms};
 use berth_host::discover::Scanner;
 use berth_host::model::Vm;
 use berth_host::root::Root;
@@ -63,6 +63,8 @@ pub fn optimised(assets: &Assets) -> Result<String, String> {
         run(&[arm], &[1], &options, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
     let shares = promised(&records[0])?;
     let job = json!(scenario);
+    // Of what is put back nobody asks when.
+    let options = if is_long() { options } else { coarse() };
     let left = with_micro_vms(assets, "optimised", host(1, 1, 1, 2, 1), job, options)?;
     Ok(format!("{shares}; {}", left.as_str().unwrap_or("")))
 }

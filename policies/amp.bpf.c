@@ -205,11 +205,8 @@ static __always_inline void credit_granted(struct vcpu *v)
 	v->earned = v->active;
 }
 
-/* By the mean score it is ranked anew, whatever the label: its VM may be another one. */
 static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 {
-	if (newcomer == AT_MEAN)
-		v->ranked = 0;
 }
 
 static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)

@@ -266,20 +266,38 @@ static __always_inline bool balance_to(struct pcpu *c, s32 cpu, u32 pri)
 	return taken;
 }
 
-/* A vCPU runs on cpu: is a faster one idle? It is asked to look. */
-static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
+/* Of the candidates, the next after `cpu` that is nobody's: no one waits there, and whose slot it
+ * is there is not on its way. It would not look for others. Looks at a few. */
+static __noinline s32 nobodys(struct choice *s, s32 cpu)
 {
+	struct pcpu *c;
+	s32 i, found;
+
+	if (!s)
+		return NO_CPU;
+	bpf_for(i, 0, 8) {
+		found = next_in(&s->candidates, cpu);
+		c = found >= 0 ? pcpu_at(found) : NULL;
+		if (!c)
+			break;
+		if (scx_bpf_dsq_nr_queued(found) <= 0 && !awaits_owner(c, found))
+			return found;
+		put(&s->candidates, found, false);
+	}
+	return NO_CPU;
+}
+
+/* Is one of the `of` fastest kinds' CPUs idle? It is asked to look. */
+__noinline int ask_one(u32 of, s32 cpu)
+{
+	struct choice *s = choice_here();
 	const struct cpumask *idle;
 	struct cpu_set *set;
-	struct choice *s;
-	u32 kind, of = c->kind;
 	s32 found = NO_CPU;
+	u32 kind;
 
-	if (nr_kinds < 2 || !of)
-		return;
-	s = choice_here();
 	if (!s)
-		return;
+		return 0;
 	bpf_for(kind, 0, of) {
 		set = kind_cpus(kind);
 		if (!set)
@@ -289,12 +307,20 @@ static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
 		scx_bpf_put_idle_cpumask(idle);
 		if (!keep_both(&s->candidates, set) || !keep_both(&s->candidates, &online_cpus))
 			continue;
-		found = next_in(&s->candidates, cpu);
+		found = nobodys(s, cpu);
 		if (found >= 0)
 			break;
 	}
 	if (found >= 0)
 		scx_bpf_kick_cpu(found, SCX_KICK_IDLE);
+	return 0;
+}
+
+/* A vCPU runs on cpu: a faster one that is idle is asked. */
+static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
+{
+	if (nr_kinds > 1 && c->kind)
+		ask_one(c->kind, cpu);
 }
 
 /* It was missed, and is asked again. */

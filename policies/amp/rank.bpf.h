@@ -243,10 +243,8 @@ __noinline int update_ranking(void)
 		v->score = v->score_before = mean_score;
 		changed = true;
 		vm = score_of_vm(v->slot);
-		if (vm && newcomer != AT_MEAN)
+		if (vm)
 			first_seen(vm);
-		else if (vm && !vm->nr)
-			vm->score = vm->before = mean_score;
 	}
 	nr_ranked = kept;
 	if (!changed)
@@ -280,7 +278,7 @@ __noinline int apply_plan(void)
 		if (!vm)
 			continue;
 		/* It was not there for most of the window. */
-		if (newcomer != AT_MEAN && v->came_at > window_at + window_ms * MS / 2)
+		if (v->came_at > window_at + window_ms * MS / 2)
 			continue;
 		v->fresh = 0;
 		vm->fresh = 0;

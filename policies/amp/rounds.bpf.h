@@ -138,7 +138,14 @@ __noinline int begin_due(s32 cpu)
 
 static int slot_over(void *map, u32 *key, struct bpf_timer *timer)
 {
-	begin_due(*key);
+	s32 cpu = *key;
+	struct pcpu *c = pcpu_at(cpu);
+	bool looks = c && c->again <= scx_bpf_now();
+
+	begin_due(cpu);
+	/* It was to look for work, and has some: another one looks. */
+	if (looks && c->curr)
+		ask_one(c->kind + 1, cpu);
 	return 0;
 }
 

@@ -147,14 +147,15 @@ fn equal_shares(host: &Host, had: &[f64]) -> Vec<f64> {
     (0..had.len()).map(|vm| wanted(vm).min(level)).collect()
 }
 
-/// 500 random hosts with random loads, half of them of three kinds. (W): no CPU is idle while a slower one works for
-/// longer than it takes to pull a vCPU over, which here is at once, and a millisecond for each kind that it can be
-/// pulled to. And nobody starves: a VM that always runs has two thirds of an equal share or more, in two seconds.
+/// 500 random hosts with random loads, half of them of three kinds, and three on which it was not so. (W): no CPU is
+/// idle while a slower one works for longer than it takes to pull a vCPU over, which here is at once, and a millisecond
+/// for each kind that it can be pulled to. And nobody starves: a VM that always runs has two thirds of an equal share
+/// or more, in two seconds.
 #[test]
 fn no_core_is_idle_while_a_slower_one_works_and_nobody_starves() {
     let (from, to) = (100 * MS, 2_000 * MS);
     let mut least = [1.0_f64; 2];
-    for seed in 0..500 {
+    for seed in (0..500).chain([1695, 2159, 2305]) {
         let three = seed % 2 == 1;
         let speeds: &[u32] = if three { &THREE } else { &TWO };
         let mut host = host(seed, speeds);

@@ -92,8 +92,8 @@ BERTH_CHOICE(before_plan, "fair|rank", 0,
 	     "D7: fast time before the first plan: in equal parts, or by r in the order of VMs");
 BERTH_CHOICE(
 	newcomer, "mean|first|last", 0,
-	"D7: who is new (by mode: a VM, a vCPU) is ranked by the mean score until the next plan, or "
-	"before all, or behind all until it has been there for most of a window");
+	"D7: who is new (by mode: a VM, a vCPU) is ranked by the mean score, or before all, or behind "
+	"all, until it has been there for half a window or more at its end");
 BERTH_PARAM(bool, exclusive, "bool", 0, 0, 1,
 	    "D2: fast time beyond Credit's grant: the first have a fast core for themselves");
 BERTH_CHOICE(plan_at, "interval|window", 0,

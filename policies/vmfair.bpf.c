@@ -68,15 +68,13 @@ BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 	    "Weight of all threads that belong to no VM, together: they serve every VM");
 BERTH_PARAM(bool, preempt, "bool", 1, 0, 1, "Whether waking threads preempt");
 BERTH_PARAM(
+	u64, patience_ms, "ms", 2000, 10, 5000,
+	"A VM, or a thread of one, that has waited this long goes first once, whatever its share");
+BERTH_PARAM(
 	bool, by_kind, "bool", 1, 0, 1,
 	"Where cores are of several kinds: latency threads go to fast ones, shares are of work");
-
-/*
- * Not for users: no measurement tells who should change them (docs/which-policy.md). A VM, or a
- * thread of one, that has waited for patience_ms goes first once, whatever its share; every
- * balance_us an LLC that has work of its own looks for older work in other LLCs.
- */
-const volatile u64 patience_ms = 2000, balance_us = 10000;
+BERTH_PARAM(u64, balance_us, "us", 10000, 1000, 1000000,
+	    "How often an LLC looks for older work in other LLCs while it has work of its own");
 
 #define PROBES	  4  /* CPUs looked at for a victim, starting with the thread's last */
 #define SHARERS	  64 /* a thread's clock runs at most so many times faster than its VM's */

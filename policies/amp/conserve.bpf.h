@@ -287,7 +287,7 @@ static __noinline s32 nobodys(struct choice *s, s32 cpu)
 	return NO_CPU;
 }
 
-/* Is one of the `of` fastest kinds' CPUs idle? It is asked to look. */
+/* One CPU of the `of` fastest kinds that is idle and nobody's is asked to look. */
 __noinline int ask_one(u32 of, s32 cpu)
 {
 	struct choice *s = choice_here();

@@ -277,6 +277,7 @@ __noinline int apply_plan(void)
 		vm = v ? score_of_vm(v->slot) : NULL;
 		if (!vm)
 			continue;
+		vm->wants += v->wants;
 		/* It was not there for most of the window. */
 		if (v->came_at > window_at + window_ms * MS / 2)
 			continue;
@@ -284,7 +285,6 @@ __noinline int apply_plan(void)
 		vm->fresh = 0;
 		v->score_before = v->score;
 		v->score = v->score_next;
-		vm->wants += v->wants;
 		if (!v->score)
 			continue;
 		vm->sum += v->score;

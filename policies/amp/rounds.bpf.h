@@ -131,7 +131,8 @@ __noinline int begin_due(s32 cpu)
 	if (!c->curr)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	c->next_slot = next < ROUND_NS ? round_at + next : 0;
-	if (c->next_slot)
+	/* Whoever is to look for work before the next slot, or after the last one, does. */
+	if (c->next_slot || c->again > scx_bpf_now())
 		look_after(c, cpu, ROUND_NS);
 	return 0;
 }

@@ -53,16 +53,16 @@ fn gap(policy: &str, set: &[(&str, &str)]) -> u64 {
     longest / 1_000
 }
 
-/// Invariant 5: from any frame's length to the next, of 20 ms, it never has more than its quarter and a turn of 5 ms.
+/// Invariant 5: in no 20 ms, the length of a frame, it has more than its quarter and a turn of 5 ms.
 #[test]
 fn a_latency_vcpu_is_never_ahead_by_more_than_a_turn() {
     let mut m = four_hogs("vslicer", &[]);
     let (mut had, mut most) = (Vec::new(), 0);
-    for at in (1_000..5_000).step_by(5) {
+    for at in 1_000..5_000 {
         m.run_until(at * MS).unwrap();
         had.push(runtime(&m, 0));
-        if let [.., before, _, _, _, now] = had[..] {
-            most = most.max(now - before);
+        if let Some(before) = had.len().checked_sub(21) {
+            most = most.max(had[had.len() - 1] - had[before]);
         }
     }
     assert!((5 * MS..=10 * MS).contains(&most), "{most} ns in 20 ms");

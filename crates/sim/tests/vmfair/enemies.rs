@@ -2,11 +2,8 @@
 //! VMs that mean the others no good, beside a latency VM, a batch VM that sleeps and wakes, and two that always run.
 //! Whatever the attack and the class it claims: nobody has more than its share, and who is within its own waits for no
 //! more than `shield_us` for each latency VM that is before it.
-use super::{HOG, MS, assert_near, run, run_for, run_under, vm, vmfair};
-use berth_policy::loader::{Setup, ready};
-use berth_policy::policy::{LoadOptions, Policy};
+use super::{HOG, MS, assert_near, run, run_for, run_with, vm, vmfair};
 use berth_sim::oracle::enemies;
-use std::collections::BTreeMap;
 
 #[test]
 fn no_attack_gains_a_share_or_costs_a_latency_vm_its_latency() {
@@ -72,17 +69,6 @@ fn siblings_do_not_preempt_each_other() {
     assert_near(run(&text, 1)["beats.cpu"], 1.6, 0.03, "four vCPUs");
 }
 
-/// Nobody waits for more than 10 ms, for 2 s as shipped.
-fn impatient() -> Policy {
-    let setup = Setup {
-        values: BTreeMap::from([("patience_ms".into(), "10".into())]),
-        ..Setup::default()
-    };
-    let object = berth_builtin::find("vmfair").unwrap().object;
-    let ready = ready(object, &setup).unwrap();
-    Policy::from_object(&ready.object, &LoadOptions::default()).unwrap()
-}
-
 /// Who is brought forward for a moment only, and finds nobody else who wants the CPU, goes on.
 #[test]
 fn a_short_turn_does_not_idle_a_cpu() {
@@ -92,7 +78,7 @@ fn a_short_turn_does_not_idle_a_cpu() {
          1\ntasks = [\"bound\", \"rest\"]\n{}affinity = [0]\n",
         vm("heavy", 1, 10000, "batch", "naps")
     );
-    let m = run_under(&impatient(), "8s", &text, 1);
+    let m = run_with(&[("patience_ms", "10")], "8s", &text, 1);
     assert!(m["host.idle"] < 0.001, "idle {}", m["host.idle"]);
     let longest = m["split.run_delay.max"];
     assert!(longest < 60.0 * MS, "{} ms", longest / MS);

@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes two objects the same policy: code, data, maps, parameters, and the names they refer to, but neither what
 //! they tell people nor where and in what order the compiler put types and debug information. (clang orders some types
-//! by their addresses in its own memory, so the same source gives other bytes in a folder of another name.)
+//! by their addresses in its own memory, so the same source gives other bytes in a folder of another name.) Presets are
+//! names for values; the values that a run had are in its record.
 use crate::btf::Btf;
 use crate::elf::Elf;
 use crate::error::Result;
 use crate::map_defs;
+use crate::presets;
 
-/// Sections that say how code came to be, not what it does.
+/// Sections that say how code came to be, or name values for it, not what it does.
 fn about_the_source(name: &str) -> bool {
-    [
-        ".BTF",
-        ".debug_",
-        ".rel",
-        ".strtab",
-        ".symtab",
-        ".llvm_addrsig",
-        ".shstrtab",
-    ]
-    .iter()
-    .any(|prefix| name.starts_with(prefix))
+    name == presets::SECTION
+        || [
+            ".BTF",
+            ".debug_",
+            ".rel",
+            ".strtab",
+            ".symtab",
+            ".llvm_addrsig",
+            ".shstrtab",
+        ]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// A declaration (policies/include/berth/param.bpf.h) up to its words for people, which come last.
 fn without_help(tag: &str) -> &str {
     tag.split_once(" help=").map_or(tag, |(told, _)| told)
+}
+
+/// Of a variable's name, its part and a declaration on it: whether that is of a preset.
+fn of_preset(tag: &str) -> bool {
+    tag.splitn(3, ' ').nth(2).is_some_and(presets::is_one)
 }
 
 /// BLAKE3, hexadecimal, of what a kernel would run of this object; of all its bytes if they cannot be read as a policy.
@@ -46,9 +54,10 @@ fn read(bytes: &[u8]) -> Result<String> {
             let said = format!("{:?}", map.def);
             text(&said.replace(", inner: [], extra: 0 }", " }"));
         }
-        // Parameters and presets are strings; their order is the compiler's, and what is told people runs nowhere.
+        // Parameters are strings; their order is the compiler's, and what is told people runs nowhere.
         let tags = btf.tags();
-        let mut tags: Vec<&str> = tags.iter().map(|tag| without_help(tag)).collect();
+        let tags = tags.iter().filter(|tag| !of_preset(tag));
+        let mut tags: Vec<&str> = tags.map(|tag| without_help(tag)).collect();
         tags.sort_unstable();
         tags.iter().for_each(|tag| text(tag));
     }
@@ -94,6 +103,7 @@ mod tests {
 #include "berth/param.bpf.h"
 char _license[] SEC("license") = "GPL";
 BERTH_PARAM(u64, step, "count", 1, 1, 9, "What is added");
+BERTH_PRESET(far, "far", "step=9", "As far as it goes");
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 4);
@@ -121,6 +131,18 @@ SCX_OPS_DEFINE(same_ops, .enqueue = (void *)same_enqueue, .name = "same");
         for (from, to) in [
             ("u32 slot = 0;", "u32 slot = 0; /* the first */"),
             ("What is added", "What is added to each"),
+            (
+                "(far, \"far\", \"step=9\", \"As far as it goes\")",
+                "(wide, \"wide\", \"step=8\", \"Eight at once\")",
+            ),
+            (
+                "struct {\n",
+                "BERTH_PRESET(near, \"near\", \"step=2\", \"Not far\");\nstruct {\n",
+            ),
+            (
+                "BERTH_PRESET(far, \"far\", \"step=9\", \"As far as it goes\");\n",
+                "",
+            ),
         ] {
             let told = SOURCE.replace(from, to);
             assert_ne!(told, SOURCE);
@@ -135,6 +157,7 @@ SCX_OPS_DEFINE(same_ops, .enqueue = (void *)same_enqueue, .name = "same");
                 "scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL",
             ),
             (".name = \"same\"", ".name = \"other\""),
+            ("struct {\n", "const volatile u8 more = 1;\nstruct {\n"),
         ] {
             let changed = SOURCE.replace(from, to);
             assert_ne!(changed, SOURCE);

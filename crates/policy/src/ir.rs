@@ -22,6 +22,8 @@ pub struct Program {
     pub syscalls: Vec<(String, FuncId)>,
     /// Runs of those by its own loader.
     pub calls: Vec<Call>,
+    /// Declarations of its presets ([`crate::presets`]).
+    pub presets: Vec<String>,
     /// Source files named by line information.
     pub files: Vec<String>,
     /// What its code can reach of the kernel's objects.

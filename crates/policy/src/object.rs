@@ -10,6 +10,7 @@ use crate::kview_consts;
 use crate::loader::calls;
 use crate::map_defs;
 use crate::ops_vars;
+use crate::presets;
 use crate::profile::KernelProfile;
 use crate::sections::WEAK_TAG;
 
@@ -34,6 +35,10 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
     };
     let maps = map_defs::read(&elf, &btf)?;
     let (sections, section_of) = data_sections(&elf, &btf, profile)?;
+    let presets = match elf.section(presets::SECTION) {
+        Some((i, _)) => variables(&elf, &btf, i)?,
+        None => Vec::new(),
+    };
     let all = sections.iter().flat_map(|s| &s.vars);
     if all.clone().any(|v| v.name == ARENA_SCALAR) {
         return Err(LoadError::Unsupported(
@@ -87,6 +92,7 @@ pub fn load(bytes: &[u8], profile: &KernelProfile) -> Result<Program> {
         structs,
         syscalls,
         calls,
+        presets: presets.into_iter().flat_map(|v| v.tags).collect(),
         files,
         needs,
         types,

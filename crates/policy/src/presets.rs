@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Presets: named sets of parameter values that a policy declares beside its parameters, as a BTF declaration tag
-//! `berth:preset name=xen-3.4 set=a=1,b=2 help=...` (policies/include/berth/param.bpf.h).
+//! `berth:preset name=xen-3.4 set=a=1,b=2 help=...` (policies/include/berth/param.bpf.h) on a variable of a section of
+//! their own, which loaders pass over: a preset is a name for values and no part of what the policy is.
 use crate::error::{LoadError, Result};
 use crate::ir::Program;
 use crate::params::Param;
@@ -16,7 +17,15 @@ pub struct Preset {
     pub values: BTreeMap<String, String>,
 }
 
+/// The section.
+pub const SECTION: &str = ".berth.presets";
+
 const PREFIX: &str = "berth:preset ";
+
+/// Whether this declaration is that of a preset.
+pub fn is_one(tag: &str) -> bool {
+    tag.starts_with(PREFIX)
+}
 
 /// All presets of a program, in the object's order.
 ///
@@ -24,13 +33,12 @@ const PREFIX: &str = "berth:preset ";
 /// A declaration that cannot be read, a name given twice, a value for a parameter the policy has not, or one out of
 /// its bounds.
 pub fn declared(program: &Program, params: &[Param]) -> Result<Vec<Preset>> {
-    let tags = program
-        .sections
-        .iter()
-        .flat_map(|s| &s.vars)
-        .flat_map(|v| &v.tags);
     let mut presets: Vec<Preset> = Vec::new();
-    for text in tags.filter_map(|t| t.strip_prefix(PREFIX)) {
+    for text in program
+        .presets
+        .iter()
+        .filter_map(|t| t.strip_prefix(PREFIX))
+    {
         let preset = parse(text)?;
         if presets.iter().any(|p| p.name == preset.name) {
             return Err(broken(&preset.name, "is declared twice"));

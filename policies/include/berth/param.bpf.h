@@ -71,11 +71,13 @@
  *
  * A named set of values for an arm's `preset`; values in the parameters' units, separated by commas
  *without blanks. Parameters that are not named keep their defaults. id only makes the variable's
- *name. Written as: berth:preset name=xen-3.4 set=sampled_burn=1,ratelimit_us=0 help=...
+ *name. Written as: berth:preset name=xen-3.4 set=sampled_burn=1,ratelimit_us=0 help=... The
+ *variable is in a section that no loader loads: a preset is a name, and another one makes no other
+ *policy.
  */
 #define BERTH_PRESET(id, name, values, help)                                                       \
 	BERTH_TAG("berth:preset name=" name " set=" values " help=" help)                          \
-	const volatile u8 berth_preset_##id = 1
+	const volatile u8 berth_preset_##id SEC(".berth.presets") = 1
 
 /*
  * BERTH_MOST_CPUS(1024)

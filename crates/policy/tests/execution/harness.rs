@@ -133,6 +133,7 @@ pub fn program(funcs: Vec<Func>) -> Program {
         structs: Vec::new(),
         syscalls: Vec::new(),
         calls: Vec::new(),
+        presets: Vec::new(),
         files: vec!["test.bpf.c".into()],
         needs: Needs::default(),
         types: Default::default(),

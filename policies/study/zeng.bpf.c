@@ -44,6 +44,8 @@ BERTH_PARAM(bool, protect, "bool", 1, 0, 1,
 	    "A wake-up does not preempt a vhost or I/O thread: the driver domain");
 BERTH_PARAM(bool, short_slices, "bool", 1, 0, 1, "Slices are shorter where more vCPUs wait");
 BERTH_PARAM(u64, least_slice_ms, "ms", 5, 1, 1000, "Shortest of them");
+BERTH_PRESET(boost_only, "boost-only", "boost_us=2000,balance_boosts=0,protect=0,short_slices=0",
+	     "As FLMS tells of it: Credit, and a boost ends after 2 ms");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {

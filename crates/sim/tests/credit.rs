@@ -185,6 +185,12 @@ fn weights_become_shares_of_one_cpu() {
     }
     // 30 ms a turn: 33.3 turns a second in all.
     assert_near(m["host.switches"], 33.3, 1.7, "turns a second");
+    // Of 5 ms: 200, and shares are as they were.
+    let m = run_with("10s", &three, 1, &preset("short-slices", &[]));
+    for name in ["a", "b", "c"] {
+        assert_near(m[&format!("{name}.cpu")], 1.0 / 3.0, 0.01, name);
+    }
+    assert_near(m["host.switches"], 200.0, 10.0, "short turns a second");
 }
 
 /// Invariant 2.

@@ -98,6 +98,14 @@ pub fn measured(
     .metrics
 }
 
+/// The values of a rival's preset.
+pub fn preset(policy: &str, name: &str) -> Vec<(&'static str, &'static str)> {
+    let mut all = rival(policy).presets().iter();
+    let found = all.find(|p| p.name == name).expect("it has this preset");
+    let values = found.values.iter();
+    values.map(|(k, v)| (k.as_str(), v.as_str())).collect()
+}
+
 pub fn assert_near(got: f64, want: f64, tolerance: f64, what: &str) {
     assert!(
         (got - want).abs() <= tolerance,

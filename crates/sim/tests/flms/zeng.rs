@@ -2,7 +2,7 @@
 //! `zeng`, the reconstruction of Zeng et al.: its invariants, and that it is Credit with all of it off.
 use crate::support::Cast;
 use crate::world::{
-    BOOST, BUSY, MS, assert_near, hogs, measured, napper, naps, on, peek, runtime, vm,
+    BOOST, BUSY, MS, assert_near, hogs, measured, napper, naps, on, peek, preset, runtime, vm,
 };
 use berth_scenario::model::Class;
 use berth_sim::Simulation;
@@ -52,6 +52,8 @@ fn a_boost_lasts_two_milliseconds() {
     assert!((1_900..=2_040).contains(&longest), "{longest} us");
     let longest = longest_boost(&[("boost_us", "500")]);
     assert!((480..=540).contains(&longest), "{longest} us");
+    let only = longest_boost(&preset("zeng", "boost-only"));
+    assert!((1_900..=2_040).contains(&only), "{only} us");
     let credit = longest_boost(&OFF);
     assert!(credit > 6_000, "until the next tick: {credit} us");
 }
@@ -63,6 +65,7 @@ fn who_wakes_beside_others_starts_at_once() {
         (&[][..], false, true),
         (&[], true, true),
         (&OFF, false, false),
+        (&preset("zeng", "boost-only"), false, false),
     ] {
         // The fifth vCPU comes to the CPU of the first; those between leave.
         let mut cast = Cast::default();
@@ -110,19 +113,22 @@ fn who_wakes_beside_others_starts_at_once() {
 /// Invariant 3: the driver works from 20.1 to 35.1 ms, and a tick has ended its boost when somebody wakes.
 #[test]
 fn a_driver_at_work_is_preempted_by_no_wake_up() {
-    let done = |protect: &str| {
+    let done = |set: &[(&str, &str)]| {
         let mut cast = Cast::default();
         cast.vcpu(0, 0, 0, &BUSY);
         cast.vcpu(0, 1, 20_100_000, &naps(15 * MS, 1_000 * MS));
         cast.scripts[1].spec.role = Role::Vhost;
         cast.vcpu(1, 0, 32 * MS, &naps(100_000, 1_000 * MS));
-        let set = [("boost_us", "0"), ("protect", protect)];
-        let mut m = machine(1, &[1, 1], cast, &set);
+        let mut m = machine(1, &[1, 1], cast, set);
         m.run_until(35_150_000).unwrap();
         runtime(&m, 1)
     };
-    assert_eq!(done("1"), 15 * MS);
-    assert!(done("0") < 15 * MS);
+    let unlimited = ("boost_us", "0");
+    assert_eq!(done(&[unlimited]), 15 * MS);
+    assert!(done(&[unlimited, ("protect", "0")]) < 15 * MS);
+    let mut only = preset("zeng", "boost-only");
+    only.push(unlimited);
+    assert!(done(&only) < 15 * MS);
 }
 
 /// Invariant 4.
@@ -171,6 +177,11 @@ fn short_bursts_and_all_of_it_off_are_credit() {
     };
     assert!(same(&OFF, &text("5ms")));
     assert!(!same(&OFF[1..], &text("5ms")));
+    // What FLMS tells of it is the short boost.
+    let mut only = preset("zeng", "boost-only");
+    assert!(!same(&only, &text("5ms")));
+    only.push(("boost_us", "0"));
+    assert!(same(&only, &text("5ms")));
     // The hogs' first boosts are shorter, and all that comes has another phase.
     let text = text("1ms");
     let (ours, credit) = (

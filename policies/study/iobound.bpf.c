@@ -9,7 +9,9 @@
  * I/O needs. `mode=vm`: the vCPUs of latency-sensitive VMs, reserved ones of mixed VMs and the
  * threads that serve VMs' devices run on fast cores, all others of VMs elsewhere. `mode=event`:
  * while there is I/O enough, any vCPU that an event wakes goes to the fast core where fewest wait,
- * and back when it sleeps or has used `stay` slices in a row.
+ * and back when it sleeps or has used `stay` slices in a row. The preset flms-groups is the
+ * plainest reading of FLMS's words: two groups of cores as large as the weights of their VMs, each
+ * under Credit.
  *
  * Sources: the abstract (three subsets of cores with strategies of their own, on preset
  * conditions), and what its first author wrote later (a vCPU went to an I/O core at once when an
@@ -49,8 +51,16 @@ BERTH_PARAM(u64, on_rate, "count", 1000, 1, 10000000,
 BERTH_PARAM(u64, off_rate, "count", 300, 0, 10000000, "event: none after five with fewer");
 BERTH_PARAM(u64, fast_us, "us", 1000, 100, 100000, "Slice on a fast core");
 BERTH_PARAM(u32, stay, "count", 3, 1, 1000, "event: so many of them in a row there");
-BERTH_PARAM(u32, fast_cpus, "CPUs", 0, 0, 1024, "Fast cores; 0: by I/O's run time");
+BERTH_CHOICE(fast_order, "turns|credit", 0,
+	     "On a fast core: whoever came first, or Credit's classes, boost and rate limit");
+BERTH_PARAM(u32, fast_cpus, "CPUs", 0, 0, 1024, "Fast cores; 0: as `fast_size` says");
+BERTH_CHOICE(
+	fast_size, "time|weights", 0,
+	"Fast cores: as many as I/O's run time fills, or (vm) as its vCPUs' weights are worth");
 BERTH_PARAM(u64, fill_percent, "percent", 80, 1, 100, "So far they are to be used");
+BERTH_PRESET(flms_groups, "flms-groups",
+	     "mode=vm,fast_us=30000,fast_order=credit,fast_size=weights",
+	     "The groups of FLMS, sized by weights once and for all, and else Credit");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {
@@ -82,6 +92,8 @@ static const bool hysteresis;
 #include "../flms/groups.bpf.h"
 
 enum mode { BY_VM, BY_EVENT };
+enum fast_order { BY_TURNS, BY_CREDIT };
+enum fast_size { BY_TIME, BY_WEIGHTS };
 
 #define FIFO (3ULL << CLASS_SHIFT) /* covers all classes */
 
@@ -101,6 +113,7 @@ struct {
 #define labelled labelled
 static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 {
+	u64 weight = mode == BY_VM ? (u64)id->vm.weight * 16 / (id->vm.vcpus ?: 1) : 0;
 	u32 role = id->thread.role;
 	bool serves = role == BERTH_ROLE_VHOST || role == BERTH_ROLE_IOTHREAD ||
 		      id->vm.class == BERTH_CLASS_LATENCY ||
@@ -110,7 +123,7 @@ static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 	if (!v->guest)
 		set_kind(v, ANY_KIND, 0);
 	else
-		set_kind(v, mode == BY_VM && serves ? IO_KIND : CPU_KIND, 0);
+		set_kind(v, mode == BY_VM && serves ? IO_KIND : CPU_KIND, weight);
 }
 
 #define refresh refresh
@@ -195,6 +208,16 @@ static __always_inline void slept(struct vcpu *v)
 	end_visit(v);
 }
 
+#define ended ended
+static __always_inline void ended(struct task_struct *p)
+{
+	struct vcpu *v = vcpu_of(p);
+
+	if (v)
+		set_kind(v, ANY_KIND, 0);
+	core_exit_task(p);
+}
+
 #define before_decision before_decision
 static __always_inline void before_decision(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
@@ -213,10 +236,16 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 		__sync_fetch_and_add(&c->sample_io, ns);
 }
 
+/* Everybody there waits for a turn. */
+static __always_inline bool in_turn(s32 cpu)
+{
+	return fast_order == BY_TURNS && is_short(cpu);
+}
+
 #define queue_key queue_key
 static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bool front)
 {
-	return arrival_key(c, front) | (is_short(cpu) ? FIFO : 0);
+	return arrival_key(c, front) | (in_turn(cpu) ? FIFO : 0);
 }
 
 #define slice_ns slice_ns
@@ -254,13 +283,18 @@ static __always_inline void ticked(struct pcpu *c, s32 cpu)
 		send_away(v, cpu);
 }
 
-/* So many fast cores: enough for I/O's run time, one more or less than there were. */
+/* So many fast cores: enough for I/O's run time, one more or less than there were; or (fast_size)
+ * as FLMS has it, D4. */
 static __always_inline u32 cores_needed(void)
 {
 	u64 each = period_ms * MS * fill_percent / 100, n = (io_ns + each - 1) / each;
 
 	if (nr_online < 2 || (mode == BY_EVENT ? !is_on : nr_io <= 0))
 		return 0;
+	if (!fast_cpus && mode == BY_VM && fast_size == BY_WEIGHTS) {
+		seed_estimates(period_ms * MS);
+		return group_size(false);
+	}
 	if (fast_cpus)
 		n = fast_cpus;
 	else if (nr_short && n > nr_short + 1)

@@ -172,6 +172,7 @@ static __always_inline u64 slice_ns(struct vcpu *v, s32 cpu)
 	return is_short(cpu) ? turbo_us * 1000 : tslice_ms * MS;
 }
 
+#define in_turn is_short
 #include "credit/in_turn.bpf.h"
 
 #define descheduled descheduled

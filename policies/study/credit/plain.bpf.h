@@ -6,6 +6,7 @@
  *	aim(p, v, cpu)		p, a vCPU that has been placed before, wakes and would go to cpu:
  *				where else
  *	slept(v)		v does not want to run any more
+ *	ended(p)		its thread ends; calls core_exit_task(p)
  *	before_decision(v, c, cpu) v could go on, and cpu is about to choose
  *	accounting_over()	an accounting is over
  *	cpus_changed()		a CPU came or went
@@ -151,6 +152,13 @@ static __always_inline void slept(struct vcpu *v)
 }
 #endif
 
+#ifndef ended
+static __always_inline void ended(struct task_struct *p)
+{
+	core_exit_task(p);
+}
+#endif
+
 #ifndef before_decision
 static __always_inline void before_decision(struct vcpu *v, struct pcpu *c, s32 cpu)
 {
@@ -269,7 +277,7 @@ static __always_inline void sleeping_quiescent(struct task_struct *p)
 	void BPF_STRUCT_OPS(policy##_exit_task, struct task_struct *p,                             \
 			    struct scx_exit_task_args *args)                                       \
 	{                                                                                          \
-		core_exit_task(p);                                                                 \
+		ended(p);                                                                          \
 	}                                                                                          \
 	void BPF_STRUCT_OPS(policy##_cgroup_move, struct task_struct *p, struct cgroup *from,      \
 			    struct cgroup *to)                                                     \

@@ -2,7 +2,7 @@
 //! `iobound`, the reconstruction of I/O bounding: its invariants. Fast cores are the first ones.
 use crate::support::Cast;
 use crate::world::{
-    BUSY, IO_KIND, MS, hogs, index_of, longest_gap, measured, napper, naps, on, peek, vm,
+    BUSY, IO_KIND, MS, hogs, index_of, longest_gap, measured, napper, naps, on, peek, preset, vm,
 };
 use berth_scenario::model::Class;
 use berth_sim::Simulation;
@@ -140,4 +140,89 @@ fn a_long_burst_moves_twice() {
         (1.8..=2.2).contains(&(moves / bursts)),
         "{moves} moves, {bursts} bursts a second"
     );
+}
+
+fn flms_groups() -> Vec<(&'static str, &'static str)> {
+    preset("iobound", "flms-groups")
+}
+
+/// The preset `flms-groups`: weights of 3 : 1 are three CPUs of four, though I/O uses next to nothing.
+#[test]
+fn groups_may_be_as_large_as_weights() {
+    for (io, compute, size) in [(3, 1, 3), (1, 3, 1), (1, 1, 2)] {
+        let idle = (0..io).map(|_| (Class::Latency, naps(MS / 10, 100 * MS).to_vec()));
+        let busy = (0..compute).map(|_| (Class::Batch, BUSY.to_vec()));
+        let of: Vec<_> = idle.chain(busy).collect();
+        let mut m = machine(4, &of, &flms_groups());
+        for at in 1..20 {
+            m.run_until(at * 110 * MS).unwrap();
+            assert_eq!(fast(&mut m), size, "{io} : {compute}");
+        }
+        m.check().unwrap();
+    }
+    // Who has ended has no part.
+    let ends = vec![Action::Compute { ns: 200 * MS }, Action::Exit];
+    let mut of = vec![(Class::Latency, ends); 2];
+    of.extend(vec![
+        (Class::Latency, BUSY.to_vec()),
+        (Class::Batch, BUSY.to_vec()),
+    ]);
+    let mut m = machine(4, &of, &flms_groups());
+    m.run_until(150 * MS).unwrap();
+    assert_eq!(fast(&mut m), 3);
+    m.run_until(800 * MS).unwrap();
+    assert_eq!(fast(&mut m), 2);
+}
+
+/// On either side it is Credit: three hogs for I/O on a CPU take turns of 30 ms, and who wakes beside one waits for the
+/// rate limit at most.
+#[test]
+fn groups_may_be_under_credit() {
+    let io = || (Class::Latency, BUSY.to_vec());
+    let mut of = vec![io(), io(), io()];
+    of.extend((0..4).map(|_| (Class::Batch, BUSY.to_vec())));
+    let mut m = machine(2, &of, &flms_groups());
+    m.run_until(200 * MS).unwrap();
+    assert_eq!(fast(&mut m), 1);
+    let first = peek(&mut m, |p| index_of(p, 0));
+    let longest = longest_gap(&mut m, 0, first, 200 * MS, 1_000 * MS, 20_000);
+    // Two turns, or three where an accounting falls inside one (crates/sim/tests/credit.rs).
+    assert!((59_900_000..=90_100_000).contains(&longest), "{longest} ns");
+    m.check().unwrap();
+    let text = format!(
+        "{}[vm.io]\nclass = \"latency\"\ntasks = [\"hog\"]\n{}",
+        hogs("cores = 2", &[100, 100]),
+        napper("a", "latency", "17ms", "200us")
+    );
+    let longest = |set: &[(&str, &str)]| measured("iobound", set, "5s", &text)["a.wakeup.max"];
+    let boosted = longest(&flms_groups());
+    assert!(boosted <= 1_000_100.0, "{boosted} ns");
+    let mut turns = flms_groups();
+    turns.retain(|(key, _)| *key != "fast_order");
+    assert!(
+        longest(&turns) > 20e6,
+        "without a boost: the rest of a slice"
+    );
+}
+
+/// With VMs for I/O alone all CPUs are theirs, and it is Credit to the nanosecond.
+#[test]
+fn one_group_under_credit_is_credit() {
+    let text = format!(
+        "[host]\ncores = 2\nhz = \"exact\"\n[task.hog]\nmodel = \"busy\"\n[vm.hog]\nvcpus = 3\nclass = \"latency\"\n\
+         tasks = [\"hog\"]\n{}{}",
+        napper("a", "latency", "7ms", "1ms"),
+        napper("b", "latency", "11ms", "3ms")
+    );
+    let ours = measured("iobound", &flms_groups(), "5s", &text);
+    let credit = measured("credit", &[], "5s", &text);
+    for key in [
+        "hog.cpu",
+        "a.cpu",
+        "a.wakeup.mean",
+        "b.wakeup.max",
+        "host.switches",
+    ] {
+        assert_eq!(ours[key], credit[key], "{key}");
+    }
 }

@@ -6,7 +6,8 @@
  * Idea. Some CPUs are set apart, the turbo CPUs. A VM has vCPUs that only take its interrupts; they
  * run there, first come, first served, by slices of 0.1 ms, with neither boost nor rate limit. All
  * other threads stay on the other CPUs, under Credit. What the turbo vCPUs of a VM have used is
- * taken from the credit of its other vCPUs at each accounting.
+ * taken from the credit of its other vCPUs at each accounting. Turbo vCPUs are served however much
+ * that is; with `throttle_turbo` those of a VM without credit run when no other VM's want to.
  *
  * Sources: the abstract (a turbo core, 0.1 ms, interrupts go there); the related work of FLMS (one
  * or more CPUs, statically; an extra vCPU for each VM; a modified guest). Not published in what we
@@ -43,6 +44,8 @@ BERTH_PARAM(u32, turbo_cpus, "CPUs", 1, 1, 1024, "The last ones, for turbo vCPUs
 BERTH_PARAM(u64, turbo_us, "us", 100, 50, 100000, "Slice there");
 BERTH_PARAM(bool, charge_turbo, "bool", 1, 0, 1,
 	    "What turbo vCPUs use is taken from their VM's credit");
+BERTH_PARAM(bool, throttle_turbo, "bool", 0, 0, 1,
+	    "While a VM's other vCPUs are OVER, its turbo vCPUs come behind those of other VMs");
 BERTH_MOST_CPUS(1024);
 
 struct berth_stats {
@@ -72,7 +75,8 @@ static const bool hysteresis;
 struct turbo {
 	u64 used;
 	u64 due;
-	u64 epoch; /* + 1: of the accounting that set due */
+	u64 epoch;  /* + 1: of the accounting that set due */
+	u64 better; /* active vCPUs that it did not leave OVER */
 };
 
 struct {
@@ -107,7 +111,7 @@ static __always_inline void refresh(struct task_struct *p, struct vcpu *v)
 {
 	if (v->fits_epoch != groups_epoch)
 		fit(p, v);
-	if (is_turbo(v))
+	if (is_turbo(v) && !(throttle_turbo && v->pri == OVER))
 		v->pri = UNDER;
 }
 
@@ -138,7 +142,7 @@ static __always_inline void credit_granted(struct vcpu *v)
 	struct domain *d;
 	struct turbo *t;
 
-	if (!charge_turbo || !v->active || is_turbo(v))
+	if (!v->active || is_turbo(v))
 		return;
 	t = turbo_of(v);
 	d = domain_at(v->slot);
@@ -147,13 +151,52 @@ static __always_inline void credit_granted(struct vcpu *v)
 	if (t->epoch != epoch + 1) {
 		t->epoch = epoch + 1;
 		t->due = __sync_lock_test_and_set(&t->used, 0) / (d->active ?: 1);
+		t->better = 0;
 	}
-	if (!t->due)
-		return;
-	credit = v->credit - (s32)t->due;
-	v->credit = credit > least ? credit : least;
-	if (credit < 0)
+	if (t->due) {
+		credit = v->credit - (s32)t->due;
+		v->credit = credit > least ? credit : least;
+		if (credit < 0)
+			v->pri = OVER;
+	}
+	if (v->pri != OVER)
+		t->better++;
+}
+
+/* The last accounting left all active vCPUs of v's VM OVER. */
+static __always_inline bool is_broke(struct vcpu *v)
+{
+	struct domain *d = domain_at(v->slot);
+	struct turbo *t = turbo_of(v);
+
+	return d && t && d->active && t->epoch == epoch && !t->better;
+}
+
+/* A turbo vCPU takes the class of its VM. */
+__noinline int classify(u32 index)
+{
+	struct vcpu *v = vcpu_at(index);
+
+	if (!v || !v->pid || !is_turbo(v))
+		return 0;
+	if (is_broke(v)) {
 		v->pri = OVER;
+		return 0;
+	}
+	v->pri = UNDER;
+	improved(v);
+	return 0;
+}
+
+#define accounting_over accounting_over
+static __always_inline void accounting_over(void)
+{
+	u32 i;
+
+	if (!throttle_turbo)
+		return;
+	bpf_for(i, 1, vcpus_used)
+		classify(i);
 }
 
 /* Only regular vCPUs are active: they earn. */
@@ -170,6 +213,14 @@ static __always_inline void ticked(struct pcpu *c, s32 cpu)
 static __always_inline u64 slice_ns(struct vcpu *v, s32 cpu)
 {
 	return is_short(cpu) ? turbo_us * 1000 : tslice_ms * MS;
+}
+
+/* By turns, and with `throttle_turbo` by class. */
+#define goes_before goes_before
+static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 key, struct pcpu *c,
+					s32 cpu)
+{
+	return (throttle_turbo || !is_short(cpu)) && v->pri < first->pri;
 }
 
 #define in_turn is_short

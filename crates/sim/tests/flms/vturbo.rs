@@ -2,7 +2,8 @@
 //! `vturbo`, the reconstruction of vTurbo: its invariants. The turbo CPU is the last one.
 use crate::support::Cast;
 use crate::world::{
-    BUSY, IO_KIND, MS, assert_near, hogs, longest_gap, measured, naps, on, peek, runtime, vm,
+    BUSY, IO_KIND, MS, assert_near, hogs, longest_gap, measured, napper, naps, on, peek, runtime,
+    vm,
 };
 use berth_scenario::model::Class;
 use berth_sim::Simulation;
@@ -28,11 +29,20 @@ impl Host {
     }
 
     fn on(self, cpus: u32) -> Box<Simulation<Cast>> {
-        let vms = self.vcpus.iter().enumerate();
+        self.with(cpus, &[])
+    }
+
+    fn with(self, cpus: u32, set: &[(&str, &str)]) -> Box<Simulation<Cast>> {
+        let weights = vec![100; self.vcpus.len()];
+        self.weighed(cpus, &weights, set)
+    }
+
+    fn weighed(self, cpus: u32, weights: &[u32], set: &[(&str, &str)]) -> Box<Simulation<Cast>> {
+        let vms = self.vcpus.iter().zip(weights).enumerate();
         let vms: Vec<_> = vms
-            .map(|(i, n)| vm(i as u32, Class::Mixed, 100, *n))
+            .map(|(i, (n, weight))| vm(i as u32, Class::Mixed, *weight, *n))
             .collect();
-        on("vturbo", Shape::flat(cpus), &vms, self.cast, &[])
+        on("vturbo", Shape::flat(cpus), &vms, self.cast, set)
     }
 }
 
@@ -139,4 +149,89 @@ fn requests_are_served_by_turbo_vcpus() {
         0.001,
         "CPUs used: one, and what requests take of the other",
     );
+}
+
+const THROTTLED: [(&str, &str); 1] = [("throttle_turbo", "1")];
+
+/// Fairness: six turbo vCPUs of eight would have 3/4 of the turbo CPU, which is more than the third of two CPUs that
+/// their VM has earned, and more than its only regular vCPU can pay for.
+#[test]
+fn a_throttled_vm_has_its_share_and_no_more() {
+    // A vCPU weighs as much as any other one, so that the regular ones earn the same.
+    let weights = [350, 100, 100];
+    let shares = |set: &[(&str, &str)]| {
+        let mut host = Host::default();
+        host.vm(&[&BUSY], &[&BUSY[..]; 6]);
+        host.vm(&[&BUSY], &[&BUSY]);
+        host.vm(&[&BUSY], &[&BUSY]);
+        let mut m = host.weighed(2, &weights, set);
+        let of = |m: &Simulation<Cast>| {
+            let sum = |threads: std::ops::Range<usize>| threads.map(|t| runtime(m, t)).sum::<u64>();
+            [sum(0..7), sum(7..9), sum(9..11)]
+        };
+        m.run_until(1_000 * MS).unwrap();
+        let before = of(&m);
+        m.run_until(11_000 * MS).unwrap();
+        m.check().unwrap();
+        let after = of(&m);
+        [0, 1, 2].map(|vm| (after[vm] - before[vm]) as f64 / 10e9)
+    };
+    for (vm, share) in shares(&THROTTLED).into_iter().enumerate() {
+        assert_near(share, 2.0 / 3.0, 0.02, &format!("CPUs of VM {vm}"));
+    }
+    let [heavy, ..] = shares(&[]);
+    assert_near(heavy, 0.75, 0.001, "CPUs, served all the same");
+}
+
+/// A VM whose credit is gone: one period of 30 ms, which it owes, is more than it earns in seconds. Its turbo vCPU has
+/// what the other VM's leaves: half of each millisecond, or nothing.
+#[test]
+fn a_throttled_turbo_vcpu_has_what_others_leave() {
+    for (leaves, set, has) in [
+        (0, &THROTTLED[..], 0.0),
+        (0, &[], 1_000.0),
+        (1, &THROTTLED, 1_000.0),
+    ] {
+        let mut host = Host::default();
+        let half = naps(MS / 2, 470_000);
+        host.vm(
+            &[&BUSY[..]; 3],
+            &[if leaves > 0 { &half[..] } else { &BUSY }],
+        );
+        host.vm(&[&BUSY], &[&BUSY]);
+        let mut m = host.weighed(2, &[10_000, 1], set);
+        m.run_until(1_000 * MS).unwrap();
+        let (mut turbo, mut regular) = (runtime(&m, 5), runtime(&m, 4));
+        m.run_until(3_000 * MS).unwrap();
+        turbo = runtime(&m, 5) - turbo;
+        regular = runtime(&m, 4) - regular;
+        m.check().unwrap();
+        assert_eq!(regular, 0, "it is OVER");
+        // Who wakes there waits for the end of a turn of 0.1 ms, 50 us on average.
+        assert_near(
+            turbo as f64 / 1e6,
+            has,
+            100.0,
+            &format!("ms, {leaves} {set:?}"),
+        );
+    }
+}
+
+/// Where requests are answered is the scenario's to say: on the turbo vCPU, or after it has taken the interrupt on a
+/// regular vCPU, which waits there for another one that has woken, too.
+#[test]
+fn requests_may_be_handed_to_a_regular_vcpu() {
+    let mean = |affinity: &str| {
+        let text = format!(
+            "{}{}[vm.web]\nvcpus = 2\nclass = \"mixed\"\nreserved_vcpus = 1\ntasks = [\"echo\"]\n[task.echo]\n\
+             model = \"echo\"\nthreads = 1\ncompute = \"50us\"\n{affinity}[client.c]\nto = \"web\"\n\
+             sends = \"every 10ms\"\n",
+            hogs("cores = 2", &[100]),
+            napper("other", "batch", "7ms", "3ms")
+        );
+        measured("vturbo", &[], "2s", &text)["web.response.mean"]
+    };
+    assert_near(mean(""), 50_000.0, 1.0, "on the turbo vCPU, ns");
+    let handed = mean("affinity = \"0\"\n");
+    assert!(handed > 200_000.0, "handed on: {handed} ns");
 }

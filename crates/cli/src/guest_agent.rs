@@ -7,7 +7,7 @@ use berth_actuator::live::Live;
 use berth_actuator::{Acting, cpus, list};
 use berth_agent::place::{Begun, Place, PlaceError};
 use berth_agent::signals;
-use berth_guest_agent::{Ended, Error, GuestAgent, Line, Moved, Proc, Reserved, Round, Sides};
+use berth_guest_agent::{Error, GuestAgent, Line, Moved, Proc, Reserved, Round, Sides};
 use berth_host::root::Root;
 use berth_mixed::{Reason, Settings, Side};
 use berth_report::say;
@@ -185,8 +185,8 @@ pub fn run(args: &Args) -> Done {
     let sides = dry.sides().map_err(failure)?;
     let asked = signals::take();
     if args.dry_run {
-        let (_, over) = watch(args, &mut dry, asked.stop)?;
-        return shown(args, &sides, &dry.lines(), over, &Ended::default());
+        let (said, over) = watch(args, &mut dry, asked.stop)?;
+        return shown(args, &sides, &dry.lines(), over, &said);
     }
     let Begun { hands, hold, left } = begin(args)?;
     for line in left {
@@ -195,10 +195,10 @@ pub fn run(args: &Args) -> Done {
     let mut agent = agent(args, Some(hands))?;
     if args.once {
         return match watch(args, &mut agent, asked.stop) {
-            Ok((left, true)) => {
+            Ok((said, true)) => {
                 let lines = agent.lines();
                 agent.leave();
-                shown(args, &sides, &lines, true, &Ended { back: 0, left })
+                shown(args, &sides, &lines, true, &said)
             }
             // Asked to end before it was decided.
             Ok((_, false)) => ended(args, agent, None),
@@ -227,22 +227,27 @@ fn wait(until: Instant, stop: &AtomicBool) -> bool {
     false
 }
 
-/// As many looks as a decision needs: who was left alone, and whether it was let finish.
-fn watch(
-    args: &Args,
-    agent: &mut Agent,
-    stop: &AtomicBool,
-) -> Result<(Vec<String>, bool), Failure> {
-    let mut left = Vec::new();
+/// Of whom something is to be said after a watch: who was left alone, and who had ended.
+#[derive(Default)]
+struct Said {
+    left: Vec<String>,
+    gone: Vec<String>,
+}
+
+/// As many looks as a decision needs: what is to be said, and whether it was let finish.
+fn watch(args: &Args, agent: &mut Agent, stop: &AtomicBool) -> Result<(Said, bool), Failure> {
+    let mut said = Said::default();
     let mut next = Instant::now();
     for look in 0..=args.periods {
         if look > 0 && !wait(next, stop) {
-            return Ok((left, false));
+            return Ok((said, false));
         }
-        left.extend(agent.round().map_err(failure)?.left);
+        let round = agent.round().map_err(failure)?;
+        said.left.extend(round.left);
+        said.gone.extend(round.gone);
         next = Instant::now() + args.period;
     }
-    Ok((left, true))
+    Ok((said, true))
 }
 
 /// Looks and moves until it is asked to end.
@@ -252,7 +257,7 @@ fn act(args: &Args, agent: &mut Agent, stop: &AtomicBool) -> Done {
         let round = agent.round().map_err(failure)?;
         let next = Instant::now() + args.period;
         if args.json {
-            if !round.moved.is_empty() || !round.left.is_empty() {
+            if !(round.moved.is_empty() && round.left.is_empty() && round.gone.is_empty()) {
                 line(&round)?;
             }
         } else {
@@ -316,9 +321,10 @@ struct Shown<'a> {
     whole_watch: bool,
     processes: &'a [Line],
     left: &'a [String],
+    gone: &'a [String],
 }
 
-fn shown(args: &Args, sides: &Sides, lines: &[Line], over: bool, ended: &Ended) -> Done {
+fn shown(args: &Args, sides: &Sides, lines: &[Line], over: bool, said: &Said) -> Done {
     if args.json {
         output::json(&Shown {
             whole: list(&sides.whole),
@@ -327,16 +333,18 @@ fn shown(args: &Args, sides: &Sides, lines: &[Line], over: bool, ended: &Ended) 
             settings: args.settings(),
             whole_watch: over,
             processes: lines,
-            left: &ended.left,
+            left: &said.left,
+            gone: &said.gone,
         })?;
     } else {
         output::print(&table(args, sides, lines));
-        for left in &ended.left {
-            output::print(&format!("  {left}\n"));
+        for sentence in said.left.iter().chain(&said.gone) {
+            output::print(&format!("  {sentence}\n"));
         }
     }
+    // That one has ended is nobody's failure.
     let forbidden = lines.iter().any(|l| l.reason == Reason::Denied);
-    match forbidden || !ended.left.is_empty() {
+    match forbidden || !said.left.is_empty() {
         true => Err(Failure::Expect),
         false => Ok(()),
     }
@@ -385,8 +393,8 @@ fn text(round: &Round) -> String {
             moved.why
         );
     }
-    for left in &round.left {
-        let _ = writeln!(out, "{left}");
+    for sentence in round.left.iter().chain(&round.gone) {
+        let _ = writeln!(out, "{sentence}");
     }
     out
 }

@@ -40,6 +40,8 @@ pub struct Round {
     pub moved: Vec<Moved>,
     /// Who is left alone from now on though he was moved or was to be, a sentence each.
     pub left: Vec<String>,
+    /// Who was to change sides and had ended before he could, a sentence each.
+    pub gone: Vec<String>,
 }
 
 /// A process that went to a side; in a dry run, that would have gone.
@@ -559,27 +561,43 @@ impl<H: Host, E: Eyes> GuestAgent<H, E> {
                 }
             }
         }
-        self.set(&wanted, &owners, round)?;
+        let gone = self.set(&wanted, &owners, round)?;
         let any = |p: &Process| self.mine.get(p).is_some_and(|m| !m.threads.is_empty());
         let there = |p: &Process| self.hands.is_none() || any(p);
-        round
-            .moved
-            .extend(moved.into_iter().filter(|(p, _)| there(p)).map(|(_, m)| m));
+        for (process, of) in moved {
+            if !gone.contains(&process) {
+                round.moved.extend(there(&process).then_some(of));
+            } else if of.reason != Reason::Starts {
+                // Of those that start many end at once, and nobody waits for their moves.
+                let (pid, name, to) = (of.pid, of.name, of.to.word());
+                let gone = format!(
+                    "{pid} ({name}): it ended before it could go to {to} {}",
+                    of.cpus
+                );
+                round.gone.push(gone);
+            }
+        }
         Ok(())
     }
 
     /// Sets what is wanted of the threads of these owners. Whose threads cannot be set, or have become somebody else's,
-    /// is left alone as a whole.
+    /// is left alone as a whole. Gives those of whom no thread is there any more.
     fn set(
         &mut self,
         wanted: &[(Knob, String)],
         owners: &[Process],
         round: &mut Round,
-    ) -> Result<(), Error> {
+    ) -> Result<BTreeSet<Process>, Error> {
         let Some(hands) = self.hands.as_mut().filter(|_| !wanted.is_empty()) else {
-            return Ok(());
+            return Ok(BTreeSet::new());
         };
         let report = hands.set(wanted)?;
+        let mut gone: BTreeSet<Process> = owners.iter().copied().collect();
+        for ((_, outcome), process) in report.outcomes.iter().zip(owners) {
+            if *outcome != Outcome::Gone {
+                gone.remove(process);
+            }
+        }
         let mut leave: BTreeMap<Process, Left> = BTreeMap::new();
         for ((knob, outcome), process) in report.outcomes.iter().zip(owners) {
             let Knob::Affinity { tid, start, .. } = knob else {
@@ -630,7 +648,7 @@ impl<H: Host, E: Eyes> GuestAgent<H, E> {
             round.left.extend(told(&name, process, &report));
             self.left.insert(process, left);
         }
-        Ok(())
+        Ok(gone)
     }
 }
 

@@ -560,13 +560,25 @@ fn whoever_has_ended_is_no_trouble() {
     // It ends after it was looked at, and before it could be moved.
     s.script.borrow_mut().ends = Some(first.pid());
     let round = s.second(&[]);
-    assert_eq!(round.left, Vec::<String>::new());
+    assert_eq!((round.left, round.gone), (vec![], vec![]));
     for _ in 0..2 {
         s.second(&[]);
     }
     s.script.borrow_mut().ends = Some(then.pid());
     let round = s.second(&[]);
     assert_eq!(round.left, Vec::<String>::new());
+    // It was to be moved: said once, and not that it was.
+    assert_eq!(moves(&round), [(stays.pid(), Side::Reserved)]);
+    let [gone] = &round.gone[..] else {
+        panic!("{:?}", round.gone);
+    };
+    let pid = then.pid();
+    assert!(gone.starts_with(&format!("{pid} (")), "{gone}");
+    assert!(
+        gone.contains("ended before it could go to reserved"),
+        "{gone}"
+    );
+    assert_eq!(s.second(&[]).gone, Vec::<String>::new());
     stays.is_on(&s.reserved);
     let lines: Vec<u32> = s.agent.lines().iter().map(|l| l.pid).collect();
     assert!(!lines.contains(&first.child.id()));

@@ -11,7 +11,7 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 18] = [
+const HANDLERS: [(&str, Handler); 19] = [
     ("agent", cases::agent_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
@@ -23,6 +23,7 @@ const HANDLERS: [(&str, Handler); 18] = [
     ("path", cases::path_inside),
     ("verbs", cases::verbs_inside),
     ("programs", cases::programs_inside),
+    ("rivals", cases::rivals_inside),
     ("survival", cases::survival_inside),
     ("steer", cases::steer_inside),
     ("victim", cases::victim_inside),

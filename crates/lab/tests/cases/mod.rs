@@ -13,6 +13,7 @@ mod noticed;
 mod optimised;
 mod path;
 mod programs;
+mod rivals;
 mod sizes;
 mod survival;
 mod traced;
@@ -36,7 +37,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel, the longest first: nobody waits for one at the end.
-const CASES: [(&str, Case); 25] = [
+const CASES: [(&str, Case); 26] = [
     (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
         survival::survived,
@@ -74,6 +75,7 @@ const CASES: [(&str, Case); 25] = [
         "schedulers that are programs of their own",
         programs::of_their_own,
     ),
+    ("what rivals of flms promise", rivals::held),
     ("what cannot be loaded is refused by name", refusals),
     ("programs that a loader runs", loader::calls),
     ("before the start there is no scheduler", loader::early),
@@ -149,6 +151,7 @@ pub use modes::inside as modes_inside;
 pub use optimised::inside as optimised_inside;
 pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};
+pub use rivals::inside as rivals_inside;
 pub use survival::inside as survival_inside;
 pub use traced::inside as traced_inside;
 pub use verbs::inside as verbs_inside;

@@ -335,3 +335,48 @@ fn a_path_that_is_not_looked_into_is_named_everywhere() {
         assert_eq!(flat(&plan).matches(what).count(), 1, "{plan}");
     }
 }
+
+/// Files of hosts whose values somebody recorded on such a machine.
+#[test]
+fn doctor_names_the_cores_of_recorded_hosts() {
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let of = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/fixtures/cores");
+        std::fs::read_to_string(folder.join(format!("{name}.host"))).unwrap()
+    };
+    for (name, cores) in [
+        (
+            "intel-1370p",
+            "fast: CPUs 0-11 (6 cores), slow: CPUs 12-19 at 58 %, by CPPC",
+        ),
+        (
+            "arm-gb10",
+            "fast: CPUs 5-9,15-19, slow: CPUs 0-4,10-14 at 71 %, by cpu_capacity",
+        ),
+        (
+            "arm-snapdragon-8-gen-2",
+            "fast: CPUs 7, middle: CPUs 3-6 at 83 %, slow: CPUs 0-2 at 27 %, by cpu_capacity",
+        ),
+    ] {
+        let text = of(name);
+        assert!(text.contains("recorded"), "{name} was not recorded");
+        // With a kernel that has sched_ext, or the answer is no.
+        let able =
+            "file proc/sys/kernel/osrelease 7.2.12\nfile sys/kernel/sched_ext/state disabled\n";
+        let folder = host(&format!("{text}{able}"));
+        let btf = folder.path().join("sys/kernel/btf");
+        std::fs::create_dir_all(&btf).unwrap();
+        std::fs::write(btf.join("vmlinux"), type_information()).unwrap();
+        let (shown, _) = berth(folder.path(), 0, &["doctor", "--root", "."]);
+        assert!(flat(&shown).contains(cores), "{name}: {shown}");
+        let (listed, _) = berth(folder.path(), 0, &["doctor", "--root", ".", "--json"]);
+        let checks: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let found = checks
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|c| c["name"] == "kinds of cores")
+            .unwrap();
+        assert_eq!(found["found"], cores, "{name}");
+    }
+}

@@ -229,6 +229,9 @@ impl Vm<'_> {
             if self.nested {
                 // The emulator nests AMD's way only.
                 "EPYC,+svm,-rdrand,-rdseed"
+            } else if self.mode == Mode::Coarse {
+                // Without fast string moves the kernel copies by words: the emulator takes a turn for each byte else.
+                "max,vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed,-erms,-fsrm"
             } else {
                 // Intel's way of telling caches and dies is the one the emulator passes on whole.
                 "max,vendor=GenuineIntel,level=0x1e,-rdrand,-rdseed"
@@ -268,6 +271,9 @@ impl Vm<'_> {
         }
         if self.possible_cpus.is_some() {
             kernel.push_str(&format!(" maxcpus={cpus}"));
+        }
+        if self.mode == Mode::Coarse {
+            kernel.push_str(" init_on_alloc=0");
         }
         a.push(kernel);
         a

@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel, the longest first: nobody waits for one at the end.
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 25] = [
     (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
         survival::survived,
@@ -75,7 +75,6 @@ const CASES: [(&str, Case); 26] = [
         "schedulers that are programs of their own",
         programs::of_their_own,
     ),
-    ("what rivals of flms promise", rivals::held),
     ("what cannot be loaded is refused by name", refusals),
     ("programs that a loader runs", loader::calls),
     ("before the start there is no scheduler", loader::early),
@@ -119,7 +118,8 @@ fn on_each_kernel(line: &str, is_default: bool) -> [(&'static str, Case); 2] {
 }
 
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
-const LONG: [(&str, Case); 6] = [
+const LONG: [(&str, Case); 7] = [
+    ("what rivals of flms promise", rivals::held),
     ("full and partial mode", modes::modes),
     (
         "the optimiser's limits: a target beside sixteen VMs",

@@ -6,10 +6,10 @@
 //! Where threads ran is the observer's word: the two CPUs are of two kinds, equally fast, and so nothing is braked.
 //!
 //! What is not held here, since the lab is no empty host: that no wait under vslicer is longer than 15 ms, and under
-//! credit2 than two turns. Turns of 5 ms in frames of 20 fall between Credit's ticks of 10 ms as the two drift apart: it
-//! takes the vCPU to be asleep, gives it nothing for a while, and then it owes. With turns as long as a tick, which the
-//! run `three` has, the longest wait is held. Under credit2 who was interrupted by a thread of the lab's has its turn
-//! anew, and others have two in a row. There most waits (the median) are held to the closed form.
+//! credit2 than two turns. Turns of 5 ms in frames of 20 fall between Credit's ticks of 10 ms as the two drift apart:
+//! it takes the vCPU to be asleep, gives it nothing for a while, and then it owes. With turns as long as a tick, which
+//! the run `three` has, the longest wait is held. Under credit2 who was interrupted by a thread of the lab's has its
+//! turn anew, and others have two in a row. There most waits (the median) are held to the closed form.
 use super::{NEVER, check, host, options, read_scenario};
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;

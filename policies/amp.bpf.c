@@ -13,12 +13,13 @@
  * the fastest with the others (D10).
  *
  * Decisions where the paper is silent are numbered as in Berth's specification of AMP, and are
- * parameters; docs/amp.md has them all, and what is fixed (D17).
+ * parameters; docs/amp.md has them all, and what is fixed (D17, D18).
  *
  * What deviates from Credit (rules of 3.4). Burning is exact. A vCPU goes before all classes in its
  * slot, which is part of what Credit has granted it. Nobody waits long at a fast core without
  * credit for it. "Package" is what shares a last-level cache. No first placement, no moves at
- * ticks. With several kinds, who waits or runs goes on earning, and keeps 300 credits at most.
+ * ticks. With several kinds, who waits or runs goes on earning, and below the fastest kind who is
+ * furthest behind its grants goes first (amp/overdue.bpf.h).
  *
  * A score is what is said of a vCPU (berth/scores.bpf.h), else it comes from performance counters
  * (IPC), else from utilisation; the counters scores_given, scores_pmu and scores_utilisation say
@@ -159,6 +160,12 @@ BERTH_STATS;
 #define tick_moves	      false
 #define rehome_movers	      false
 
+#define keeps_most	      kept_credit
+
+struct vcpu;
+struct domain;
+static __always_inline s32 kept_credit(struct vcpu *v, struct domain *d, s32 per);
+
 static u32 nr_kinds;
 
 #include "amp/fields.bpf.h"
@@ -169,6 +176,7 @@ static u32 nr_kinds;
 #include "amp/rank.bpf.h"
 #include "amp/share.bpf.h"
 #include "amp/adapt.bpf.h"
+#include "amp/overdue.bpf.h"
 #include "amp/place.bpf.h"
 #include "berth/credit_core.bpf.h"
 #include "amp/conserve.bpf.h"
@@ -188,18 +196,17 @@ static __always_inline void credit_burned(struct vcpu *v, struct pcpu *c, u32 cr
 	}
 }
 
-/* Where there are several kinds, who waits for a CPU or has one earns on, and keeps what it can
- * have at most: else it had neither grant nor slots until a tick met it, and would wait yet longer.
+/* Where there are several kinds, who waits for a CPU or has one earns on, and keeps what it is
+ * behind (D18): else it had neither grant nor slots until a tick met it, and would wait yet longer.
  */
 static __always_inline void credit_granted(struct vcpu *v)
 {
-	struct pcpu *c = v->ran_on ? pcpu_at(v->ran_on - 1) : NULL;
-	bool runs = c && c->curr && vcpu_at(c->curr) == v;
+	struct domain *d = domain_at(v->slot);
 
-	if (nr_kinds > 1 && is_guest(v) && (runs || (v->flags & VF_QUEUED))) {
+	if (nr_kinds > 1 && is_guest(v) && d && waits_or_runs(v)) {
 		if (v->earned && !v->active)
-			v->credit = period_credits();
-		if (v->earned || !runs)
+			v->credit = kept_credit(v, d, period_credits());
+		if (v->earned || (v->flags & VF_QUEUED))
 			activate(v);
 	}
 	v->earned = v->active;
@@ -265,8 +272,11 @@ void BPF_STRUCT_OPS(amp_enqueue, struct task_struct *p, u64 enq_flags)
 
 void BPF_STRUCT_OPS(amp_dispatch, s32 cpu, struct task_struct *prev)
 {
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && nr_kinds > 1 && score_by == BY_PMU)
-		sample(vcpu_of(prev), pcpu_at(cpu));
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED) && nr_kinds > 1) {
+		if (score_by == BY_PMU)
+			sample(vcpu_of(prev), pcpu_at(cpu));
+		reclass(vcpu_of(prev), pcpu_at(cpu));
+	}
 	core_dispatch(cpu, prev);
 	ask_idle(cpu);
 }

@@ -103,9 +103,10 @@ BERTH_STATS;
 
 #define VCPU_MORE
 #define PCPU_MORE
-#define migrate_for_wakeup true
-#define tick_moves	   true
-#define rehome_movers	   false
+#define migrate_for_wakeup    true
+#define tick_moves	      true
+#define rehome_movers	      false
+#define keeps_most(v, d, per) per
 
 #include "berth/credit.bpf.h"
 #include "berth/credit_queue.bpf.h"

@@ -175,6 +175,8 @@ BERTH_STATS;
 	u64 history_busy;                                                                          \
 	u64 expected;
 
+#define keeps_most(v, d, per) per
+
 #include "flms/groups_fields.bpf.h"
 #include "berth/credit.bpf.h"
 #include "berth/credit_queue.bpf.h"

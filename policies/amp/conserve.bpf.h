@@ -323,10 +323,22 @@ static __always_inline void ask_faster(struct pcpu *c, s32 cpu)
 		ask_one(c->kind, cpu);
 }
 
-/* It was missed, and is asked again. */
+/* It was missed, and is asked again. Whoever waits here has become more overdue than who runs. */
 static __always_inline void ticked(struct pcpu *c, s32 cpu)
 {
+	struct task_struct *head;
+	struct vcpu *first, *curr;
+
 	ask_faster(c, cpu);
+	if (nr_kinds < 2 || !c->kind || !c->curr)
+		return;
+	bpf_rcu_read_lock();
+	head = __COMPAT_scx_bpf_dsq_peek(cpu);
+	first = head ? vcpu_of(head) : NULL;
+	curr = vcpu_at(c->curr);
+	if (first && curr && beats(first, curr, c, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	bpf_rcu_read_unlock();
 }
 
 /* Others wait where it does. They may have woken at the same instant: the CPU was idle for each. */
@@ -362,7 +374,10 @@ static __noinline int offer(struct task_struct *p, struct vcpu *v)
 	}
 	/* None is. Who has no slot shares the CPUs with others of its kind by class: not only when
 	 * those end their slices, which may be just when its own slot begins. */
-	found = slot_of(v, scx_bpf_now()) < 0 ? lesser_to_preempt(p, v, v->pri) : NO_CPU;
+	if (slot_of(v, scx_bpf_now()) >= 0)
+		return 0;
+	zone_for(p, v);
+	found = lesser_to_preempt(v, v->pri);
 	if (found >= 0 && found != v->cpu)
 		scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	return 0;

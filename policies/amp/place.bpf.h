@@ -132,17 +132,19 @@ static __noinline s32 idle_upper(struct task_struct *p, struct vcpu *v, const st
 	return cpu;
 }
 
-/* D11 and section 5: a guest of an upper CPU that has no credit for it, for v that has. Looks at a
- * few CPUs. */
-static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
+/* The next two look at a few CPUs, of those that the caller has put into `zone`. */
+
+/* D11 and section 5: a guest of an upper CPU that has no credit for it, for v that has. */
+__noinline s32 guest_to_preempt(struct vcpu *v)
 {
 	u64 now = scx_bpf_now();
 	struct cpu_set *set = kind_cpus(0);
 	s32 cpu = choices_of_upper, found = NO_CPU, i;
+	struct choice *s = choice_here();
 	struct vcpu *curr;
 	struct pcpu *c;
 
-	if (!p || !v || !set || nr_kinds < 2 || !has_fast(v))
+	if (!s || !v || !set || nr_kinds < 2 || !has_fast(v))
 		return NO_CPU;
 	bpf_for(i, 0, 8) {
 		cpu = next_in(set, cpu);
@@ -151,7 +153,7 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 		c = pcpu_at(cpu);
 		curr = c && c->curr ? vcpu_at(c->curr) : NULL;
 		if (curr && !(curr->flags & VF_CUT) && !has_fast(curr) && slot_of(curr, now) < 0 &&
-		    !curr->no_slow && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		    !curr->no_slow && has(&s->zone, cpu)) {
 			found = cpu;
 			break;
 		}
@@ -159,11 +161,12 @@ static __noinline s32 guest_to_preempt(struct task_struct *p, struct vcpu *v)
 	return found;
 }
 
-/* A CPU below the fastest at which v, of class pri, goes before who runs
- * there. D11, who is boosted: before all, who has no slot there rather than who has. Looks at a few
- * CPUs of each kind. */
-static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u32 pri)
+/* A CPU below the fastest at which v, of class pri, goes before who runs there: by class, then who
+ * is more overdue (D18). D11, who is boosted: before all, who has no slot there rather than who
+ * has. */
+__noinline s32 lesser_to_preempt(struct vcpu *v, u32 pri)
 {
+	struct choice *s = choice_here();
 	u64 now = scx_bpf_now();
 	s32 cpu, owned = NO_CPU, found = NO_CPU, i;
 	struct cpu_set *set;
@@ -171,7 +174,7 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u
 	struct pcpu *c;
 	u32 kind;
 
-	if (!p || !v || nr_kinds < 2 || pri >= OVER || !is_guest(v))
+	if (!s || !v || nr_kinds < 2 || pri > OVER || !is_guest(v))
 		return NO_CPU;
 	bpf_for(kind, 1, nr_kinds) {
 		set = kind_cpus(kind);
@@ -182,12 +185,11 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u
 				break;
 			c = pcpu_at(cpu);
 			curr = c && c->curr ? vcpu_at(c->curr) : NULL;
-			if (!curr || curr->no_slow || (curr->flags & VF_CUT) ||
-			    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			if (!curr || curr->no_slow || (curr->flags & VF_CUT) || !has(&s->zone, cpu))
 				continue;
 			if (slot_of(curr, now) == cpu)
 				owned = cpu;
-			else if (curr->pri > pri)
+			else if (curr->pri > pri || (pri == v->pri && more_overdue(v, curr, LEAD)))
 				found = cpu;
 		}
 	}
@@ -196,6 +198,15 @@ static __noinline s32 lesser_to_preempt(struct task_struct *p, struct vcpu *v, u
 	if (found >= 0)
 		choices_of_lower = found;
 	return found;
+}
+
+/* What p may use, into `zone`. */
+static __always_inline void zone_for(struct task_struct *p, struct vcpu *v)
+{
+	struct choice *s = choice_here();
+
+	if (s)
+		usable(&s->zone, p, v);
 }
 
 /* An idle CPU of the slowest kind, claimed; the one it ran on last if that is idle. */
@@ -252,8 +263,9 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 	found = idle_upper(p, v, idle);
 	if (found >= 0 && !scx_bpf_test_and_clear_cpu_idle(found))
 		found = NO_CPU;
-	if (found < 0) {
-		found = guest_to_preempt(p, v);
+	if (found < 0 && has_fast(v)) {
+		zone_for(p, v);
+		found = guest_to_preempt(v);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
@@ -264,8 +276,9 @@ static __always_inline s32 wake_to(struct task_struct *p, struct vcpu *v, s32 cp
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
-	if (found < 0 && !stays) {
-		found = nr_kinds < 3 || v->pri > UNDER ? NO_CPU : lesser_to_preempt(p, v, BOOST);
+	if (found < 0 && !stays && nr_kinds > 2 && v->pri <= UNDER) {
+		zone_for(p, v);
+		found = lesser_to_preempt(v, BOOST);
 		if (found >= 0)
 			scx_bpf_kick_cpu(found, SCX_KICK_PREEMPT);
 	}
@@ -291,6 +304,20 @@ static __noinline s32 slow_place(struct task_struct *p, struct vcpu *v, s32 cpu)
 	if (!keep_both(&s->zone, &online_cpus))
 		return first_usable(p, v, cpu);
 	return next_in(&s->zone, cpu);
+}
+
+/* Where p waits that has no slot: where it did last, or goes before who runs there. */
+static __always_inline s32 lower_place(struct task_struct *p, struct vcpu *v, s32 cpu)
+{
+	s32 home = slow_place(p, v, cpu), other;
+	struct pcpu *c = pcpu_at(home);
+	struct vcpu *curr = c && c->curr ? vcpu_at(c->curr) : NULL;
+
+	if (!curr || curr->pri > v->pri || more_overdue(v, curr, LEAD))
+		return home;
+	zone_for(p, v);
+	other = lesser_to_preempt(v, v->pri);
+	return other >= 0 ? other : home;
 }
 
 static __always_inline bool is_faster(s32 cpu, s32 than)
@@ -331,7 +358,7 @@ static __always_inline s32 home_for(struct task_struct *p, struct vcpu *v, s32 c
 		to = claim_slow(p, v, idle);
 	scx_bpf_put_idle_cpumask(idle);
 	if (to < 0)
-		return slow_place(p, v, cpu);
+		return lower_place(p, v, cpu);
 	v->target = to + 1;
 	return to;
 }
@@ -381,7 +408,10 @@ static __always_inline s32 place(struct task_struct *p, struct vcpu *v, s32 prev
 
 static __always_inline u64 queue_key(struct vcpu *v, struct pcpu *c, s32 cpu, bool front)
 {
-	return arrival_key(c, front || slot_of(v, scx_bpf_now()) == cpu);
+	bool first = front || slot_of(v, scx_bpf_now()) == cpu;
+	u64 arrival = arrival_key(c, first);
+
+	return nr_kinds > 1 && c->kind ? overdue_key(v, arrival, first) : arrival;
 }
 
 /* D11 as in Credit: on upper CPUs, too, who woke boosted goes before slots. */
@@ -390,15 +420,16 @@ static __always_inline bool breaks_in(struct vcpu *v, struct vcpu *other)
 	return boost_fast && woke_boosted(v) && !woke_boosted(other);
 }
 
-/* On an upper CPU: whose slot it is, then who has credit for it, then by class. Who may run nowhere
- * else gets its turn at the end of a slice. */
+/* On an upper CPU: whose slot it is, then who has credit for it, then by class. Below the fastest,
+ * of one class, who is more overdue (D18). Who may run nowhere else gets its turn at the end of a
+ * slice. */
 static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 key, struct pcpu *c,
 					s32 cpu)
 {
 	u64 now = scx_bpf_now();
 
 	if (!is_upper(c))
-		return v->pri < first->pri;
+		return v->pri < first->pri || more_overdue(v, first, 0);
 	if (first->no_slow && !v->no_slow)
 		return false;
 	if (breaks_in(v, first) != breaks_in(first, v))
@@ -409,7 +440,7 @@ static __always_inline bool goes_before(struct vcpu *v, struct vcpu *first, u64 
 		return false;
 	if (!c->kind && has_fast(v) != has_fast(first))
 		return has_fast(v);
-	return v->pri < first->pri;
+	return v->pri < first->pri || (c->kind && more_overdue(v, first, 0));
 }
 
 static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu *c, s32 cpu)
@@ -417,7 +448,7 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 	u64 now = scx_bpf_now();
 
 	if (!is_upper(c) || curr->no_slow)
-		return v->pri < curr->pri;
+		return v->pri < curr->pri || more_overdue(v, curr, LEAD);
 	if (breaks_in(v, curr) != breaks_in(curr, v))
 		return breaks_in(v, curr);
 	if (slot_of(v, now) == cpu)
@@ -426,7 +457,7 @@ static __always_inline bool beats(struct vcpu *v, struct vcpu *curr, struct pcpu
 		return c->kind && woke_boosted(v);
 	if (!c->kind && has_fast(v) != has_fast(curr))
 		return has_fast(v);
-	return v->pri < curr->pri;
+	return v->pri < curr->pri || (c->kind && more_overdue(v, curr, LEAD));
 }
 
 #endif

@@ -40,8 +40,9 @@ __noinline bool move_queued(u32 index, s32 from, s32 to)
 
 /* A round begins: who has waited for a whole one on a CPU of the fastest kind, and has no credit
  * for it, waits elsewhere from now on: it would be passed over by all that have some. So does
- * whoever waits on a CPU that is gone. */
-__noinline int send_away(s32 cpu)
+ * whoever waits on a CPU that is gone. On the others they are in order by what they have been
+ * granted now (D18). */
+__noinline int tidy_queue(s32 cpu)
 {
 	struct pcpu *here = pcpu_at(cpu), *c;
 	struct task_struct *p;
@@ -50,6 +51,8 @@ __noinline int send_away(s32 cpu)
 
 	if (!here || scx_bpf_dsq_nr_queued(cpu) <= 0)
 		return 0;
+	if (here->kind && here->online)
+		return scx_bpf_dsq_nr_queued(cpu) > 1 ? sort_queue(cpu, true) : 0;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, cpu, 0) {
 		v = vcpu_of(p);
@@ -209,9 +212,7 @@ static __always_inline void begin_round(u64 now)
 	bpf_for(kind, 0, slowest())
 		share_kind(kind);
 	bpf_for(cpu, 0, berth_nr_cpus) {
-		c = pcpu_at(cpu);
-		if (c && (!c->kind || !c->online))
-			send_away(cpu);
+		tidy_queue(cpu);
 	}
 	bpf_for(cpu, 0, berth_nr_cpus) {
 		c = pcpu_at(cpu);

@@ -10,9 +10,9 @@
  * among its active vCPUs. A vCPU burns 10 credits per ms that it runs. The sign of its credit gives
  * its class.
  *
- * The includer defines, before this header, VCPU_MORE, PCPU_MORE (fields of its own, or nothing)
- * and the parameters used here, and after it the hooks
- *
+ * The includer defines, before this header, VCPU_MORE, PCPU_MORE (fields of its own, or nothing),
+ * keeps_most(v, d, per), the credit above which v of domain d counts as asleep (mostly per, what a
+ * pCPU grants in a period), and the parameters used here, and after it the hooks
  *	credit_burned(v, c, credits, ns)   v ran ns on c
  *	credit_granted(v)		   an accounting is over for v, active or not
  *	labelled(v, id)			   v's labels have been read
@@ -415,7 +415,7 @@ static __always_inline s32 grant(struct vcpu *v, struct domain *d)
 				v->pri = BOOST;
 			to_unpark++;
 		}
-		if (credit > per) {
+		if (credit > keeps_most(v, d, per)) {
 			deactivate(v);
 			v->credit = credit = zero_on_inactive ? 0 : credit / 2;
 		}

@@ -29,6 +29,7 @@ BERTH_PARAM(u32, host_weight, "weight", 1000, 1, 10000,
 #define boost_on_unpark	      false
 #define tick_moves	      true
 #define migration_delay_us    0
+#define keeps_most(v, d, per) per
 #ifndef migrate_for_wakeup
 #define migrate_for_wakeup true
 #endif

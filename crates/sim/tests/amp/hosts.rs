@@ -2,7 +2,8 @@
 //! Random hosts of two and three kinds of cores under `amp`: no CPU is idle while a slower one works (W), and VMs that
 //! always run have as much time as the others of their weight.
 use super::support::Cast;
-use super::{MS, Stay, amp, kind, machine_of, params, random, stays};
+use super::{MS, Stay, amp, kind, machine_by, machine_of, params, random, stays};
+use berth_policy::policy::Policy;
 use berth_scenario::model::CoreKind;
 use berth_scenario::{Input, read};
 use berth_sim::Simulation;
@@ -209,97 +210,180 @@ fn poured(amount: f64, rooms: &[f64], weights: &[f64]) -> Vec<f64> {
     given
 }
 
-/// 500 random hosts full of vCPUs that always run and may run anywhere, half of them of three kinds, with VMs of random
-/// weights: time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold. No VM has less
-/// than a third of its due: who waits goes on earning, however much it has earned.
-#[test]
-fn whoever_always_runs_has_most_of_its_due() {
-    let (from, to) = (1_000 * MS, 7_000 * MS);
-    let (mut times, mut fair_parts) = (Vec::new(), Vec::new());
-    for seed in 0..500 {
-        let mut state = 1_000_000 + seed;
-        let mut below = |n: u64| random(&mut state) % n;
-        let speeds: &[u32] = if seed % 2 == 1 { &THREE } else { &TWO };
-        let cores: Vec<u32> = [4, 6, 3][..speeds.len()]
-            .iter()
-            .map(|most| 1 + below(*most) as u32)
-            .collect();
-        let (mut cast, mut vms) = (Cast::default(), Vec::new());
-        for i in 0..1 + below(5) as u32 {
-            let n = 1 + below(6) as u32;
-            let weight = 100 * (1 + below(3) as u32);
-            vms.push(VmSpec {
-                weight,
-                ..super::vm(i, n)
-            });
-            for v in 0..n {
-                cast.vcpu(i, v, below(50 * MS), &[Action::ComputeForever]);
-                let script = cast.scripts.last_mut().unwrap();
-                script.spec.phase.stalled = below(900_000) as u32;
-            }
+/// Part of what is due, of each of a host's VMs in CPU time, and of each of its vCPUs in its part g of R on the fastest
+/// kind, if it has one. What a cap leaves is all that is due.
+struct Parts {
+    what: String,
+    times: Vec<f64>,
+    fair: Vec<f64>,
+    /// The first VM's cap is below what its weight gives it.
+    cap_binds: bool,
+}
+
+/// A random host full of vCPUs that always run and may run anywhere, of two or three kinds by turns, with VMs of random
+/// weights; under amp, or under Credit with the rules that amp has. With `cap_percent` of its vCPUs, the first VM has a
+/// cap.
+fn full_host(seed: u64, policy: &Policy, cap_percent: Option<u32>) -> Parts {
+    let (from, to) = (1_000 * MS, 13_000 * MS);
+    let mut state = 2_000_000 + seed;
+    let mut below = |n: u64| random(&mut state) % n;
+    let speeds: &[u32] = if seed % 2 == 1 { &THREE } else { &TWO };
+    let cores: Vec<u32> = [4, 6, 3][..speeds.len()]
+        .iter()
+        .map(|most| 1 + below(*most) as u32)
+        .collect();
+    let (mut cast, mut vms) = (Cast::default(), Vec::new());
+    for i in 0..1 + below(5) as u32 {
+        let n = 1 + below(6) as u32;
+        let weight = 100 * (1 + below(3) as u32);
+        let cap = cap_percent.filter(|_| i == 0);
+        vms.push(VmSpec {
+            weight,
+            cap_milli: cap.map(|percent| u64::from(10 * percent * n)),
+            ..super::vm(i, n)
+        });
+        for v in 0..n {
+            cast.vcpu(i, v, below(50 * MS), &[Action::ComputeForever]);
+            let script = cast.scripts.last_mut().unwrap();
+            script.spec.phase.stalled = below(900_000) as u32;
         }
-        let mode = ["fair", "vm", "vcpu"][below(3) as usize];
-        let r = below(101);
-        let set = [
+    }
+    let mode = ["fair", "vm", "vcpu"][below(3) as usize];
+    let r = below(101);
+    let set = if std::ptr::eq(policy, amp()) {
+        params(&[
             ("mode", mode),
             ("r", &r.to_string()),
             ("interval_ms", "250"),
             ("window_ms", "200"),
-        ];
-        let mut m = super::machine_with(kinds(&cores, speeds), &vms, cast, &set);
-        let all = stays(&mut m, from, to);
-        let had = |thread: usize, fast: bool| {
-            let its = all
-                .iter()
-                .filter(|s| s.thread == thread && (!fast || s.cpu < cores[0]));
-            its.map(|s| s.to - s.from).sum::<u64>() as f64 / (to - from) as f64
-        };
-        let vcpus: Vec<f64> = vms.iter().map(|v| f64::from(v.vcpus)).collect();
-        let weights: Vec<f64> = vms.iter().map(|v| f64::from(v.weight)).collect();
-        let shares = poured(cores.iter().sum::<u32>().into(), &vcpus, &weights);
-        let mut thread = 0;
-        for (vm, share) in shares.iter().enumerate() {
-            let its = thread..thread + vms[vm].vcpus as usize;
-            thread = its.end;
-            let part = its.map(|t| had(t, false)).sum::<f64>() / share;
-            times.push(part);
-            assert!(
-                part > 0.33,
-                "seed {seed}: {cores:?}, {vcpus:?}, {weights:?}, {mode}, {r} %: VM {vm} has {part} of its time"
-            );
-        }
-        let grants: Vec<f64> = (0..vms.len())
-            .flat_map(|vm| vec![shares[vm] / vcpus[vm]; vms[vm].vcpus as usize])
-            .collect();
-        let part = if mode == "fair" {
-            1.0
-        } else {
-            r as f64 / 100.0
-        };
-        let fair = poured(
-            part * f64::from(cores[0]),
-            &grants,
-            &vec![1.0; grants.len()],
-        );
-        let due = |t: &usize| fair[*t] > 0.0;
-        fair_parts.extend((0..fair.len()).filter(due).map(|t| had(t, true) / fair[t]));
-    }
-    let within = |of: &[f64], off: f64| {
-        let n = of.iter().filter(|p| **p > 1.0 - off).count();
-        100.0 * n as f64 / of.len() as f64
+        ])
+    } else {
+        params(&[
+            ("ratelimit_us", "0"),
+            ("domain_weight", "1"),
+            ("zero_on_inactive", "1"),
+            ("cyclic_steal", "1"),
+            ("old_pick", "1"),
+        ])
     };
-    // Below what holds (docs/amp.md), which is less than the goal of all: so much is not lost again.
-    for (what, of, most, nearly_all) in [
-        ("time of VMs", &times, 75.0, 88.0),
-        ("fair parts of vCPUs", &fair_parts, 80.0, 90.0),
-    ] {
-        let (whole, nine_tenths) = (within(of, 0.01), within(of, 0.1));
-        let least = of.iter().copied().fold(f64::MAX, f64::min);
-        println!(
-            "{what}: {whole:.1} % have 99 % of it or more, {nine_tenths:.1} % have 90 %; least {least:.2}"
-        );
-        assert!(whole > most && nine_tenths > nearly_all, "{what}");
+    let mut m = machine_by(policy, kinds(&cores, speeds), &vms, cast, &set);
+    let all = stays(&mut m, from, to);
+    let had = |thread: usize, fast: bool| {
+        let its = all
+            .iter()
+            .filter(|s| s.thread == thread && (!fast || s.cpu < cores[0]));
+        its.map(|s| s.to - s.from).sum::<u64>() as f64 / (to - from) as f64
+    };
+    let vcpus: Vec<f64> = vms.iter().map(|v| f64::from(v.vcpus)).collect();
+    let weights: Vec<f64> = vms.iter().map(|v| f64::from(v.weight)).collect();
+    let all_cores = f64::from(cores.iter().sum::<u32>());
+    let uncapped = poured(all_cores, &vcpus, &weights)[0];
+    let mut rooms = vcpus.clone();
+    rooms[0] *= f64::from(cap_percent.unwrap_or(100)) / 100.0;
+    let shares = poured(all_cores, &rooms, &weights);
+    let (mut times, mut thread) = (Vec::new(), 0);
+    for (vm, share) in shares.iter().enumerate() {
+        let its = thread..thread + vms[vm].vcpus as usize;
+        thread = its.end;
+        times.push(its.map(|t| had(t, false)).sum::<f64>() / share);
     }
+    let grants: Vec<f64> = (0..vms.len())
+        .flat_map(|vm| vec![shares[vm] / vcpus[vm]; vms[vm].vcpus as usize])
+        .collect();
+    let part = if mode == "fair" {
+        1.0
+    } else {
+        r as f64 / 100.0
+    };
+    let fair = poured(
+        part * f64::from(cores[0]),
+        &grants,
+        &vec![1.0; grants.len()],
+    );
+    let due = |t: &usize| fair[*t] > 0.0;
+    Parts {
+        what: format!("seed {seed}: {cores:?}, {vcpus:?}, {weights:?}, {mode}, {r} %"),
+        times,
+        fair: (0..fair.len())
+            .filter(due)
+            .map(|t| had(t, true) / fair[t])
+            .collect(),
+        cap_binds: rooms[0] < uncapped,
+    }
+}
+
+/// How many percent have this part or more, and the least.
+fn with_part(of: &[f64], part: f64) -> f64 {
+    100.0 * of.iter().filter(|p| **p > part).count() as f64 / of.len() as f64
+}
+
+fn least(of: &[f64]) -> f64 {
+    of.iter().copied().fold(f64::MAX, f64::min)
+}
+
+/// Time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold: on 200 random hosts that
+/// were not looked at while the policy was made, beside Credit on the same hosts, which has no fast time to give away.
+#[test]
+fn whoever_always_runs_has_its_due_as_under_credit() {
+    let credit = super::support::policy("credit");
+    let (mut times, mut fair, mut by_credit, mut worse) = (vec![], vec![], vec![], 0);
+    for seed in 0..200 {
+        let (ours, theirs) = (full_host(seed, amp(), None), full_host(seed, &credit, None));
+        let pairs = ours.times.iter().zip(&theirs.times);
+        worse += pairs.filter(|(a, b)| **a < b.min(1.0) - 0.01).count();
+        assert!(least(&ours.times) > 0.6, "{}: {:?}", ours.what, ours.times);
+        times.extend(ours.times);
+        fair.extend(ours.fair);
+        by_credit.extend(theirs.times);
+    }
+    for (what, of) in [
+        ("time of VMs", &times),
+        ("the same under Credit", &by_credit),
+        ("fair parts of vCPUs", &fair),
+    ] {
+        println!(
+            "{what}: {:.1} % have 99 % of it or more, {:.1} % have 90 %; least {:.2}",
+            with_part(of, 0.99),
+            with_part(of, 0.9),
+            least(of)
+        );
+    }
+    let worse = 100.0 * worse as f64 / times.len() as f64;
+    println!("{worse:.1} % have over a percent less than what Credit gives them, up to their due");
+    // No less than Credit does. Fair parts: below what holds (docs/amp.md), which is less than the goal of all.
+    for part in [0.9, 0.97, 0.99] {
+        assert!(with_part(&times, part) > with_part(&by_credit, part));
+    }
+    assert!(least(&times) > least(&by_credit));
+    assert!(with_part(&fair, 0.99) > 80.0 && with_part(&fair, 0.9) > 90.0);
+}
+
+/// A VM that always runs has what its cap leaves, to as near as under Credit, on hosts of the same random kind.
+#[test]
+fn caps_hold_on_full_hosts_as_under_credit() {
+    let credit = super::support::policy("credit");
+    let (mut ours, mut theirs) = (vec![], vec![]);
+    for seed in 1_000..1_120 {
+        let cap = Some(15 + 5 * (seed % 15) as u32);
+        let by_amp = full_host(seed, amp(), cap);
+        if !by_amp.cap_binds {
+            continue;
+        }
+        ours.push(by_amp.times[0]);
+        theirs.push(full_host(seed, &credit, cap).times[0]);
+    }
+    let off = |of: &[f64]| of.iter().map(|p| (p - 1.0).abs()).fold(0.0, f64::max);
+    for (whose, of) in [("amp", &ours), ("Credit", &theirs)] {
+        println!(
+            "{whose}: of {}, {:.1} % within 2 % of their caps, most {:.3} off",
+            of.len(),
+            with_part(of, 0.98),
+            off(of)
+        );
+    }
+    assert!(ours.len() > 80);
+    assert!(with_part(&ours, 0.98) >= with_part(&theirs, 0.98));
+    assert!(least(&ours) > 0.85 && ours.iter().all(|p| *p < 1.01));
 }
 
 /// A small `hybrid-host`: eight CPUs of three kinds, all slots of which go to VMs that always run. Those that wait for

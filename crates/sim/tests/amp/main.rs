@@ -105,8 +105,38 @@ fn machine_at(
         },
         ..MachineSpec::new(Shape::flat(cores))
     };
-    let mut m = Simulation::new(&spec, vms, cast);
-    load_policy(&mut m, amp(), &params(set), vms, &Options::default()).unwrap();
+    by_policy(&spec, amp(), vms, cast, &params(set))
+}
+
+/// A host with exact ends of slices under any policy.
+fn machine_by(
+    policy: &Policy,
+    kinds: Vec<CoreKind>,
+    vms: &[VmSpec],
+    cast: Cast,
+    set: &BTreeMap<String, String>,
+) -> Simulation<Cast> {
+    let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
+    let spec = MachineSpec {
+        hz: Hz::Exact,
+        cost: HostCost {
+            kinds,
+            ..HostCost::default()
+        },
+        ..MachineSpec::new(Shape::flat(cores))
+    };
+    by_policy(&spec, policy, vms, cast, set)
+}
+
+fn by_policy(
+    spec: &MachineSpec,
+    policy: &Policy,
+    vms: &[VmSpec],
+    cast: Cast,
+    set: &BTreeMap<String, String>,
+) -> Simulation<Cast> {
+    let mut m = Simulation::new(spec, vms, cast);
+    load_policy(&mut m, policy, set, vms, &Options::default()).unwrap();
     m.start();
     m
 }

@@ -454,3 +454,25 @@ fn turns_depend_on_the_phase() {
     let near = |ms: f64| waits.iter().filter(|w| (*w - ms).abs() < 1.0).count();
     assert!(near(30.0) > 0 && near(60.0) > 0, "{waits:?}");
 }
+
+/// As in Xen before 4.7: who wakes marks whoever runs where it may run alone to move away, which that one may not, and
+/// it is boosted by it again and again.
+#[test]
+fn hogs_bound_beside_a_sleeper_starve_as_in_xen() {
+    let mut text = format!(
+        "[host]\ncores = 2\n{HOG}[task.nap]\nloop = [\"compute 100us\", \"sleep 20ms\"]\n{}",
+        vm("nap", 1, 100, "nap") + "affinity = \"0\"\n"
+    );
+    for name in ["a", "b", "c"] {
+        text += &(vm(name, 1, 100, "hog") + "affinity = \"0\"\n");
+    }
+    let had = |boost: &str| {
+        let set = BTreeMap::from([("boost_after_migration".to_string(), boost.to_string())]);
+        let m = run_with("20s", &text, 1, &set);
+        ["a.cpu", "b.cpu", "c.cpu"].map(|name| m[name])
+    };
+    assert_near(had("1")[0], 0.995, 0.002, "boosted");
+    for part in had("0") {
+        assert_near(part, 0.995 / 3.0, 0.002, "not boosted");
+    }
+}

@@ -212,8 +212,11 @@ static __always_inline void credit_granted(struct vcpu *v)
 	v->earned = v->active;
 }
 
+/* In another VM it begins anew, and is owed nothing. */
 static __always_inline void labelled(struct vcpu *v, struct berth_identity *id)
 {
+	if (!v->active)
+		v->earned = 0;
 }
 
 static __always_inline void descheduled(struct vcpu *v, struct pcpu *c)

@@ -10,11 +10,12 @@
 #ifndef __AMP_OVERDUE_BPF_H
 #define __AMP_OVERDUE_BPF_H
 
-#define ROUND_PARTS  32 /* of a round: the unit */
-#define LEAD	     2	/* so many more preempt: 1.9 ms for whom a whole CPU is granted */
-#define MOST_OVERDUE 4000
-#define RANK_SHIFT   44 /* in a queue's key, above the running number */
-#define KEPT_ROUNDS  4	/* who waits or runs keeps what so many grant it */
+#define ROUND_PARTS 32 /* of a round: the unit */
+#define LEAD	    2  /* so many more preempt: 1.9 ms for whom a whole CPU is granted */
+#define KEPT_ROUNDS 4  /* who waits or runs keeps what so many grant it; none is further behind */
+#define MOST_BEHIND (KEPT_ROUNDS * ROUND_PARTS)
+#define MOST_AHEAD  4000
+#define RANK_SHIFT  44 /* in a queue's key, above the running number */
 
 /* How far v is behind, in parts of a round; below 0: ahead. */
 __noinline s32 overdue(struct vcpu *v)
@@ -29,8 +30,9 @@ __noinline s32 overdue(struct vcpu *v)
 	share = d && d->share ? d->share : 1;
 	credit = v->credit;
 	parts = (credit < 0 ? -credit : credit) * ROUND_PARTS / share;
-	parts = parts < MOST_OVERDUE ? parts : MOST_OVERDUE;
-	return credit < 0 ? -(s32)parts : parts;
+	if (credit < 0)
+		return -(s32)(parts < MOST_AHEAD ? parts : MOST_AHEAD);
+	return parts < MOST_BEHIND ? parts : MOST_BEHIND;
 }
 
 /* Both of one class. */
@@ -42,7 +44,7 @@ static __always_inline bool more_overdue(struct vcpu *v, struct vcpu *than, s32 
 /* Its rank in the queue of a CPU below the fastest, by the running number of who came when. */
 static __always_inline u64 overdue_key(struct vcpu *v, u64 arrival, bool first)
 {
-	u64 rank = first ? 0 : MOST_OVERDUE + 1 - overdue(v);
+	u64 rank = first ? 0 : MOST_BEHIND + 1 - overdue(v);
 
 	return rank << RANK_SHIFT | (arrival & ((1ULL << RANK_SHIFT) - 1));
 }

@@ -104,7 +104,7 @@ __noinline int begin_slot(u32 index, s32 cpu)
 		return 0;
 	/* It is on its way to run elsewhere: it is told when it does. */
 	if (v->cpu == cpu)
-		sort_queue(cpu, false);
+		sort_queue(cpu, true);
 	else if (!move_queued(index, v->cpu, cpu))
 		set_flag(v, VF_MIGRATING);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

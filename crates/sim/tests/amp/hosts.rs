@@ -321,13 +321,13 @@ fn least(of: &[f64]) -> f64 {
     of.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold: on 200 random hosts that
+/// Time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold: on 500 random hosts that
 /// were not looked at while the policy was made, beside Credit on the same hosts, which has no fast time to give away.
 #[test]
 fn whoever_always_runs_has_its_due_as_under_credit() {
     let credit = super::support::policy("credit");
     let (mut times, mut fair, mut by_credit, mut worse) = (vec![], vec![], vec![], 0);
-    for seed in 0..200 {
+    for seed in 0..500 {
         let (ours, theirs) = (full_host(seed, amp(), None), full_host(seed, &credit, None));
         let pairs = ours.times.iter().zip(&theirs.times);
         worse += pairs.filter(|(a, b)| **a < b.min(1.0) - 0.01).count();
@@ -354,7 +354,7 @@ fn whoever_always_runs_has_its_due_as_under_credit() {
     for part in [0.9, 0.97, 0.99] {
         assert!(with_part(&times, part) > with_part(&by_credit, part));
     }
-    assert!(least(&times) > least(&by_credit));
+    assert!(least(&times) > least(&by_credit) && worse < 8.0);
     assert!(with_part(&fair, 0.99) > 80.0 && with_part(&fair, 0.9) > 90.0);
 }
 

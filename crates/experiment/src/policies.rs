@@ -228,14 +228,14 @@ impl<'a> Asked<'a> {
 /// Checks parameters against what the policy declares.
 ///
 /// # Errors
-/// No such parameter (with the nearest, and all there are), or a value out of bounds or of another unit.
+/// No such parameter (with the nearest, and all there are), or a value out of bounds or of another unit (of words: with
+/// the nearest).
 fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
     let policy = asked.policy;
     for (name, text) in asked.set {
         let Some(param) = params.iter().find(|p| p.name == *name) else {
-            let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
-            let near = nearest(name, names.iter().copied())
-                .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            let names: Vec<String> = params.iter().map(|p| p.name.clone()).collect();
+            let near = did_you_mean(name, &names);
             let all = if names.is_empty() {
                 "none".to_string()
             } else {
@@ -253,17 +253,24 @@ fn check_params(asked: &Asked<'_>, params: &[Param]) -> Result<(), Failure> {
             );
             return Err(asked.wrong(asked.name_at(name), why));
         };
-        param
-            .value(text)
-            .map_err(|e| asked.wrong(asked.value_at(name), e))?;
+        param.value(text).map_err(|e| {
+            let why = format!("{e}{}", did_you_mean(text, &param.words));
+            asked.wrong(asked.value_at(name), why)
+        })?;
     }
     Ok(())
+}
+
+/// The one of these that is written most alike, if one is.
+fn did_you_mean(wrong: &str, names: &[String]) -> String {
+    nearest(wrong, names.iter().map(String::as_str))
+        .map_or(String::new(), |n| format!("; did you mean `{n}`?"))
 }
 
 /// Parameters with the preset's values filled in; those that were set win.
 ///
 /// # Errors
-/// As `check_params`, or the policy has no such preset (with the list of those it has).
+/// As `check_params`, or the policy has no such preset (with the nearest, and those it has).
 pub fn resolve(
     asked: &Asked<'_>,
     params: &[Param],
@@ -272,7 +279,9 @@ pub fn resolve(
     check_params(asked, params)?;
     let policy = asked.policy;
     presets::resolve(presets, asked.preset, asked.set).map_err(|e| {
-        let why = format!("policy {policy}: {e}   (berth policy show {policy})");
+        let names: Vec<String> = presets.iter().map(|p| p.name.clone()).collect();
+        let near = did_you_mean(asked.preset.unwrap_or_default(), &names);
+        let why = format!("policy {policy}: {e}{near}   (berth policy show {policy})");
         asked.wrong(asked.preset_at(), why)
     })
 }

@@ -52,6 +52,14 @@ fn in_the_file() {
             "no preset `xen-9`",
         ),
         (
+            "[arm.a]\npolicy = \"flms\"\npreset = \"groups+slice\"",
+            "; did you mean `groups+slices`?",
+        ),
+        (
+            "[arm.a]\npolicy = \"flms\"\nset = { \"policy.balancing\" = \"step\" }",
+            "must be one of paper, steps, credit; did you mean `steps`?",
+        ),
+        (
             "[arm.a]\npolicy = \"credit\"\npreset = \"xen-9\"",
             "\n  p.toml:7\n    7 | preset = \"xen-9\"\n      | ^^^^^^",
         ),

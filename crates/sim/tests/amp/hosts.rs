@@ -321,8 +321,8 @@ fn least(of: &[f64]) -> f64 {
     of.iter().copied().fold(f64::MAX, f64::min)
 }
 
-/// Time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold: on 500 random hosts, most of
-/// which were not run while the policy was made (docs/amp.md), beside Credit, which has no fast time to give away.
+/// Time by weight, and of the fastest kind to each vCPU its part g of R, as far as they hold: on 500 random hosts, most
+/// of which were not run while the policy was made (docs/amp.md), beside Credit, which has no fast time to give away.
 #[test]
 fn whoever_always_runs_has_its_due_as_under_credit() {
     let credit = super::support::policy("credit");

@@ -287,6 +287,27 @@ impl Agent {
         Ok(started)
     }
 
+    /// The same by these rules, which stay as they were if it is refused; none: by those there are.
+    ///
+    /// # Errors
+    /// As [`Agent::start`].
+    pub fn start_with(
+        &mut self,
+        policy: Policy,
+        rules: Option<Rules>,
+    ) -> Result<Started, AgentError> {
+        let before = rules.map(|rules| {
+            let before = self.keeper.rules().clone();
+            self.keeper.set_rules(rules);
+            before
+        });
+        let started = self.start(policy);
+        if let (Err(_), Some(before)) = (&started, before) {
+            self.keeper.set_rules(before);
+        }
+        started
+    }
+
     /// The optimiser in the place of a policy that cannot act.
     fn start_instead(
         &mut self,
@@ -344,10 +365,16 @@ impl Agent {
             let told = self.keeper.tell(sink);
             told.map_err(|e| self.failed(&policy, e))?;
         }
-        let before = self.running.take();
+        // Two cannot act at a time.
+        let before = self.running.take().map(|r| r.policy);
         let switched = before.is_some();
-        drop(before);
-        let acting = ready.start().map_err(|e| self.failed(&policy, e))?;
+        let acting = match ready.start() {
+            Ok(acting) => acting,
+            Err(e) => {
+                let refused = self.failed(&policy, e);
+                return Err(self.bring_back(before, refused));
+            }
+        };
         self.running = Some(Running {
             acting,
             wire: self.wire(way),
@@ -363,6 +390,21 @@ impl Agent {
         } else {
             Started::Loaded
         })
+    }
+
+    /// Another was to act in this one's place, and did not begin.
+    fn bring_back(&mut self, before: Option<Policy>, refused: AgentError) -> AgentError {
+        let Some(before) = before else {
+            return refused;
+        };
+        let name = before.name.clone();
+        let Err(e) = self.start_by(before) else {
+            return refused;
+        };
+        let gone =
+            format!("{refused}\npolicy {name}, which had to end for it, did not begin again: {e}");
+        self.trouble = Some(gone.clone());
+        AgentError::Refused(gone)
     }
 
     fn wire(&self, way: Way) -> Option<Tripwire> {
@@ -400,12 +442,20 @@ impl Agent {
         }
         let different = wanted.values.iter();
         let different = different.filter(|(k, v)| now.values.get(*k) != Some(v));
+        let different: Vec<_> = different.map(|(k, v)| (k.clone(), v.clone())).collect();
+        // Nothing is set before it is clear that all can be.
+        if different.iter().any(|(k, _)| running.acting.is_fixed(k)) {
+            return Ok(false);
+        }
         for (name, value) in different {
-            match running.acting.change(name, value) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(e) => return Err(self.failed(wanted, e)),
+            if let Err(e) = running.acting.change(&name, &value) {
+                return Err(self.failed(wanted, e));
             }
+            // What is refused later leaves this as it is.
+            if let Some(text) = wanted.parameters.get(&name) {
+                running.policy.parameters.insert(name.clone(), text.clone());
+            }
+            running.policy.values.insert(name, value);
         }
         running.policy = wanted.clone();
         Ok(true)

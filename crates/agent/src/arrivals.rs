@@ -260,4 +260,25 @@ mod tests {
             "this process has nothing of KVM"
         );
     }
+
+    /// Who makes threads faster than they are read, so that the kernel drops events, hides no VM: there is a look.
+    #[test]
+    fn events_that_are_lost_are_news() {
+        let mut arrivals = Arrivals::new().unwrap();
+        if let Some(why) = arrivals.blind() {
+            return println!("skipped: no process events: {why}");
+        }
+        let nobody = Snapshot::default();
+        arrivals.news(&Root::live(), &nobody);
+        for _ in 0..5000 {
+            std::thread::spawn(|| ()).join().unwrap();
+        }
+        assert!(ready(&arrivals, Duration::from_secs(5)));
+        let news = arrivals.news(&Root::live(), &nobody);
+        assert!(news.look, "{news:?}");
+        // They are told again from then on.
+        assert_eq!(arrivals.blind(), None);
+        std::thread::spawn(|| ()).join().unwrap();
+        assert!(ready(&arrivals, Duration::from_secs(5)));
+    }
 }

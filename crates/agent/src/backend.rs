@@ -116,11 +116,14 @@ pub trait Acting {
         None
     }
 
-    /// Sets a parameter while it acts; false: that takes loading it anew.
+    /// Whether it has a parameter of this name that takes loading it anew.
+    fn is_fixed(&self, parameter: &str) -> bool;
+
+    /// Sets a parameter while it acts.
     ///
     /// # Errors
-    /// There is no such parameter, or the value does not fit; the old one stays.
-    fn change(&mut self, parameter: &str, value: &Value) -> Result<bool, Trouble>;
+    /// There is no such parameter, it is fixed, or the value does not fit; the old one stays.
+    fn change(&mut self, parameter: &str, value: &Value) -> Result<(), Trouble>;
 
     /// Why it acts no more, if it does not.
     ///

@@ -8,7 +8,7 @@
 //!                             # "cgroup": the optimiser, on any kernel
 //! only = ["web*"]             # only these VMs have a class; the others get their share
 //! stall_ms = 500              # how long a thread may be starved before the policy is unloaded; 0: never looked at
-//! socket_group = "berth"      # who besides the agent's user may ask what it does (default: nobody, mode "0660")
+//! socket_group = "berth"      # who besides the agent's user may ask what it does (default: "berth" if there is one)
 //! socket_mode = "0660"
 //!
 //! [set]                       # parameters of the policy
@@ -91,7 +91,7 @@ impl Default for Config {
             rules: Rules::default(),
             pins: Vec::new(),
             stall: Some(LIMIT),
-            access: Access::default(),
+            access: usual(rustix::process::geteuid().is_root(), &group),
             lines: BTreeMap::new(),
         }
     }
@@ -238,6 +238,14 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
         reader.wrong(at, None, e.message().trim().replace('\n', "; "))
     })?;
     reader.config(document.as_table())
+}
+
+/// Who may connect if nobody says it: root's agent lets in the group that is made for it, any other only its own.
+fn usual(is_root: bool, group: &dyn Fn(&str) -> Option<u32>) -> Access {
+    Access {
+        group: is_root.then(|| group("berth")).flatten(),
+        ..Access::default()
+    }
 }
 
 /// The number of a group.
@@ -413,7 +421,7 @@ impl Reader<'_> {
     }
 
     fn access(&self, table: &Table) -> Read<Access> {
-        let mut access = Access::default();
+        let mut access = Config::default().access;
         if let Some((mode, at)) = self.string(table, "socket_mode")? {
             let number = u32::from_str_radix(&mode, 8).ok();
             // Read and write permissions, the owner's among them.

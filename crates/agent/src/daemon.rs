@@ -5,10 +5,12 @@ use crate::arrivals::Arrivals;
 use crate::backend::Policy;
 use crate::config::{self, Choice, Config, ConfigError, Mode};
 use crate::control::{Answer, Kind, Request};
+use crate::describe::Remark;
 use crate::door::Door;
 use crate::pins::observe::possible;
 use crate::pins::{PinError, Pinned};
 use crate::place::Place;
+use crate::remarks::in_few_lines;
 use crate::signals::Asked;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::pace::cpu_time;
@@ -28,10 +30,12 @@ const ENDED: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_millis(20);
 /// After it was told that something happened, the agent listens again so much later: who makes a VM makes many threads.
 const QUIET: Duration = Duration::from_millis(5);
-/// A look takes at most this part of one CPU; on hosts with very many VMs looks come less often.
+/// Looks take at most this part of one CPU while something acts; on hosts with very many VMs they come less often.
 const COST: f64 = 0.05;
+/// The same while nothing does: nobody waits then for what is seen.
+const COST_WATCHING: f64 = 0.01;
 
-/// From the beginning of a look that took so much CPU time to the next one, if nothing happens.
+/// From the beginning of a look that took so much CPU time to the next one, if nothing happens and something acts.
 pub fn pause(took: Duration) -> Duration {
     LOOK.max(took.div_f64(COST))
 }
@@ -157,11 +161,15 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             let changed = daemon.look()?;
             arrivals.follow(daemon.agent.vms());
             let took = cpu_time().saturating_sub(before);
-            soonest = now + SOON.max(took.div_f64(COST));
+            let rest = match daemon.is_needed() {
+                true => took.div_f64(COST),
+                false => took.div_f64(COST_WATCHING),
+            };
+            soonest = now + SOON.max(rest);
             // What has just come goes on changing.
             next = match changed {
                 true => soonest,
-                false => now + pause(took),
+                false => now + LOOK.max(rest),
             };
         }
         let listens = now >= listen;
@@ -205,6 +213,7 @@ impl Daemon<'_> {
     fn look(&mut self) -> Result<bool, AgentError> {
         let was_running = self.is_needed();
         let before = outline(self.agent.vms());
+        let (mut by_process, mut left_out) = (Vec::new(), Vec::new());
         for event in self.agent.tick()? {
             let text = match event {
                 Event::Ended(why) => format!("{why}; the kernel's own scheduler has taken over"),
@@ -212,12 +221,22 @@ impl Daemon<'_> {
                 Event::Back(name) => format!("policy {name} acts again"),
                 Event::Restarted(why) => format!("{why}; loaded again"),
                 Event::ByProcess(vm) => {
-                    format!("VM {} is known by its process: {}", vm.vm, vm.why)
+                    by_process.push(vm);
+                    continue;
                 }
-                Event::LeftOut(out) => format!("VM {} is left alone: {}", out.vm, out.why),
+                Event::LeftOut(vm) => {
+                    left_out.push(vm);
+                    continue;
+                }
                 Event::Pins(what) => what,
             };
             self.say(&text);
+        }
+        for line in in_few_lines(by_process.iter().map(Remark::pair)) {
+            self.say(&line.known_by_process());
+        }
+        for line in in_few_lines(left_out.iter().map(Remark::pair)) {
+            self.say(&line.left_alone());
         }
         self.over |= self.options.ends_with_policy && was_running && !self.is_needed();
         Ok(before != outline(self.agent.vms()))
@@ -278,11 +297,8 @@ impl Daemon<'_> {
                 return answer;
             }
             Request::Start { policy, rules, .. } => {
-                if let Some(rules) = rules {
-                    self.agent.set_rules(rules);
-                }
                 let name = policy.name.clone();
-                match self.agent.start(*policy) {
+                match self.agent.start_with(*policy, rules) {
                     Ok(started) => {
                         self.say(&format!("policy {name}: {started:?}"));
                         return Answer {
@@ -330,18 +346,20 @@ impl Daemon<'_> {
         }
     }
 
+    /// All of it, or nothing if the policy that it names cannot act.
     fn apply(&mut self, config: &Config) -> Result<(), DaemonError> {
-        self.agent.set_rules(config.rules.clone());
-        self.agent.set_stall_limit(config.stall);
-        let pins = match config.mode {
-            Mode::Act => config.pins.clone(),
-            Mode::Observe => Vec::new(),
-        };
-        let set = self.agent.set_pin_rules(pins);
-        set.map_err(DaemonError::Start)?;
-        let choice = match (&config.choice, config.mode) {
-            (Some(choice), Mode::Act) => choice,
+        let rules = config.rules.clone();
+        let pins = match (&config.choice, config.mode) {
+            (Some(choice), Mode::Act) => {
+                let policy = (self.options.resolve)(choice);
+                let policy = policy.map_err(|why| DaemonError::Start(AgentError::Refused(why)))?;
+                let started = self.agent.start_with(policy, Some(rules));
+                let started = started.map_err(DaemonError::Start)?;
+                self.say(&format!("policy {}: {started:?}", choice.policy));
+                config.pins.clone()
+            }
             (_, mode) => {
+                self.agent.set_rules(rules);
                 if self.options.config.is_some()
                     && let Ok(name) = self.agent.stop()
                 {
@@ -351,13 +369,13 @@ impl Daemon<'_> {
                     };
                     self.say(&format!("policy {name} unloaded: {why}"));
                 }
-                return Ok(());
+                match mode {
+                    Mode::Act => config.pins.clone(),
+                    Mode::Observe => Vec::new(),
+                }
             }
         };
-        let policy = (self.options.resolve)(choice);
-        let policy = policy.map_err(|why| DaemonError::Start(AgentError::Refused(why)))?;
-        let started = self.agent.start(policy).map_err(DaemonError::Start)?;
-        self.say(&format!("policy {}: {started:?}", choice.policy));
-        Ok(())
+        self.agent.set_stall_limit(config.stall);
+        self.agent.set_pin_rules(pins).map_err(DaemonError::Start)
     }
 }

@@ -29,6 +29,13 @@ pub struct Remark {
     pub why: String,
 }
 
+impl Remark {
+    /// The VM and why.
+    pub fn pair(&self) -> (&str, &str) {
+        (&self.vm, &self.why)
+    }
+}
+
 /// What to tell a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {

@@ -29,6 +29,8 @@ struct Notes {
     said: Vec<String>,
     obstacle: Option<String>,
     danger: Option<String>,
+    /// Policies that do not begin, although they are good.
+    stuck: Vec<&'static str>,
     /// No thread can be told any more.
     deaf: bool,
     end: Option<End>,
@@ -82,6 +84,9 @@ impl Ready for Paper {
     }
     fn start(mut self: Box<Self>) -> Result<Box<dyn Acting>, Trouble> {
         self.say(format!("start {}", self.policy));
+        if self.notes.borrow().stuck.contains(&&*self.policy) {
+            return Err(Trouble::new("the pen is dry"));
+        }
         self.acts = true;
         Ok(self)
     }
@@ -99,15 +104,15 @@ impl Acting for Paper {
             self.say(format!("act on {}", names.join(" ")));
         }
     }
-    fn change(&mut self, parameter: &str, value: &Value) -> Result<bool, Trouble> {
-        match (parameter, value) {
-            ("fixed", _) => Ok(false),
-            (_, Value::Text(_)) => Err(Trouble::new("it is no number")),
-            (_, Value::Number(n)) => {
-                self.say(format!("{parameter} = {n}"));
-                Ok(true)
-            }
-        }
+    fn is_fixed(&self, parameter: &str) -> bool {
+        parameter == "fixed"
+    }
+    fn change(&mut self, parameter: &str, value: &Value) -> Result<(), Trouble> {
+        let Value::Number(n) = value else {
+            return Err(Trouble::new("it is no number"));
+        };
+        self.say(format!("{parameter} = {n}"));
+        Ok(())
     }
     fn poll(&mut self) -> Result<Option<End>, Trouble> {
         Ok(self.notes.borrow_mut().end.take())
@@ -400,6 +405,86 @@ fn what_stands_in_the_way_is_said_in_the_backends_words() {
         "a",
         "the one that acts stays"
     );
+}
+
+/// A policy that passes the verifier and does not begin all the same: the one that had to end for it is back, or the
+/// status says that it is not.
+#[test]
+fn what_does_not_begin_brings_the_old_one_back() {
+    let mut p = place(Rules::default());
+    p.paper.notes.borrow_mut().stuck = vec!["b"];
+    let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
+    assert!(e.ends_with("the pen is dry"), "{e}");
+    assert!(!p.agent.running());
+    p.agent.start(policy("a", &[("slice", 3)])).unwrap();
+    p.paper.said();
+    let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
+    assert!(
+        e.starts_with("policy b ") && e.ends_with("the pen is dry"),
+        "{e}"
+    );
+    let said = [
+        &["load b"][..],
+        &TOLD,
+        &["undone a", "start b", "load a"],
+        &TOLD,
+        &["start a"],
+    ];
+    assert_eq!(p.paper.said(), said.concat());
+    let status = p.agent.status();
+    assert_eq!(status.policy.unwrap().name, "a");
+    assert_eq!(status.trouble, None);
+    // Nor does the old one begin again.
+    p.paper.notes.borrow_mut().stuck = vec!["a", "b"];
+    let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
+    let status = p.agent.status();
+    assert!(status.policy.is_none());
+    assert_eq!(status.trouble.as_ref(), Some(&e));
+    assert!(
+        e.contains("policy a, which had to end for it, did not begin again: "),
+        "{e}"
+    );
+    p.paper.notes.borrow_mut().stuck.clear();
+    p.agent.start(policy("a", &[])).unwrap();
+    assert_eq!(p.agent.status().trouble, None);
+}
+
+/// Rules that come with a policy that is refused, whyever, do not hold; nor do some of its parameters.
+#[test]
+fn a_refused_start_changes_nothing() {
+    let only = |name: &str| Rules {
+        only: vec![name.into()],
+        ..Rules::default()
+    };
+    let mut p = place(only("w*"));
+    let refused = |p: &mut Place, policy| {
+        p.agent.start_with(policy, Some(only("j*"))).unwrap_err();
+        let status = p.agent.status();
+        assert_eq!(status.only, ["w*"]);
+        let named = status.vms.iter().filter(|vm| vm.named);
+        let named: Vec<&str> = named.map(|vm| vm.name.as_str()).collect();
+        assert_eq!(named, ["web"]);
+        status.policy
+    };
+    p.paper.notes.borrow_mut().obstacle = Some("no pencil".into());
+    assert_eq!(refused(&mut p, policy("a", &[])), None);
+    p.paper.notes.borrow_mut().obstacle = None;
+    let first = policy("a", &[("slice", 1), ("fixed", 1)]);
+    p.agent.start(first.clone()).unwrap();
+    p.paper.said();
+    p.paper.notes.borrow_mut().stuck = vec!["b"];
+    assert_eq!(refused(&mut p, policy("b", &[])).unwrap().name, "a");
+    p.paper.said();
+    // A parameter that could be set at once, another for which it has to be loaded, which is refused.
+    let empty = Policy {
+        object: Vec::new(),
+        ..policy("a", &[("slice", 2), ("fixed", 2)])
+    };
+    assert_eq!(refused(&mut p, empty).unwrap().name, "a");
+    assert_eq!(p.paper.said(), Vec::<String>::new());
+    let started = p.agent.start_with(first, Some(only("j*"))).unwrap();
+    assert_eq!(started, Started::Changed);
+    assert_eq!(p.agent.status().only, ["j*"]);
 }
 
 /// Ends of all kinds: what became of the policy, and why, is in the status; nothing of it is left.

@@ -4,7 +4,7 @@ use crate::exit::{Done, Failure};
 use crate::ls::HostOptions;
 use crate::output;
 use crate::promises::Promises;
-use berth_agent::agent::{AgentError, Started, Status};
+use berth_agent::agent::{AgentError, Started};
 use berth_agent::backend::cgroup::OPTIMISER;
 use berth_agent::backend::cgroup::parameters::settings;
 use berth_agent::backend::{Policy, Value, Way, Ways};
@@ -18,7 +18,6 @@ use berth_agent::signals;
 use berth_experiment::foreign;
 use berth_experiment::policies::{self, Asked};
 use berth_host::root::Root;
-use berth_identity::Scored;
 use berth_report::say;
 use berth_scenario::model::{Arm, Loader};
 use std::collections::BTreeMap;
@@ -28,6 +27,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+mod status;
 
 /// The daemon's configuration, if none is named.
 const CONFIG: &str = "/etc/berth/config.toml";
@@ -119,6 +120,10 @@ pub struct StopArgs {
 
 #[derive(clap::Args)]
 pub struct StatusArgs {
+    /// All VMs, however many there are
+    #[arg(long)]
+    all: bool,
+
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -227,7 +232,7 @@ pub fn start(args: &StartArgs) -> Done {
     };
     output::print(&format!("{said}\n"));
     if let Some(status) = &answer.status {
-        output::print(&text(status));
+        output::print(&status::text(status, false));
     }
     output::print("\n  Stop     berth stop\n  Look     berth status\n");
     Ok(())
@@ -282,7 +287,7 @@ pub fn status(args: &StatusArgs) -> Done {
     let status = asked(socket)?.and_then(|a| a.status);
     match &status {
         _ if args.json => output::json(&status)?,
-        Some(status) => output::print(&text(status)),
+        Some(status) => output::print(&status::text(status, args.all)),
         None => {
             let scheduler = berth_host::machine::Machine::read(&Root::live()).scheduler;
             output::print(&format!(
@@ -544,130 +549,6 @@ fn done(answer: Answer) -> Result<Answer, Failure> {
     }
 }
 
-/// What the agent does, for people.
-fn text(status: &Status) -> String {
-    let mut out = String::new();
-    match &status.policy {
-        Some(p) => {
-            let set: Vec<String> = p
-                .parameters
-                .iter()
-                .map(|(k, v)| format!("{k}={v}"))
-                .collect();
-            let set = if set.is_empty() {
-                "defaults".into()
-            } else {
-                set.join(" ")
-            };
-            let mode = if p.partial {
-                ", only threads of the named VMs"
-            } else {
-                ""
-            };
-            let object = match p.backend {
-                Way::Cgroup => "by cgroups and affinity".into(),
-                _ => berth_agent::agent::short(&p.hash).to_string(),
-            };
-            out += &format!(
-                "policy {} ({object}), {set}, for {:.0} s{mode}\n",
-                p.name, p.seconds
-            );
-            if let Some((policy, why)) = &p.instead_of {
-                out += &format!("in place of {policy}: {why}\n");
-            }
-            for warning in &p.warnings {
-                out += &format!("note: {warning}\n");
-            }
-            // A policy that gives fast cores to who gains most from them has found none.
-            if p.counters
-                .get("symmetric")
-                .is_some_and(|rounds| *rounds > 0)
-            {
-                out += "note: this host's cores are all alike: nobody is scored, time is shared\n";
-            }
-        }
-        None if status.pins.is_empty() && !status.ruled.rules.is_empty() => {
-            out += "no policy is loaded; VMs are pinned by rule: ";
-            out += &format!("{}\n", status.ruled.rules.join(", "));
-        }
-        None if status.pins.is_empty() => out += "no policy is loaded: Berth only watches\n",
-        None => out += "no policy is loaded; what is pinned stands below\n",
-    }
-    if let Some(why) = &status.trouble {
-        out += &format!("trouble: {why}\n");
-    }
-    if !status.only.is_empty() {
-        out += &format!("only {}\n", status.only.join(", "));
-    }
-    if !status.vms.is_empty() {
-        out += &format!(
-            "\n  {:<24} {:<8} {:<4} {:>6} {:>6} {:>6} {:>8}\n",
-            "VM", "CLASS", "BY", "WEIGHT", "CAP", "VCPUS", "THREADS"
-        );
-    }
-    for vm in &status.vms {
-        let cap = vm.cap.map_or("-".to_string(), |c| format!("{c:.2}"));
-        out += &format!(
-            "  {:<24} {:<8} {:<4} {:>6} {:>6} {:>6} {:>8}\n",
-            vm.name,
-            vm.class,
-            vm.class_from.word(),
-            vm.weight,
-            cap,
-            vm.vcpus,
-            vm.threads
-        );
-    }
-    for vm in &status.vms {
-        if let Some(decided) = &vm.decided {
-            out += &format!("  {} {}\n", vm.name, output::decided(decided));
-        }
-    }
-    for vm in &status.vms {
-        out += &vm
-            .scored
-            .map_or(String::new(), |s| scored(&vm.name, &s) + "\n");
-    }
-    for vm in &status.vms {
-        if let Some((class, why)) = &vm.seems {
-            let name = &vm.name;
-            let otherwise = match *class == vm.class {
-                true => "",
-                false => ", which is not what it has been given",
-            };
-            out += &format!("  {name} behaves like {class}{otherwise}: {why}\n");
-        }
-    }
-    for pin in &status.pins {
-        out += &format!("\n{}", crate::pin::text(pin));
-    }
-    if let Some(why) = &status.ruled.aside {
-        let rules = status.ruled.rules.join(", ");
-        out += &format!("\nrules for pins ({rules}) are not in force: {why}\n");
-    }
-    for (vm, why) in &status.ruled.not {
-        out += &format!("  {vm} is not pinned, though a rule is for it: {why}\n");
-    }
-    for (vm, why) in &status.by_process {
-        out += &format!("  {vm} is known by its process: {why}\n");
-    }
-    for (vm, why) in &status.left_out {
-        out += &format!("  {vm} is left alone: {why}\n");
-    }
-    out
-}
-
-/// What a VM is reckoned to gain from fast cores.
-fn scored(vm: &str, scored: &Scored) -> String {
-    let score = f64::from(scored.score_milli) / 1000.0;
-    let source = scored.source();
-    let odd = match scored.left_out {
-        0 => String::new(),
-        n => format!("; counters of {n} vCPUs jumped or stood still and were left out"),
-    };
-    format!("  {vm} is {score:.2} times as fast on a fast core, by: {source}{odd}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -708,17 +589,5 @@ mod tests {
                 other => panic!("{wrong}: {:?}", other.ok()),
             }
         }
-        let seen = Scored {
-            score_milli: 1100,
-            given: 0,
-            pmu: 1,
-            utilisation: 3,
-            left_out: 2,
-        };
-        assert_eq!(
-            scored("db", &seen),
-            "  db is 1.10 times as fast on a fast core, by: counters (1), utilisation (3); counters of 2 vCPUs jumped \
-             or stood still and were left out"
-        );
     }
 }

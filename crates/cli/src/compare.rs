@@ -69,8 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
 
-    /// Kernel of the VM: `newest` (of the line that the scenario names, if it does), a line such as 7.0, or
-    /// VMLINUZ,CONFIG
+    /// Kernel of the VM: `newest` (in Debian forky, else sid, else trixie-backports, of those whose configuration is
+    /// there too; of the line that the scenario names, if it does), a line such as 7.3, or VMLINUZ,CONFIG
     #[arg(long, value_name = "RULE", default_value = "newest")]
     kernel: String,
 

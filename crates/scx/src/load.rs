@@ -261,13 +261,18 @@ impl Loaded {
         }
     }
 
+    /// Whether there is a global variable of this name that only loading sets (`.rodata`).
+    pub fn is_fixed(&self, name: &str) -> bool {
+        find_variable(&self.layout, name).is_ok_and(is_read_only)
+    }
+
     /// Sets a global variable of `.data` or `.bss` while the policy runs; nothing else in the section is touched.
     ///
     /// # Errors
     /// No such variable, a value that does not fit, or a variable that is fixed at load (`.rodata`).
     pub fn set_variable(&mut self, name: &str, value: &Value) -> Result<(), ScxError> {
         let v = find_variable(&self.layout, name)?;
-        if v.section.starts_with(".rodata") {
+        if is_read_only(v) {
             return Err(ScxError::ReadOnly {
                 name: name.to_string(),
             });
@@ -548,6 +553,10 @@ pub(crate) fn rejected(e: &libbpf_rs::Error, capture: &Capture) -> ScxError {
             log: capture.text(),
         },
     }
+}
+
+fn is_read_only(variable: &Variable) -> bool {
+    variable.section.starts_with(".rodata")
 }
 
 /// Stores bytes into a memory-mappable array map, leaving its other bytes to the running programs.

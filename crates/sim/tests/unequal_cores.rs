@@ -2,16 +2,15 @@
 //! Cores of several kinds under `vmfair` (work, not time, is shared; whoever waits for requests has the fast cores;
 //! none of them is idle while a slower one works) and `eevdf` (Linux's capacity-aware wake-up, misfits, packing).
 use berth_policy::policy::Policy;
-use berth_scenario::model::{Class, CoreKind, HostCost, Hz};
-use berth_sim::machine::Shape;
+use berth_scenario::model::{Class, CoreKind};
+use berth_sim::Simulation;
 use berth_sim::run::{Options, load_policy};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::trace::Kind;
 use berth_sim::workload::api::Action;
-use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use support::Cast;
+use support::{Cast, host_of, kinds};
 
 #[allow(dead_code, reason = "other tests look into maps")]
 mod support;
@@ -27,25 +26,6 @@ fn policy(name: &str) -> &'static Policy {
     if name == "vmfair" { vmfair } else { eevdf }
 }
 
-/// CPUs of each kind, in the order of `speeds`.
-fn kinds(cores: &[u32], speeds: &[u32]) -> Vec<CoreKind> {
-    let mut next = 0;
-    let mut out = Vec::new();
-    for (i, (n, speed_ppm)) in cores.iter().zip(speeds).enumerate() {
-        out.push(CoreKind {
-            name: format!("kind{i}"),
-            cores: (next..next + n).collect(),
-            speed_ppm: *speed_ppm,
-            frequency_ppm: 1_000_000,
-            smt_ppm: 0,
-            llcs: 0,
-            steps_khz: Vec::new(),
-        });
-        next += n;
-    }
-    out
-}
-
 struct Vm {
     class: Class,
     weight: u32,
@@ -58,15 +38,7 @@ fn machine(
     vms: &[Vm],
     cast: Cast,
 ) -> Simulation<Cast> {
-    let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
-    let spec = MachineSpec {
-        hz: Hz::Exact,
-        cost: HostCost {
-            kinds,
-            ..HostCost::default()
-        },
-        ..MachineSpec::new(Shape::flat(cores))
-    };
+    let spec = host_of(kinds);
     let vms: Vec<VmSpec> = (0..)
         .zip(vms)
         .map(|(i, vm)| VmSpec {

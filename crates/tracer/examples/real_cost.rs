@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What watching costs on this kernel's own /proc: `cargo run --release -p berth-tracer --example real_cost [VMS]`.
+//! What watching costs on this kernel's own /proc:
+//! `cargo run --release -p berth-tracer --example real_cost [VMS [PROGRAM ARGUMENT...]]`.
 //!
 //! Starts so many processes (500 if nothing is said) that each hold a VM of this machine's KVM with 4 vCPUs, and have 8
-//! threads that sleep; then watches them as `berth top` does, by /proc and by BPF. Without `/dev/kvm` nothing is
-//! measured.
+//! threads that sleep; then watches them as `berth top` does, by /proc and by BPF. With a program, that is run beside
+//! them instead, and what CPU time it takes is told. Without `/dev/kvm` nothing is measured.
 use berth_host::discover::Scanner;
 use berth_host::model::Snapshot;
 use berth_host::root::Root;
@@ -153,6 +154,38 @@ fn bare(snapshot: &Snapshot) -> io::Result<f64> {
     Ok(took * all as f64 / files.len().max(1) as f64)
 }
 
+/// CPU time of a process and its threads so far, in ticks of a hundredth of a second.
+fn ticks(pid: u32) -> io::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Of what is behind the name, which may hold anything.
+    let behind = stat.rsplit(')').next().unwrap_or_default();
+    let of = |field| behind.split_whitespace().nth(field);
+    let number = |field| of(field).and_then(|n| n.parse::<u64>().ok());
+    number(11)
+        .zip(number(12))
+        .map(|(user, system)| user + system)
+        .ok_or(io::ErrorKind::InvalidData.into())
+}
+
+/// Runs a program for 80 seconds, and tells what it takes in the first 20, in which it finds all, and then.
+fn beside(program: &str, arguments: &[String]) -> io::Result<()> {
+    let running = Command::new(program).args(arguments).spawn()?;
+    let mut all = Vms(vec![running]);
+    let pid = all.0[0].id();
+    let mut before = 0;
+    for seconds in [20, 60] {
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        if let Some(status) = all.0[0].try_wait()? {
+            return Err(io::Error::other(format!("{program} has ended: {status}")));
+        }
+        let now = ticks(pid)?;
+        let percent = (now - before) as f64 / seconds as f64;
+        println!("  {program}: {percent:.2} % of a CPU in {seconds} s");
+        before = now;
+    }
+    Ok(())
+}
+
 fn main() -> io::Result<()> {
     let first = std::env::args().nth(1);
     if first.as_deref() == Some("vm") {
@@ -165,6 +198,11 @@ fn main() -> io::Result<()> {
     }
     let files = berth_host::dir::files_allowed();
     let _running = start(vms)?;
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    if let Some((program, arguments)) = arguments.split_first() {
+        println!("{vms} VMs, {} threads:", vms * THREADS);
+        return beside(program, arguments);
+    }
     let root = Root::live();
     let before = cpu();
     let mut scanner = Scanner::new(root.clone());

@@ -123,8 +123,12 @@ impl Acting for Running {
         self.manager.decision()
     }
 
-    fn change(&mut self, _: &str, _: &Value) -> Result<bool, Trouble> {
-        Ok(false)
+    fn is_fixed(&self, _: &str) -> bool {
+        true
+    }
+
+    fn change(&mut self, parameter: &str, _: &Value) -> Result<(), Trouble> {
+        Err(Trouble::new(format!("{parameter} is fixed when it begins")))
     }
 
     fn poll(&mut self) -> Result<Option<End>, Trouble> {

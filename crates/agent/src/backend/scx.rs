@@ -105,12 +105,12 @@ impl Acting for Running {
         self.loaded.scored(slot)
     }
 
-    fn change(&mut self, parameter: &str, new: &Value) -> Result<bool, Trouble> {
-        match self.loaded.set_variable(parameter, &value(new)) {
-            Ok(()) => Ok(true),
-            Err(ScxError::ReadOnly { .. }) => Ok(false),
-            Err(e) => Err(e.into()),
-        }
+    fn is_fixed(&self, parameter: &str) -> bool {
+        self.loaded.is_fixed(parameter)
+    }
+
+    fn change(&mut self, parameter: &str, new: &Value) -> Result<(), Trouble> {
+        Ok(self.loaded.set_variable(parameter, &value(new))?)
     }
 
     fn poll(&mut self) -> Result<Option<End>, Trouble> {

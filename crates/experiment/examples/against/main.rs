@@ -2,8 +2,8 @@
 //! Every policy for hosts against Linux, and `vmfair` against every other one, in all that a user would name: where
 //! does it win, where does it lose?
 //!
-//! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--everybody] [--page FILE]
-//! [SCENARIO ...]`
+//! `cargo run --release -p berth-experiment --example against -- [--hosts N] [--seeds N] [--everybody]
+//! [--policy NAME,...] [--page FILE] [SCENARIO ...]`
 //! `cargo run --release -p berth-experiment --example against -- [--hosts N] --write FOLDER`: the random hosts as files
 //!
 //! Over the ready scenarios, the papers' and 200 random hosts (or the scenarios that are named), five seeds each; to be
@@ -17,8 +17,9 @@
 //! witness: what it loses may be owed to others (with `--everybody` all are, and all work counts). A difference counts
 //! where its 95 % interval over the seeds lies beyond 5 %, and where it is of time, if it is 50 us or more. With
 //! `--page` the tables take the place of what is between `<!-- begin against -->` and `<!-- end against -->` in the
-//! file.
+//! file; with `--policy`, after a change of one, only its rows do, which is all that it can change.
 mod hosts;
+mod page;
 
 use berth_experiment::error::Failure;
 use berth_experiment::plan::{Plan, planned};
@@ -37,9 +38,10 @@ use std::sync::atomic::AtomicBool;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const BASE: &str = "linux";
-/// The first is what Berth proposes for a host.
+/// What Berth proposes for a host.
+const OURS: &str = "vmfair";
 const POLICIES: [&str; 18] = [
-    "vmfair",
+    OURS,
     "credit",
     "credit2",
     "flms",
@@ -69,6 +71,8 @@ struct Arguments {
     seeds: u32,
     /// Whoever is beyond its weight's share counts, too.
     everybody: bool,
+    /// Whose rows are asked for, of [`POLICIES`].
+    policies: Vec<&'static str>,
     page: Option<PathBuf>,
     write: Option<PathBuf>,
     scenarios: Vec<String>,
@@ -79,6 +83,7 @@ fn arguments() -> Result<Arguments, String> {
         hosts: 200,
         seeds: 5,
         everybody: false,
+        policies: POLICIES.to_vec(),
         page: None,
         write: None,
         scenarios: Vec::new(),
@@ -94,18 +99,29 @@ fn arguments() -> Result<Arguments, String> {
             "--hosts" => parsed.hosts = number(100_000)?,
             "--seeds" => parsed.seeds = number(1000)?.max(2) as u32,
             "--everybody" => parsed.everybody = true,
+            "--policy" => parsed.policies = one_of(&rest.next().ok_or("--policy needs names")?)?,
             "--page" => parsed.page = Some(rest.next().ok_or("--page needs a file")?.into()),
             "--write" => parsed.write = Some(rest.next().ok_or("--write needs a folder")?.into()),
             option if option.starts_with('-') => {
                 return Err(format!(
-                    "unknown option {option}: [--hosts N] [--seeds N] [--everybody] [--page FILE | --write FOLDER] \
-                     [SCENARIO ...]"
+                    "unknown option {option}: [--hosts N] [--seeds N] [--everybody] [--policy NAME,...] \
+                     [--page FILE | --write FOLDER] [SCENARIO ...]"
                 ));
             }
             name => parsed.scenarios.push(name.into()),
         }
     }
     Ok(parsed)
+}
+
+/// The policies of these names, in the order of [`POLICIES`].
+fn one_of(names: &str) -> Result<Vec<&'static str>, String> {
+    let names: Vec<&str> = names.split(',').collect();
+    if let Some(unknown) = names.iter().find(|name| !POLICIES.contains(name)) {
+        let known = POLICIES.join(", ");
+        return Err(format!("--policy: {unknown:?} is none of {known}"));
+    }
+    Ok(POLICIES.into_iter().filter(|p| names.contains(p)).collect())
 }
 
 /// What a user would name of a group of VMs, or of all.
@@ -219,9 +235,9 @@ struct Outcome {
 
 struct Host {
     name: String,
-    /// Each of [`POLICIES`] beside Linux.
+    /// Each of the policies beside Linux.
     beside_linux: Vec<Outcome>,
-    /// The first of [`POLICIES`] beside each of the others.
+    /// [`OURS`] beside each of the others.
     beside_others: Vec<Outcome>,
 }
 
@@ -280,16 +296,28 @@ fn beside((policy, mine): (&str, &Runs), (other, base): (&str, &Runs), due: &[f6
     outcome
 }
 
-fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
+fn host(input: &Input, asked: &Arguments) -> Result<Host, String> {
+    let (seeds, everybody) = (asked.seeds, asked.everybody);
     let linux = runs(input, BASE, seeds);
     let due = match &linux {
         Ok((_, scenario)) => due(scenario, everybody),
         Err(why) => return Err(format!("{}: {why}", input.name)),
     };
-    let all = POLICIES.map(|policy| (policy, runs(input, policy, seeds)));
-    let all = all.each_ref().map(|(policy, runs)| (*policy, runs));
-    let of_linux = all.map(|one| beside(one, (BASE, &linux), &due));
-    let of_others = all[1..].iter().map(|one| beside(all[0], *one, &due));
+    let ours = runs(input, OURS, seeds);
+    let others: Vec<(&str, Runs)> = others(&asked.policies)
+        .map(|policy| (policy, runs(input, policy, seeds)))
+        .collect();
+    let mine = asked
+        .policies
+        .contains(&OURS)
+        .then_some((OURS, &ours))
+        .into_iter();
+    let others = others.iter().map(|(policy, runs)| (*policy, runs));
+    let of_linux = mine
+        .chain(others.clone())
+        .map(|one| beside(one, (BASE, &linux), &due));
+    let beside_linux = of_linux.collect();
+    let of_others = others.map(|one| beside((OURS, &ours), one, &due));
     let name = input.name.strip_prefix(PAPERS).unwrap_or(&input.name);
     Ok(Host {
         name: name
@@ -297,8 +325,13 @@ fn host(input: &Input, seeds: u32, everybody: bool) -> Result<Host, String> {
             .trim_end_matches(".toml")
             .into(),
         beside_others: of_others.collect(),
-        beside_linux: of_linux.into(),
+        beside_linux,
     })
+}
+
+/// Those of the policies that are not [`OURS`].
+fn others<'a>(policies: &'a [&'static str]) -> impl Iterator<Item = &'static str> + 'a {
+    policies.iter().copied().filter(|policy| *policy != OURS)
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -404,16 +437,21 @@ fn of_papers() -> Result<Vec<String>, String> {
 
 fn run() -> Result<(), String> {
     let asked = arguments()?;
-    let (count, seeds, everybody, scenarios) =
-        (asked.hosts, asked.seeds, asked.everybody, asked.scenarios);
-    if let Some(folder) = asked.write {
+    let (count, scenarios) = (asked.hosts, &asked.scenarios);
+    if let Some(folder) = &asked.write {
         let said = |e: std::io::Error| format!("{}: {e}", folder.display());
-        std::fs::create_dir_all(&folder).map_err(said)?;
+        std::fs::create_dir_all(folder).map_err(said)?;
         for seed in 0..count {
             let file = folder.join(format!("host-{seed}.toml"));
             std::fs::write(file, hosts::random(seed)).map_err(said)?;
         }
         return Ok(());
+    }
+    let all = asked.policies.len() == POLICIES.len();
+    if asked.page.is_some() && !all && asked.policies.contains(&OURS) {
+        return Err(format!(
+            "--policy: {OURS} is part of every table; leave it out"
+        ));
     }
     let mut inputs = Vec::new();
     if scenarios.is_empty() {
@@ -421,7 +459,7 @@ fn run() -> Result<(), String> {
             inputs.push(shipped::find(name).map_err(|e| e.to_string())?);
         }
     }
-    for name in &scenarios {
+    for name in scenarios {
         inputs.push(shipped::find(name).map_err(|e| e.to_string())?);
     }
     let ready = inputs.len();
@@ -450,15 +488,16 @@ fn run() -> Result<(), String> {
             eprint!("\r{i} of {} hosts ", inputs.len());
         }
         let part = usize::from(i >= ready) + usize::from(i >= first_random);
-        hosts[part].push(host(input, seeds, everybody)?);
+        hosts[part].push(host(input, &asked)?);
     }
     if talk {
         eprint!("\r{:30}\r", "");
     }
     let mut text = String::new();
     let titles = ["Ready scenarios", "Scenarios of the papers", "Random hosts"];
-    let of_linux = ("policy, beside `linux`", POLICIES.as_slice());
-    let others = ("`vmfair`, beside", &POLICIES[1..]);
+    let others: Vec<&str> = others(&asked.policies).collect();
+    let of_linux = ("policy, beside `linux`", asked.policies.as_slice());
+    let others = ("`vmfair`, beside", others.as_slice());
     for (title, part) in titles.iter().zip(&hosts) {
         if !part.is_empty() {
             let _ = writeln!(text, "{title}:\n");
@@ -467,9 +506,11 @@ fn run() -> Result<(), String> {
         }
     }
     let hosts: Vec<Host> = hosts.into_iter().flatten().collect();
-    losses(&hosts, &mut text);
+    if asked.policies.contains(&OURS) {
+        losses(&hosts, &mut text);
+    }
     for h in &hosts {
-        for (policy, o) in POLICIES.iter().zip(&h.beside_linux) {
+        for (policy, o) in asked.policies.iter().zip(&h.beside_linux) {
             if let Some(why) = &o.refused {
                 eprintln!("{}: {policy}: {why}", h.name);
             }
@@ -481,12 +522,13 @@ fn run() -> Result<(), String> {
     };
     let said = |e: std::io::Error| format!("{}: {e}", page.display());
     let old = std::fs::read_to_string(&page).map_err(said)?;
-    let (begin, end) = ("<!-- begin against -->\n", "<!-- end against -->");
-    let parts = old
-        .split_once(begin)
-        .and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
-    let (head, tail) = parts.ok_or(format!("{}: no place for the tables", page.display()))?;
-    std::fs::write(&page, format!("{head}{begin}\n{text}\n{end}{tail}")).map_err(said)
+    let new = if all {
+        page::with_tables(&old, &text)
+    } else {
+        page::with_rows(&old, &text)
+    };
+    let new = new.map_err(|e| format!("{}: {e}", page.display()))?;
+    std::fs::write(&page, new).map_err(said)
 }
 
 fn main() -> ExitCode {

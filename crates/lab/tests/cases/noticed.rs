@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork
-//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed. Part of the boot of
-//! `agent`.
+//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed; and how soon it answers
+//! where ten times as many threads as CPUs want to run, and clients say nothing. Part of the boot of `agent`.
 use super::agent::{policy, rules};
 use super::check;
 use berth_agent::agent::Status;
@@ -12,6 +12,7 @@ use berth_host::root::Root;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 const WITHIN: Duration = Duration::from_millis(250);
 /// Idle, and as many busy, without `BERTH_LAB_ROUNDS`.
 const ROUNDS: u64 = 4;
+/// 99 of a hundred answers come within this.
+const ANSWERED: Duration = Duration::from_millis(50);
 const SOCKET: &str = "/run/noticed.sock";
 const GROUP: &str = "/sys/fs/cgroup/noticed";
 // `include/uapi/linux/kvm.h`
@@ -101,7 +104,35 @@ fn rounds(number: u64) -> Result<String, String> {
         }
     }
     check(worst <= WITHIN, format!("too late{said}"))?;
+    said += "; answered under vmfair";
+    said += &answered()?;
+    let stop = control::ask(Path::new(SOCKET), &Request::Stop, &[]).map_err(|e| e.to_string())?;
+    check(stop.stopped.is_some(), "vmfair did not run")?;
+    said += ", under Linux";
+    said += &answered()?;
     Ok(format!("noticed{said}"))
+}
+
+/// How soon the daemon answers on a machine of two CPUs with twenty busy threads, while sixty others have connected and
+/// say nothing.
+fn answered() -> Result<String, String> {
+    let _busy = Busy::threads(20);
+    let silent = (0..60).map(|_| UnixStream::connect(SOCKET));
+    let _silent: Vec<UnixStream> = silent
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
+    let ask = |_| {
+        let began = Instant::now();
+        let answer = control::ask(Path::new(SOCKET), &Request::Status, &[]);
+        let took = began.elapsed();
+        answer.map(|_| took).map_err(|e| e.to_string())
+    };
+    let mut times: Vec<Duration> = (0..100).map(ask).collect::<Result<_, _>>()?;
+    times.sort_unstable();
+    let (median, p99) = (times[50], times[98]);
+    check(p99 <= ANSWERED, format!("99 of 100 answers within {p99:?}"))?;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(format!(" {:.1} ms (p99 {:.1})", ms(median), ms(p99)))
 }
 
 /// Threads that want all the CPU there is, until it is dropped.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `amp` where threads of a higher class take CPUs from vCPUs: an interrupt, as in Xen. Slots begin although whose they
 //! are cannot run at that instant, and the turn of whoever was interrupted goes on: it is charged, and ticks meet it.
-use super::support::Cast;
-use super::{FAST, MS, ROUND, Stay, busy, kind, machine_with, stays, vm};
+use super::support::{Cast, kind};
+use super::{FAST, MS, ROUND, Stay, busy, machine_with, stays, vm};
 use berth_sim::Simulation;
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::workload::api::{Action, SchedClass};

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Random hosts of two and three kinds of cores under `amp`: no CPU is idle while a slower one works (W), and VMs that
 //! always run have as much time as the others of their weight.
-use super::support::Cast;
-use super::{MS, Stay, amp, kind, machine_by, machine_of, params, random, stays};
+use super::support::{Cast, host_of, kinds};
+use super::{MS, Stay, amp, by_policy, machine_of, params, random, stays};
 use berth_policy::policy::Policy;
-use berth_scenario::model::CoreKind;
 use berth_scenario::{Input, read};
 use berth_sim::Simulation;
 use berth_sim::run::{Options, run_one};
@@ -14,17 +13,6 @@ use berth_sim::workload::api::Action;
 /// Speeds of the kinds of a host of two or three.
 const TWO: [u32; 2] = [2_375_000, 1_000_000];
 const THREE: [u32; 3] = [1_000_000, 550_000, 300_000];
-
-/// CPUs of each kind, in the order of `speeds`.
-fn kinds(cores: &[u32], speeds: &[u32]) -> Vec<CoreKind> {
-    let mut next = 0;
-    let mut out = Vec::new();
-    for (n, speed) in cores.iter().zip(speeds) {
-        out.push(kind(&format!("of {speed}"), next..next + n, *speed));
-        next += n;
-    }
-    out
-}
 
 /// A host with a random load. VMs whose vCPUs all run all the time: `busy`.
 struct Host {
@@ -266,7 +254,8 @@ fn full_host(seed: u64, policy: &Policy, cap_percent: Option<u32>) -> Parts {
             ("old_pick", "1"),
         ])
     };
-    let mut m = machine_by(policy, kinds(&cores, speeds), &vms, cast, &set);
+    let spec = host_of(kinds(&cores, speeds));
+    let mut m = by_policy(&spec, policy, &vms, cast, &set);
     let all = stays(&mut m, from, to);
     let had = |thread: usize, fast: bool| {
         let its = all

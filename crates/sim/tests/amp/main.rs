@@ -2,9 +2,8 @@
 //! `amp` against its specification: slots to the microsecond, the closed forms of two VMs on two cores, fast cores that
 //! are never idle while slow ones work, the filter, the shares of a round.
 use berth_policy::policy::Policy;
-use berth_scenario::model::{Class, CoreKind, HostCost, Hz};
+use berth_scenario::model::{Class, CoreKind, Hz};
 use berth_scenario::{Input, read};
-use berth_sim::machine::Shape;
 use berth_sim::run::{Options, load_policy, run_one};
 use berth_sim::scx::identity::VmSpec;
 use berth_sim::trace::Kind;
@@ -12,7 +11,7 @@ use berth_sim::workload::api::Action;
 use berth_sim::{MachineSpec, Simulation};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use support::{Cast, Peek};
+use support::{Cast, Peek, host_of, kind};
 
 mod adapt;
 mod brakes;
@@ -55,18 +54,6 @@ fn machine(
     machine_of(kinds, vcpus, cast, set)
 }
 
-fn kind(name: &str, cores: std::ops::Range<u32>, speed_ppm: u32) -> CoreKind {
-    CoreKind {
-        name: name.into(),
-        cores: cores.collect(),
-        speed_ppm,
-        frequency_ppm: 1_000_000,
-        smt_ppm: 0,
-        llcs: 0,
-        steps_khz: Vec::new(),
-    }
-}
-
 fn machine_of(
     kinds: Vec<CoreKind>,
     vcpus: &[u32],
@@ -95,37 +82,10 @@ fn machine_at(
     cast: Cast,
     set: &[(&str, &str)],
 ) -> Simulation<Cast> {
-    let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
-    let spec = MachineSpec {
-        hz,
-        cost: HostCost {
-            kinds,
-            pmu_noise_ppm: Some(noise_ppm),
-            ..HostCost::default()
-        },
-        ..MachineSpec::new(Shape::flat(cores))
-    };
+    let mut spec = host_of(kinds);
+    spec.hz = hz;
+    spec.cost.pmu_noise_ppm = Some(noise_ppm);
     by_policy(&spec, amp(), vms, cast, &params(set))
-}
-
-/// A host with exact ends of slices under any policy.
-fn machine_by(
-    policy: &Policy,
-    kinds: Vec<CoreKind>,
-    vms: &[VmSpec],
-    cast: Cast,
-    set: &BTreeMap<String, String>,
-) -> Simulation<Cast> {
-    let cores = kinds.iter().map(|k| k.cores.len() as u32).sum();
-    let spec = MachineSpec {
-        hz: Hz::Exact,
-        cost: HostCost {
-            kinds,
-            ..HostCost::default()
-        },
-        ..MachineSpec::new(Shape::flat(cores))
-    };
-    by_policy(&spec, policy, vms, cast, set)
 }
 
 fn by_policy(

@@ -4,6 +4,10 @@ use berth_policy::instance::Instance;
 use berth_sim::workload::api::{Action, Ctx, Nanos, Role, TaskId, TaskSpec, Who, Workload};
 use std::collections::BTreeMap;
 
+#[allow(dead_code, reason = "most tests have one kind of cores")]
+mod kinds;
+#[allow(unused_imports, reason = "most tests have one kind of cores")]
+pub use kinds::{host_of, kind, kinds};
 mod shipped;
 #[allow(unused_imports, reason = "some tests have policies of their own")]
 pub use shipped::policy;

@@ -35,9 +35,17 @@ const COST: f64 = 0.05;
 /// The same while nothing does: nobody waits then for what is seen.
 const COST_WATCHING: f64 = 0.01;
 
+/// But never later than this: the first look takes much more than those that follow.
+const LONGEST: Duration = Duration::from_secs(5);
+
 /// From the beginning of a look that took so much CPU time to the next one, if nothing happens and something acts.
 pub fn pause(took: Duration) -> Duration {
-    LOOK.max(took.div_f64(COST))
+    LOOK.max(rest(took, COST))
+}
+
+/// From the beginning of a look to the next one that its cost allows.
+fn rest(took: Duration, cost: f64) -> Duration {
+    took.div_f64(cost).min(LONGEST)
 }
 
 /// How to run.
@@ -162,8 +170,8 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             arrivals.follow(daemon.agent.vms());
             let took = cpu_time().saturating_sub(before);
             let rest = match daemon.is_needed() {
-                true => took.div_f64(COST),
-                false => took.div_f64(COST_WATCHING),
+                true => rest(took, COST),
+                false => rest(took, COST_WATCHING),
             };
             soonest = now + SOON.max(rest);
             // What has just come goes on changing.

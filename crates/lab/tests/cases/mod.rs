@@ -5,6 +5,7 @@ mod any_kernel;
 mod batch;
 mod braked;
 mod cycles;
+mod disturbed;
 mod limits;
 mod loader;
 mod micro;

@@ -2,11 +2,13 @@
 //! The command itself beside real micro-VMs, as an operator meets it: `berth start`, `status`, `stop`, `daemon`, and
 //! `berth host` with a policy. One boot. The command is `BERTH`, or the one built beside this test.
 use super::agent::{load, state, until};
+use super::disturbed::{KNOWN, disturbed};
 use super::optimised::vms;
 use super::path::cpu_ns;
 use super::{check, coarse, host, read_scenario, with_micro_vms};
 use berth_lab::assets::Assets;
 use berth_lab::run::LabOptions;
+use berth_policy::compile::{CompileOptions, compile};
 use berth_scenario::model::Scenario;
 use berth_scx::{Loaded, State};
 use serde_json::{Value, json};
@@ -60,13 +62,15 @@ pub fn verbs(assets: &Assets) -> Result<String, String> {
         beside: vec![(BERTH.to_string(), command()?)],
         ..coarse()
     };
-    let input = json!(scenario);
+    let known = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies/known.bpf.c");
+    let known = compile(&known, &CompileOptions::default()).map_err(|e| e.to_string())?;
+    let input = json!({ "scenario": scenario, "known": known });
     let result = with_micro_vms(assets, "verbs", host(1, 1, 1, 2, 1), input, with_command)?;
     Ok(result.as_str().unwrap_or("").to_string())
 }
 
 /// Runs the command, expects this status; gives all that it said.
-fn berth(status: i32, arguments: &[&str]) -> Result<String, String> {
+pub(super) fn berth(status: i32, arguments: &[&str]) -> Result<String, String> {
     berth_ends(&[status], arguments)
 }
 
@@ -90,7 +94,7 @@ fn berth_ends(statuses: &[i32], arguments: &[&str]) -> Result<String, String> {
     Ok(said)
 }
 
-fn says(status: i32, arguments: &[&str], words: &[&str]) -> Result<(), String> {
+pub(super) fn says(status: i32, arguments: &[&str], words: &[&str]) -> Result<(), String> {
     let said = berth(status, arguments)?;
     let missing = words.iter().find(|w| !said.contains(**w));
     match missing {
@@ -103,20 +107,20 @@ fn says(status: i32, arguments: &[&str], words: &[&str]) -> Result<(), String> {
 }
 
 /// What the agent says; null, and status 1, while there is none.
-fn status() -> Result<Value, String> {
+pub(super) fn status() -> Result<Value, String> {
     let said = berth_ends(&[0, 1], &["status", "--json"])?;
     serde_json::from_str(&said).map_err(|e| format!("berth status --json: {e}: {said}"))
 }
 
 /// A VM in a status.
-fn vm<'a>(status: &'a Value, name: &str) -> Result<&'a Value, String> {
+pub(super) fn vm<'a>(status: &'a Value, name: &str) -> Result<&'a Value, String> {
     let vms = status["vms"].as_array().ok_or("a status without VMs")?;
     vms.iter()
         .find(|vm| vm["name"] == name)
         .ok_or_else(|| format!("{name} is not in the status: {status}"))
 }
 
-fn runs(name: &str) -> Result<(), String> {
+pub(super) fn runs(name: &str) -> Result<(), String> {
     let now = state()?;
     check(
         now.1.as_deref() == Some(name),
@@ -125,7 +129,11 @@ fn runs(name: &str) -> Result<(), String> {
 }
 
 pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
-    let scenario: Scenario = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
+    let scenario: Scenario =
+        serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
+    let known: Vec<u8> =
+        serde_json::from_value(input["known"].clone()).map_err(|e| e.to_string())?;
+    fs::write(KNOWN, known).map_err(|e| e.to_string())?;
     says(
         1,
         &["status"],
@@ -140,7 +148,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let said = by_hand().and_then(|()| by_daemon());
     let (after, took) = (ran("web"), began.elapsed().as_secs_f64());
     let ended = load.end();
-    said?;
+    let disturbed = said?;
     ended?;
     // Every 20.02 ms it computes for 20 us; of that a quarter at least.
     let ran_ns = after?.ok_or("web is gone")? - before.unwrap_or_default();
@@ -152,12 +160,13 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     on_this_host()?;
     check(state()?.0 == State::Disabled, "a policy is left loaded")?;
     Ok(json!(format!(
-        "started, switched, changed, stopped; observed, acted, reloaded; compared ({took:.0} s of the VM's time)"
+        "started, switched, changed, stopped; observed, acted, reloaded; {disturbed}; compared ({took:.0} s of the \
+         VM's time)"
     )))
 }
 
 /// CPU time of a VM until now, if there is one of this name.
-fn ran(name: &str) -> Result<Option<u64>, String> {
+pub(super) fn ran(name: &str) -> Result<Option<u64>, String> {
     let vms = vms()?;
     vms.iter()
         .find(|vm| vm.name == name)
@@ -269,12 +278,12 @@ fn configure(text: &str) -> Result<(), String> {
     fs::write(CONFIG, text).map_err(|e| e.to_string())
 }
 
-fn log() -> String {
+pub(super) fn log() -> String {
     fs::read_to_string(SAID).unwrap_or_default()
 }
 
 /// `berth daemon`: observes, acts, reads its configuration again.
-fn by_daemon() -> Result<(), String> {
+fn by_daemon() -> Result<String, String> {
     configure("mode = \"act\"\npolicy = \"vmfair\"\nonly = web\n")?;
     let checked = ["daemon", "--check", "--config", CONFIG];
     says(2, &checked, &["daemon.toml:3:"])?;
@@ -320,6 +329,7 @@ fn by_daemon() -> Result<(), String> {
         Ok(log().contains("daemon.toml:3: policy: a string"))
     })?;
     runs("vmfair")?;
+    let disturbed = disturbed()?;
     // `start` and `stop` go to it, and it stays.
     says(0, &["start", "credit"], &["in place of"])?;
     runs("credit")?;
@@ -337,7 +347,8 @@ fn by_daemon() -> Result<(), String> {
         log().contains("policy vmfair unloaded"),
         format!("it says so: {}", log()),
     )?;
-    check(state()?.0 == State::Disabled, "nothing is left")
+    check(state()?.0 == State::Disabled, "nothing is left")?;
+    Ok(disturbed)
 }
 
 /// `berth host SCENARIO` with a policy among its arms.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A daemon whose policy acts, and what others do to the host meanwhile: a VM gets another weight, a CPU goes and
-//! comes, root ends the policy by the kernel's own key. Part of the boot of `verbs`, where the VMs `web` and `hog` are.
+//! comes, root ends the policy by the kernel's own key; the same of a weight that the optimiser has set. Part of the
+//! boot of `verbs`, where the VMs `web` and `hog` are.
 use super::agent::{state, until};
 use super::check;
 use super::optimised::vms;
@@ -19,6 +20,8 @@ const NOTICED: Duration = Duration::from_millis(250);
 /// It asks each 50 ms whether the policy has ended. Then it loads it again, which takes this machine most of the time,
 /// and VMs' threads have to run under it.
 const AGAIN: Duration = Duration::from_millis(2500);
+/// The weight that somebody else sets.
+const THEIRS: &str = "777";
 /// So long it is looked whether a VM is served.
 const SERVED: Duration = Duration::from_millis(500);
 
@@ -164,4 +167,55 @@ fn ended_by_root() -> Result<(), String> {
         format!("after a start: {now}"),
     )?;
     says(0, &["status"], &["policy vmfair"])
+}
+
+/// Somebody else sets a weight that the optimiser has set: it says so, leaves it alone from then on, and so does the
+/// undoing. So much is reserved that little work is more than there is.
+pub(super) fn left_to_others() -> Result<String, String> {
+    let file = weight_file()?;
+    let weight = || -> Result<String, String> {
+        let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
+        Ok(text.trim().to_string())
+    };
+    let write = |text: &str| fs::write(&file, text).map_err(|e| format!("{file}: {e}"));
+    let stays = |when: &str| {
+        let now = weight()?;
+        check(now == THEIRS, format!("{when} it is {now}, not {THEIRS}"))
+    };
+    let before = weight()?;
+    let optimiser = ["start", "optimiser", "--guarantee", "hog=0.02"];
+    let settings = ["--set", "by=weights", "--set", "reserve=0.98"];
+    berth(0, &[&optimiser[..], &settings].concat())?;
+    until("its weight is set", &mut || Ok(weight()? != before))?;
+    let ours = weight()?;
+    write(THEIRS)?;
+    let began = Instant::now();
+    let said = format!("was set to {THEIRS} by somebody else, and is left alone");
+    until("it is said", &mut || {
+        stays("before it is said")?;
+        let now = status()?;
+        let remarks = now["policy"]["warnings"].as_array();
+        let said = |r: &Value| r.as_str().is_some_and(|r| r.contains(&said));
+        Ok(remarks.is_some_and(|r| r.iter().any(said)))
+    })?;
+    let took = began.elapsed();
+    let decisions = || {
+        let now = status()?;
+        let made = now["policy"]["counters"]["decisions"].as_u64();
+        made.ok_or_else(|| format!("no decisions: {now}"))
+    };
+    for _ in 0..3 {
+        let made = decisions()?;
+        until("it decides again", &mut || {
+            stays("after it is said")?;
+            Ok(decisions()? > made)
+        })?;
+    }
+    says(0, &["stop"], &["optimiser is unloaded"])?;
+    stays("after the end")?;
+    write(&before)?;
+    Ok(format!(
+        "{THEIRS} of somebody else's in place of {ours}, noticed after {:.1} s, stays",
+        took.as_secs_f64()
+    ))
 }

@@ -2,7 +2,7 @@
 //! The command itself beside real micro-VMs, as an operator meets it: `berth start`, `status`, `stop`, `daemon`, and
 //! `berth host` with a policy. One boot. The command is `BERTH`, or the one built beside this test.
 use super::agent::{load, state, until};
-use super::disturbed::{KNOWN, disturbed};
+use super::disturbed::{KNOWN, disturbed, left_to_others};
 use super::optimised::vms;
 use super::path::cpu_ns;
 use super::{check, coarse, host, read_scenario, with_micro_vms};
@@ -335,6 +335,7 @@ fn by_daemon() -> Result<String, String> {
     runs("credit")?;
     says(0, &["stop"], &["credit is unloaded"])?;
     check(status()?["policy"].is_null(), "it stays, and observes")?;
+    let left = left_to_others()?;
     configure("mode = \"act\"\npolicy = \"vmfair\"\n")?;
     daemon.signal(libc::SIGHUP);
     until("it acts again", &mut || {
@@ -348,7 +349,7 @@ fn by_daemon() -> Result<String, String> {
         format!("it says so: {}", log()),
     )?;
     check(state()?.0 == State::Disabled, "nothing is left")?;
-    Ok(disturbed)
+    Ok(format!("{disturbed}; {left}"))
 }
 
 /// `berth host SCENARIO` with a policy among its arms.

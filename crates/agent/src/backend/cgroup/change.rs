@@ -64,11 +64,12 @@ pub fn place<H: Host>(
     kept.bound = list;
 }
 
-/// Weight and cap of a VM.
+/// Weight and cap of a VM, but for what somebody else has set.
 pub fn share<H: Host>(
     change: &Change,
     home: &Home,
     hands: &Hands<H>,
+    theirs: &BTreeSet<Knob>,
     wanted: &mut Vec<(Knob, String)>,
     undone: &mut BTreeSet<Knob>,
 ) -> Result<(), String> {
@@ -81,6 +82,7 @@ pub fn share<H: Host>(
         let (knob, value) = shares.weight(*weight);
         let own = hands.was(&knob).and_then(|was| shares.weight_of(was));
         match own == Some(*weight) {
+            _ if theirs.contains(&knob) => {}
             true => drop(undone.insert(knob)),
             false => wanted.push((knob, value)),
         }
@@ -88,6 +90,7 @@ pub fn share<H: Host>(
     if change.from.cap != *cap {
         let (knob, _) = shares.cap(1.0, None);
         match cap {
+            _ if theirs.contains(&knob) => {}
             Some(cpus) => {
                 let own = hands
                     .was(&knob)

@@ -60,6 +60,8 @@ pub struct Manager<H: Host> {
     seen: Option<Observation>,
     groups: Groups,
     vms: BTreeMap<VmKey, Kept>,
+    /// Weights and caps that somebody else has set since: they are his.
+    theirs: BTreeSet<Knob>,
     decision: Option<Decision>,
     warnings: Vec<String>,
     over: Option<String>,
@@ -115,6 +117,7 @@ impl<H: Host> Manager<H> {
             freezer: None,
             freezes: None,
             vms: BTreeMap::new(),
+            theirs: BTreeSet::new(),
             decision: None,
             warnings: Vec::new(),
             over: None,
@@ -251,11 +254,19 @@ impl<H: Host> Manager<H> {
         }
         let mut left: BTreeSet<VmKey> = self.vms.keys().copied().collect();
         left.retain(|key| !there.contains(key));
+        for kept in left.iter().filter_map(|key| self.vms.get(key)) {
+            let knobs = kept.home.knobs();
+            self.theirs.retain(|knob| !knobs.contains(knob));
+        }
         let mut come = Vec::new();
         for vm in &host.snapshot().vms {
             let cgroup = entries.get(&key(vm)).and_then(|e| e.cgroup.clone());
             if let Some(kept) = self.vms.get(&key(vm)) {
                 // A manager puts its VM into a cgroup after it has started.
+                if kept.cgroup != cgroup {
+                    let knobs = kept.home.knobs();
+                    self.theirs.retain(|knob| !knobs.contains(knob));
+                }
                 let stays = kept.cgroup == cgroup && !(all && kept.home.crowded);
                 if stays && !self.has_company(kept, vm, all) {
                     continue;
@@ -487,19 +498,27 @@ impl<H: Host> Manager<H> {
         }
         self.looked_for_others = Some(now);
         let report = hands.yielded();
+        self.leave(&report);
+        report.complaints().into_iter().for_each(|c| self.warn(c));
+    }
+
+    /// What somebody else has set, of these.
+    fn leave(&mut self, report: &Report) {
         for (knob, outcome) in &report.outcomes {
-            let Outcome::Foreign(cpus) = outcome else {
+            let Outcome::Foreign(value) = outcome else {
                 continue;
             };
             let holds = |k: &&mut Kept| {
                 k.home.set.as_ref() == Some(knob) || k.threads.iter().any(|t| affinity(t) == *knob)
             };
-            if let Some(kept) = self.vms.values_mut().find(holds) {
+            match self.vms.values_mut().find(holds) {
                 // Pinned, unless it may run everywhere again.
-                (kept.pinned, kept.bound) = (unit::plain(cpus).parse().ok(), None);
+                Some(kept) => {
+                    (kept.pinned, kept.bound) = (unit::plain(value).parse().ok(), None);
+                }
+                None => drop(self.theirs.insert(knob.clone())),
             }
         }
-        report.complaints().into_iter().for_each(|c| self.warn(c));
     }
 
     /// Sets what was decided.
@@ -519,7 +538,9 @@ impl<H: Host> Manager<H> {
                 continue;
             };
             place(change, vm, kept, hands, &free, &mut wanted, &mut undone);
-            if let Err(why) = share(change, &kept.home, hands, &mut wanted, &mut undone) {
+            let theirs = &self.theirs;
+            let shared = share(change, &kept.home, hands, theirs, &mut wanted, &mut undone);
+            if let Err(why) = shared {
                 remarks.push(format!(
                     "VM {}: its weight and cap are not set: {why}",
                     change.vm
@@ -550,6 +571,7 @@ impl<H: Host> Manager<H> {
         });
         match done {
             Ok(report) => {
+                self.leave(&report);
                 remarks.extend(report.complaints());
                 if let Some(why) = self.lost(&report) {
                     self.give_up(format!("nothing can be set any more: {why}"));

@@ -29,6 +29,7 @@ const SERVED: Duration = Duration::from_millis(500);
 pub(super) fn disturbed() -> Result<String, String> {
     let weighed = weighed()?;
     goes_on_with_other_cpus()?;
+    does_not_begin()?;
     ended_by_root()?;
     let again = loaded_again()?;
     Ok(format!(
@@ -167,6 +168,25 @@ fn ended_by_root() -> Result<(), String> {
         format!("after a start: {now}"),
     )?;
     says(0, &["status"], &["policy vmfair"])
+}
+
+/// A policy that passes the verifier and does not begin: the one that had to end for it acts again, by its own rules.
+fn does_not_begin() -> Result<(), String> {
+    let failing = ["start", KNOWN, "--set", "fail_init=1"];
+    let class = ["--class", "hog=latency"];
+    says(3, &[&failing[..], &class].concat(), &["did not start"])?;
+    runs("vmfair")?;
+    let now = status()?;
+    check(
+        now["policy"]["name"] == "vmfair" && now["trouble"].is_null(),
+        format!("not the one that acted: {now}"),
+    )?;
+    check(
+        vm(&now, "web")?["class"] == "latency" && vm(&now, "hog")?["class"] == "none",
+        format!("not by its rules: {now}"),
+    )?;
+    says(0, &["status"], &["policy vmfair", "web", "latency", "hog"])?;
+    served()
 }
 
 /// Somebody else sets a weight that the optimiser has set: it says so, leaves it alone from then on, and so does the

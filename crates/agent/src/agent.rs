@@ -563,6 +563,11 @@ impl Agent {
         self.pins.as_ref().is_some_and(|p| !p.is_empty())
     }
 
+    /// A policy acts, or VMs are pinned.
+    pub fn is_needed(&self) -> bool {
+        self.running() || self.has_pins()
+    }
+
     /// Other rules from now on.
     pub fn set_rules(&mut self, rules: Rules) {
         self.keeper.set_rules(rules);
@@ -602,6 +607,7 @@ impl Agent {
     /// # Errors
     /// /proc cannot be read.
     pub fn tick(&mut self) -> Result<Vec<Event>, AgentError> {
+        self.keeper.set_acting(self.is_needed());
         self.keeper.look()?;
         let found = self.keeper.description();
         let by_process = found.by_process.iter().cloned().map(Event::ByProcess);

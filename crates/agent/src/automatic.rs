@@ -20,6 +20,8 @@ const OFTEN: Duration = Duration::from_secs(1);
 /// Reading counters takes at most this part of one CPU: samples come less often on hosts with very many threads. What
 /// this thread itself waits for a CPU does not count, else they would be rare where many want one.
 const COST: f64 = 0.01;
+/// The same while nothing acts by the classes.
+const COST_WATCHING: f64 = 0.004;
 
 /// What a VM seems to be for.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,7 @@ pub struct Guess {
 pub struct Automatic {
     classes: Classes,
     sampler: Sampler,
+    cost: f64,
     next: Option<Instant>,
     sampled: Option<Instant>,
     guesses: BTreeMap<VmKey, Guess>,
@@ -54,11 +57,17 @@ impl Automatic {
         Automatic {
             classes: Classes::new(root.clone(), Rules::default()),
             sampler: Sampler::new(root),
+            cost: COST,
             next: None,
             sampled: None,
             guesses: BTreeMap::new(),
             sides: BTreeMap::new(),
         }
+    }
+
+    /// Whether something acts by the classes: else they are looked at less often.
+    pub fn set_acting(&mut self, acting: bool) {
+        self.cost = if acting { COST } else { COST_WATCHING };
     }
 
     /// Takes a sample, if it is time to.
@@ -76,7 +85,7 @@ impl Automatic {
         self.classes.feed(vms, &self.sampler, &halts, None)?;
         self.judge(vms, now);
         let spent = cpu_time().saturating_sub(before);
-        self.next = Some(now + OFTEN.max(spent.div_f64(COST)));
+        self.next = Some(now + OFTEN.max(spent.div_f64(self.cost)));
         self.sampled = Some(now);
         Ok(())
     }

@@ -32,20 +32,25 @@ const SOON: Duration = Duration::from_millis(20);
 const QUIET: Duration = Duration::from_millis(5);
 /// Looks take at most this part of one CPU while something acts; on hosts with very many VMs they come less often.
 const COST: f64 = 0.05;
-/// The same while nothing does: nobody waits then for what is seen.
-const COST_WATCHING: f64 = 0.01;
+/// The same while nothing does: nobody waits then for what is seen, and all that the agent does is to take less than a
+/// hundredth of one.
+const COST_WATCHING: f64 = 0.005;
 
 /// But never later than this: the first look takes much more than those that follow.
 const LONGEST: Duration = Duration::from_secs(5);
+const LONGEST_WATCHING: Duration = Duration::from_secs(10);
 
 /// From the beginning of a look that took so much CPU time to the next one, if nothing happens and something acts.
 pub fn pause(took: Duration) -> Duration {
-    LOOK.max(rest(took, COST))
+    LOOK.max(rest(took, true))
 }
 
 /// From the beginning of a look to the next one that its cost allows.
-fn rest(took: Duration, cost: f64) -> Duration {
-    took.div_f64(cost).min(LONGEST)
+fn rest(took: Duration, acts: bool) -> Duration {
+    match acts {
+        true => took.div_f64(COST).min(LONGEST),
+        false => took.div_f64(COST_WATCHING).min(LONGEST_WATCHING),
+    }
 }
 
 /// How to run.
@@ -169,10 +174,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             let changed = daemon.look()?;
             arrivals.follow(daemon.agent.vms());
             let took = cpu_time().saturating_sub(before);
-            let rest = match daemon.is_needed() {
-                true => rest(took, COST),
-                false => rest(took, COST_WATCHING),
-            };
+            let rest = rest(took, daemon.agent.is_needed());
             soonest = now + SOON.max(rest);
             // What has just come goes on changing.
             next = match changed {
@@ -219,7 +221,7 @@ impl Daemon<'_> {
 
     /// True if VMs or vCPUs came or went.
     fn look(&mut self) -> Result<bool, AgentError> {
-        let was_running = self.is_needed();
+        let was_running = self.agent.is_needed();
         let before = outline(self.agent.vms());
         let (mut by_process, mut left_out) = (Vec::new(), Vec::new());
         for event in self.agent.tick()? {
@@ -246,13 +248,8 @@ impl Daemon<'_> {
         for line in in_few_lines(left_out.iter().map(Remark::pair)) {
             self.say(&line.left_alone());
         }
-        self.over |= self.options.ends_with_policy && was_running && !self.is_needed();
+        self.over |= self.options.ends_with_policy && was_running && !self.agent.is_needed();
         Ok(before != outline(self.agent.vms()))
-    }
-
-    /// A policy acts, or VMs are pinned.
-    fn is_needed(&self) -> bool {
-        self.agent.running() || self.agent.has_pins()
     }
 
     fn answer(&mut self, request: Request) -> Answer {
@@ -290,7 +287,7 @@ impl Daemon<'_> {
                     }
                     Err(e) => Answer::failed(kind(&e), e.to_string()),
                 };
-                self.over |= self.options.ends_with_policy && !self.is_needed();
+                self.over |= self.options.ends_with_policy && !self.agent.is_needed();
                 return answer;
             }
             Request::Unpin { vm } => {
@@ -301,7 +298,7 @@ impl Daemon<'_> {
                     },
                     Err(e) => Answer::failed(kind(&e), e.to_string()),
                 };
-                self.over |= self.options.ends_with_policy && !self.is_needed();
+                self.over |= self.options.ends_with_policy && !self.agent.is_needed();
                 return answer;
             }
             Request::Start { policy, rules, .. } => {
@@ -316,7 +313,7 @@ impl Daemon<'_> {
                         };
                     }
                     Err(e) => {
-                        self.over |= self.options.ends_with_policy && !self.is_needed();
+                        self.over |= self.options.ends_with_policy && !self.agent.is_needed();
                         return Answer::failed(kind(&e), e.to_string());
                     }
                 }

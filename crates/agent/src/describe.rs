@@ -5,7 +5,7 @@ use crate::automatic::Guess;
 use crate::members;
 use crate::register::{Entry, ThreadKey, VmKey};
 use crate::rules::Rules;
-use berth_host::cgroup::{self, Share};
+use berth_host::cgroup::{Share, Tree};
 use berth_host::dir::Dir;
 use berth_host::model::{Snapshot, Vm};
 use berth_host::name;
@@ -100,6 +100,10 @@ impl Describer {
             *users.entry(own_path(&vm.cgroup)).or_default() += 1;
         }
         let mut all = Description::default();
+        let mut groups = Groups {
+            tree: Tree::open(&self.root),
+            shared: BTreeMap::new(),
+        };
         for vm in &vms.vms {
             let shared = users.get(own_path(&vm.cgroup)).is_some_and(|n| *n > 1);
             let own = match shared {
@@ -107,12 +111,13 @@ impl Describer {
                 false => self.home(vm),
             };
             let path = own.as_ref().ok().map(|own| own.path.clone());
-            let share = own.and_then(|own| self.share(vm, &own));
+            let share = own.and_then(|own| share(&groups, vm, &own));
             let remark = |why| Remark {
                 vm: vm.name.clone(),
                 why,
             };
-            let share = share.map_err(|why| (self.by_process(vm, shared, path, &why), why));
+            let share =
+                share.map_err(|why| (self.by_process(&mut groups, vm, shared, path, &why), why));
             let share = match share {
                 Ok(share) => share,
                 Err((Ok(share), why)) => {
@@ -148,29 +153,13 @@ impl Describer {
         own
     }
 
-    /// What the VM's own cgroup entitles it to.
-    fn share(&self, vm: &Vm, own: &Own) -> Result<Entitled, String> {
-        let share = cgroup::share(&self.root, &own.path);
-        let Some(weight) = share.weight else {
-            return Err(format!(
-                "the `cpu` controller is not enabled for its cgroup {}",
-                own.path
-            ));
-        };
-        Ok(Entitled {
-            id: VmId::Cgroup(own.id),
-            cgroup: Some(own.path.clone()),
-            weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT),
-            cap_milli: self.cap(vm, &own.path, &share),
-        })
-    }
-
     /// A VM that has no cgroup of its own, which is `why`: its process stands for it. What its cgroup is entitled to is
     /// the VM's, as far as it is the only one in there: whoever else is (a pod's helpers, the shell it was started
     /// from) does little beside it. A cap `shared` with other VMs is each one's, as a common slice's is; the weight is
     /// not. `own`: a cgroup of its own all the same, without what a policy would need of it.
     fn by_process(
         &self,
+        groups: &mut Groups,
         vm: &Vm,
         shared: bool,
         own: Option<String>,
@@ -185,7 +174,10 @@ impl Describer {
             return Err(format!("{why}, and none of its threads is known as a vCPU"));
         }
         let path = own_path(&vm.cgroup);
-        let share = cgroup::share(&self.root, path);
+        let (share, cap_milli) = match shared {
+            true => groups.of_shared(vm, path),
+            false => groups.of(vm, path),
+        };
         let weight = share.weight.filter(|_| !shared);
         let weight = weight.and_then(|w| u32::try_from(w).ok());
         Ok(Entitled {
@@ -195,28 +187,71 @@ impl Describer {
             },
             cgroup: own,
             weight: weight.unwrap_or(USUAL_WEIGHT),
-            cap_milli: self.cap(vm, path, &share),
+            cap_milli,
         })
     }
+}
 
-    /// The VM's cap. libvirt's `vcpu_quota` caps each vCPU's cgroup: together they cap the VM.
-    fn cap(&self, vm: &Vm, path: &str, share: &Share) -> Option<u32> {
-        let inside = ["libvirt/", ""].into_iter().find_map(|folder| {
-            let each = |index: u32| {
-                let path = format!("{path}/{folder}vcpu{index}");
-                cgroup::share(&self.root, &path).cap
-            };
-            let caps: Option<Vec<f64>> = (0..vm.vcpus).map(each).collect();
-            caps.filter(|c| !c.is_empty())
-                .map(|c| c.iter().sum::<f64>())
-        });
-        let cap = match (share.cap, inside) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
+/// The cgroups of one look.
+struct Groups {
+    tree: Option<Tree>,
+    /// Share and cap of groups that several VMs share, by path and vCPUs.
+    shared: BTreeMap<(String, u32), (Share, Option<u32>)>,
+}
+
+impl Groups {
+    /// What a VM's group is entitled to, and the VM's cap.
+    fn of(&self, vm: &Vm, path: &str) -> (Share, Option<u32>) {
+        let Some(tree) = &self.tree else {
+            return (Share::default(), None);
         };
-        // A policy's zero is no cap.
-        cap.map(|cpus| (cpus * 1000.0).round().clamp(1.0, 4e9) as u32)
+        let share = tree.share(path);
+        (share, cap(tree, vm.vcpus, path, &share))
     }
+
+    fn of_shared(&mut self, vm: &Vm, path: &str) -> (Share, Option<u32>) {
+        let place = (path.to_string(), vm.vcpus);
+        if let Some(known) = self.shared.get(&place) {
+            return *known;
+        }
+        let found = self.of(vm, path);
+        self.shared.insert(place, found);
+        found
+    }
+}
+
+/// What the VM's own cgroup entitles it to.
+fn share(groups: &Groups, vm: &Vm, own: &Own) -> Result<Entitled, String> {
+    let (share, cap_milli) = groups.of(vm, &own.path);
+    let Some(weight) = share.weight else {
+        return Err(format!(
+            "the `cpu` controller is not enabled for its cgroup {}",
+            own.path
+        ));
+    };
+    Ok(Entitled {
+        id: VmId::Cgroup(own.id),
+        cgroup: Some(own.path.clone()),
+        weight: u32::try_from(weight).unwrap_or(USUAL_WEIGHT),
+        cap_milli,
+    })
+}
+
+/// A VM's cap, in thousandths of a CPU. libvirt's `vcpu_quota` caps each vCPU's cgroup: together they cap the VM, as
+/// does the folder that they are in.
+fn cap(tree: &Tree, vcpus: u32, path: &str, share: &Share) -> Option<u32> {
+    let together = |folder: &str| {
+        let each = |index: u32| tree.cap(&format!("{path}/{folder}vcpu{index}"));
+        let caps: Option<Vec<f64>> = (0..vcpus).map(each).collect();
+        let caps = caps.filter(|caps| !caps.is_empty())?;
+        Some(caps.iter().sum::<f64>())
+    };
+    let inside = ["libvirt/", ""].into_iter().find_map(together);
+    let folder = tree.cap(&format!("{path}/libvirt"));
+    let caps = [share.cap, inside, folder].into_iter().flatten();
+    // A policy's zero is no cap.
+    caps.min_by(f64::total_cmp)
+        .map(|cpus| (cpus * 1000.0).round().clamp(1.0, 4e9) as u32)
 }
 
 /// What a policy should know of a VM.

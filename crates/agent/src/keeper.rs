@@ -63,6 +63,13 @@ impl Keeper {
         self.automatic = Some(Automatic::new(root));
     }
 
+    /// Whether something acts by what is seen.
+    pub fn set_acting(&mut self, acting: bool) {
+        if let Some(automatic) = &mut self.automatic {
+            automatic.set_acting(acting);
+        }
+    }
+
     /// Looks at the host, without telling anybody.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use berth_host::root::Root;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::LazyLock;
 
 /// Groups below one that are looked at, and how deep. libvirt makes one for each vCPU.
 const GROUPS: usize = 4096;
@@ -101,7 +102,10 @@ fn number(root: &Root, pid: i32, key: &str) -> Option<i32> {
 /// number, the kernel's own.
 pub fn in_first_namespace() -> bool {
     const FIRST: u64 = 0xefff_fffc;
-    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)
+    // A process stays in the one in which it began.
+    static IS: LazyLock<bool> =
+        LazyLock::new(|| std::fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST));
+    *IS
 }
 
 /// Processes of a group; its threads where the processes cannot be told (threaded cgroups).

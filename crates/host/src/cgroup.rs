@@ -52,44 +52,69 @@ pub fn version(root: &Root) -> Version {
 
 /// Share and cap of a cgroup: its own weight, the smallest cap on the way up.
 pub fn share(root: &Root, cgroup: &str) -> Share {
-    let Ok(sys) = root.sys() else {
-        return Share::default();
-    };
-    let old = ["fs/cgroup/cpu", "fs/cgroup/cpu,cpuacct"]
-        .iter()
-        .find_map(|base| Some((sys.dir(base).ok()?, true)));
-    let base = old.or_else(|| Some((sys.dir("fs/cgroup").ok()?, false)));
-    let Some((base, old)) = base else {
-        return Share::default();
-    };
-    let mut path = cgroup.trim_matches('/').to_string();
-    // A path with `..` leads out of this namespace's tree.
-    if path.split('/').any(|part| part == "..") {
-        return Share::default();
+    Tree::open(root).map_or(Share::default(), |tree| tree.share(cgroup))
+}
+
+/// The groups with the `cpu` controller, opened once for many questions.
+#[derive(Debug)]
+pub struct Tree {
+    base: Dir,
+    /// Version 1.
+    old: bool,
+}
+
+impl Tree {
+    /// None: nothing is mounted where it usually is.
+    pub fn open(root: &Root) -> Option<Tree> {
+        let sys = root.sys().ok()?;
+        let old = ["fs/cgroup/cpu", "fs/cgroup/cpu,cpuacct"];
+        let old = old.iter().find_map(|base| sys.dir(base).ok());
+        let old = old.map(|base| Tree { base, old: true });
+        old.or_else(|| {
+            let base = sys.dir("fs/cgroup").ok()?;
+            Some(Tree { base, old: false })
+        })
     }
-    let mut share = Share {
-        weight: match old {
-            true => number(&base, &format!("{path}/cpu.shares")).map(weight_of_shares),
-            // 0: the group is idle (`cpu.idle`), behind all that have a weight.
-            false => number(&base, &format!("{path}/cpu.weight")).map(|w| w.clamp(1, 10_000)),
-        },
-        cap: None,
-    };
-    while !path.is_empty() {
-        let cap = match old {
-            true => old_cap(&base, &path),
-            false => text(&base, &format!("{path}/cpu.max")).and_then(|t| cap_of(&t)),
+
+    /// As [`share`].
+    pub fn share(&self, cgroup: &str) -> Share {
+        let Some(mut path) = inside(cgroup) else {
+            return Share::default();
         };
-        share.cap = match (share.cap, cap) {
-            (Some(a), Some(b)) => Some(f64::min(a, b)),
-            (a, b) => a.or(b),
+        let mut share = Share {
+            weight: match self.old {
+                true => number(&self.base, &format!("{path}/cpu.shares")).map(weight_of_shares),
+                // 0: the group is idle (`cpu.idle`), behind all that have a weight.
+                false => {
+                    number(&self.base, &format!("{path}/cpu.weight")).map(|w| w.clamp(1, 10_000))
+                }
+            },
+            cap: None,
         };
-        path = path
-            .rsplit_once('/')
-            .map_or("", |(above, _)| above)
-            .to_string();
+        while !path.is_empty() {
+            share.cap = match (share.cap, self.cap(path)) {
+                (Some(a), Some(b)) => Some(f64::min(a, b)),
+                (a, b) => a.or(b),
+            };
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        share
     }
-    share
+
+    /// The cap that a group has itself, whatever those above it have, in CPUs; none: it has none.
+    pub fn cap(&self, cgroup: &str) -> Option<f64> {
+        let path = inside(cgroup)?;
+        match self.old {
+            true => old_cap(&self.base, path),
+            false => text(&self.base, &format!("{path}/cpu.max")).and_then(|t| cap_of(&t)),
+        }
+    }
+}
+
+/// The path below the tree; none: it has `..`, which leads out of this namespace's tree.
+fn inside(cgroup: &str) -> Option<&str> {
+    let path = cgroup.trim_matches('/');
+    path.split('/').all(|part| part != "..").then_some(path)
 }
 
 /// CPUs that the cgroup of a thread lets it use, as far as they are online; none: it is in none that says.

@@ -110,7 +110,8 @@ fn start(vms: usize) -> io::Result<Vms> {
     }
     for child in &mut all.0 {
         let mut said = [0; 6];
-        if let Some(out) = &mut child.stdout {
+        // Closed then: who watches looks at what this process holds, too.
+        if let Some(mut out) = child.stdout.take() {
             out.read_exact(&mut said)?;
         }
     }

@@ -211,6 +211,8 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         (options.say)(&format!("{pins} pins undone"));
     }
     complaints.iter().for_each(|c| (options.say)(c));
+    // Not before all is undone: who asks may be slow to listen.
+    door.finish();
     Ok(())
 }
 

@@ -163,6 +163,28 @@ impl Door {
         Ok(told)
     }
 
+    /// Takes no more requests, and tells whoever has been answered the rest of it, for as long as it has at most. On a
+    /// host of thousands of VMs an answer is longer than what a socket holds.
+    pub fn finish(mut self) {
+        let end = Instant::now() + self.patience;
+        loop {
+            self.clients
+                .retain_mut(|client| client.answer.is_some() && client.tell());
+            let left = end.saturating_duration_since(Instant::now());
+            let streams = self.clients.iter().map(|c| &*c.stream);
+            let mut all: Vec<PollFd<'_>> =
+                streams.map(|s| PollFd::new(s, PollFlags::OUT)).collect();
+            if all.is_empty() || left.is_zero() {
+                return;
+            }
+            let Ok(left) = Timespec::try_from(left) else {
+                return;
+            };
+            // A signal ends the wait early, which is well.
+            let _ = poll(&mut all, Some(&left));
+        }
+    }
+
     /// Until somebody has something to say, or can be told something.
     fn wait(&self, wait: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<bool> {
         let arrives = match self.closed_until {

@@ -229,6 +229,34 @@ fn a_byte_at_a_time_is_a_request_that_took_too_long() {
     }
 }
 
+/// Who asks an agent to end has its whole answer, however long that is; who says nothing does not delay the end.
+#[test]
+fn the_last_answer_is_told_whole() {
+    const LONG: usize = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let (mut door, socket) = open(&folder, &Access::default());
+    let _silent = UnixStream::connect(&socket).unwrap();
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"\"stop\"\n").unwrap();
+    let mut answered = false;
+    while !answered {
+        door.serve(Duration::from_millis(1), None, &mut |_| {
+            answered = true;
+            Answer {
+                stopped: Some("x".repeat(LONG)),
+                ..empty()
+            }
+        })
+        .unwrap();
+    }
+    let reads = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).map(|_| all.len())
+    });
+    door.finish();
+    assert!(reads.join().unwrap().unwrap() > LONG);
+}
+
 /// A connection whose last user, when it closes it, waits for an hour: there is much to be sent, and nobody reads.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

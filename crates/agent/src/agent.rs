@@ -12,8 +12,8 @@ use crate::register::{Entry, VmKey};
 use crate::rules::Rules;
 use crate::tripwire::{Stall, Tripwire};
 use berth_actuator::lock::Lock;
-use berth_host::machine::Machine;
 use berth_host::model::Snapshot;
+use berth_host::procfile::cpu_list;
 use berth_host::root::Root;
 use berth_identity::Scored;
 use berth_optimiser::Decision;
@@ -101,6 +101,13 @@ struct Running {
     end: Option<End>,
     /// Keeps other agents from acting, after this one does no more.
     _alone: Option<Arc<Lock>>,
+}
+
+/// How many CPUs are online.
+fn online(root: &Root) -> Option<usize> {
+    let list = root.sys_text("devices/system/cpu/online")?;
+    let cpus = cpu_list(list.as_bytes())?;
+    (!cpus.is_empty()).then_some(cpus.len())
 }
 
 /// The policy in whose place the optimiser acts, and why.
@@ -248,7 +255,7 @@ impl Agent {
         let mut keeper = Keeper::new(root.clone(), rules);
         keeper.watch_classes(root.clone());
         Agent {
-            cpus: Machine::read(&root).cpus.len().max(1),
+            cpus: online(&root).unwrap_or(1),
             ways,
             keeper,
             root,
@@ -304,8 +311,20 @@ impl Agent {
         let started = self.start(policy);
         if let (Err(_), Some(before)) = (&started, before) {
             self.keeper.set_rules(before);
+            self.say_anew();
         }
         started
+    }
+
+    /// Who the VMs are by the rules that hold now; what fails, the next look finds.
+    fn say_anew(&mut self) {
+        if self.keeper.look().is_err() {
+            return;
+        }
+        if let Some(sink) = self.running.as_mut().and_then(|r| r.acting.sink()) {
+            let _ = self.keeper.tell(sink);
+        }
+        self.tell_of_host();
     }
 
     /// The optimiser in the place of a policy that cannot act.
@@ -401,10 +420,25 @@ impl Agent {
         let Err(e) = self.start_by(before) else {
             return refused;
         };
-        let gone =
-            format!("{refused}\npolicy {name}, which had to end for it, did not begin again: {e}");
-        self.trouble = Some(gone.clone());
-        AgentError::Refused(gone)
+        // Nor is it tried again by itself.
+        self.instead = None;
+        let gone = format!("policy {name}, which had to end for it, did not begin again: {e}");
+        let refused = match refused {
+            AgentError::Policy {
+                policy,
+                hash,
+                kernel,
+                source,
+            } => AgentError::Policy {
+                policy,
+                hash,
+                kernel,
+                source: Trouble::new(format!("{source}\n{gone}")),
+            },
+            other => AgentError::Refused(format!("{other}\n{gone}")),
+        };
+        self.trouble = Some(refused.to_string());
+        refused
     }
 
     fn wire(&self, way: Way) -> Option<Tripwire> {
@@ -466,8 +500,8 @@ impl Agent {
     /// # Errors
     /// None is loaded.
     pub fn stop(&mut self) -> Result<String, AgentError> {
-        let running = self.running.take().ok_or(AgentError::Idle)?;
         self.instead = None;
+        let running = self.running.take().ok_or(AgentError::Idle)?;
         running.acting.end();
         self.keeper.forget();
         Ok(running.policy.name)
@@ -563,6 +597,12 @@ impl Agent {
         self.pins.as_ref().is_some_and(|p| !p.is_empty())
     }
 
+    /// Somebody waits for what is seen: something acts, or will as soon as there is a VM for it.
+    pub fn acts(&self) -> bool {
+        let ruled = |held: &Held| !held.ruled().rules.is_empty();
+        self.is_needed() || self.pins.as_ref().is_some_and(ruled)
+    }
+
     /// A policy acts, or VMs are pinned.
     pub fn is_needed(&self) -> bool {
         self.running() || self.has_pins()
@@ -607,7 +647,7 @@ impl Agent {
     /// # Errors
     /// /proc cannot be read.
     pub fn tick(&mut self) -> Result<Vec<Event>, AgentError> {
-        self.keeper.set_acting(self.is_needed());
+        self.keeper.set_acting(self.acts());
         self.keeper.look()?;
         let found = self.keeper.description();
         let by_process = found.by_process.iter().cloned().map(Event::ByProcess);
@@ -668,6 +708,8 @@ impl Agent {
     }
 
     fn stalled(&mut self) -> io::Result<Option<Stall>> {
+        // A policy may stay while CPUs come and go.
+        self.cpus = online(&self.root).unwrap_or(self.cpus);
         let Some(running) = &mut self.running else {
             return Ok(None);
         };
@@ -698,11 +740,8 @@ impl Agent {
             Way::Scx | Way::Auto => "the kernel",
         };
         let said = format!("{who} ended policy {}: {}", policy.name, end.why);
-        if end.again {
-            self.cpus = Machine::read(&self.root).cpus.len().max(1);
-            if self.start_by(policy.clone()).is_ok() {
-                return Event::Restarted(said);
-            }
+        if end.again && self.start_by(policy.clone()).is_ok() {
+            return Event::Restarted(said);
         }
         self.fall_back(policy, said)
     }
@@ -738,28 +777,18 @@ impl Agent {
     /// The policy in whose place the optimiser acts, if it is time.
     fn try_again(&mut self) -> Option<Event> {
         let now = self.root.now();
-        let due = |i: &&mut Instead| i.again.is_some_and(|at| now >= at);
-        let instead = self.instead.as_mut().filter(due)?;
-        let policy = instead.policy.clone();
+        let due = |i: &Instead| i.again.is_some_and(|at| now >= at);
+        let Instead { policy, .. } = self.instead.take_if(|i| due(i))?;
         let name = policy.name.clone();
-        match self.start_by(policy) {
-            Ok(_) => {
-                self.instead = None;
-                Some(Event::Back(name))
-            }
-            Err(e) => {
-                let why = e.to_string();
-                let again = self.breaker.tripped(now);
-                // If the optimiser had to go for it, it comes back.
-                if let Some(Instead { policy, .. }) = self.instead.take()
-                    && let Err(e) = self.start_instead(policy, why, again)
-                {
-                    self.trouble = Some(e.to_string());
-                    return Some(Event::Ended(e.to_string()));
-                }
-                None
-            }
-        }
+        let why = match self.start_by(policy.clone()) {
+            Ok(_) => return Some(Event::Back(name)),
+            Err(e) => e.to_string(),
+        };
+        let again = self.breaker.tripped(now);
+        // If the optimiser had to go for it, it comes back.
+        let e = self.start_instead(policy, why, again).err()?;
+        self.trouble = Some(e.to_string());
+        Some(Event::Ended(e.to_string()))
     }
 
     fn tell_of_host(&mut self) {

@@ -269,10 +269,12 @@ mod tests {
             return println!("skipped: no process events: {why}");
         }
         let nobody = Snapshot::default();
-        arrivals.news(&Root::live(), &nobody);
-        for _ in 0..5000 {
-            std::thread::spawn(|| ()).join().unwrap();
-        }
+        let events = arrivals.events.as_ref().unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(events, 4096).unwrap();
+        let flood = || (0..300).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
+        flood();
+        assert!(events.read().unwrap().lost);
+        flood();
         assert!(ready(&arrivals, Duration::from_secs(5)));
         let news = arrivals.news(&Root::live(), &nobody);
         assert!(news.look, "{news:?}");

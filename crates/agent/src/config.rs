@@ -45,6 +45,7 @@ use berth_identity::Class;
 use berth_optimiser::{CpuSet, Promise, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 use toml_edit::{Document, Item, Table, Value};
 
@@ -91,7 +92,7 @@ impl Default for Config {
             rules: Rules::default(),
             pins: Vec::new(),
             stall: Some(LIMIT),
-            access: usual(rustix::process::geteuid().is_root(), &group),
+            access: USUAL.clone(),
             lines: BTreeMap::new(),
         }
     }
@@ -240,10 +241,15 @@ pub fn parse(file: &Path, text: &str) -> Result<Config, ConfigError> {
     reader.config(document.as_table())
 }
 
+/// Looked up once: who keeps the groups may be far away.
+static USUAL: LazyLock<Access> =
+    LazyLock::new(|| usual(rustix::process::geteuid().is_root(), &group));
+
 /// Who may connect if nobody says it: root's agent lets in the group that is made for it, any other only its own.
 fn usual(is_root: bool, group: &dyn Fn(&str) -> Option<u32>) -> Access {
     Access {
         group: is_root.then(|| group("berth")).flatten(),
+        group_if_possible: true,
         ..Access::default()
     }
 }
@@ -436,6 +442,7 @@ impl Reader<'_> {
         }
         if let Some((name, at)) = self.string(table, "socket_group")? {
             let group = group(&name);
+            access.group_if_possible = false;
             access.group = Some(group.ok_or_else(|| {
                 let what = format!("there is no group \"{}\"", name.escape_debug());
                 self.wrong(at, Some("socket_group"), what)
@@ -834,6 +841,16 @@ mod tests {
             (2, Some("mixed"))
         );
         assert_eq!(parsed("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn roots_agent_lets_in_the_group_that_is_made_for_it() {
+        let there = |name: &str| (name == "berth").then_some(77);
+        assert_eq!(usual(true, &there).group, Some(77));
+        assert_eq!(usual(true, &|_| None).group, None);
+        assert_eq!(usual(false, &there).group, None);
+        let named = parsed("socket_group = \"root\"\n").unwrap().access;
+        assert_eq!((named.group, named.group_if_possible), (Some(0), false));
     }
 
     #[test]

@@ -174,7 +174,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             let changed = daemon.look()?;
             arrivals.follow(daemon.agent.vms());
             let took = cpu_time().saturating_sub(before);
-            let rest = rest(took, daemon.agent.is_needed());
+            let rest = rest(took, daemon.agent.acts());
             soonest = now + SOON.max(rest);
             // What has just come goes on changing.
             next = match changed {
@@ -189,11 +189,16 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             false => until,
         };
         let wait = until.saturating_duration_since(Instant::now());
+        let acted = daemon.agent.acts();
         let news = door
             .serve(wait, listens.then(|| arrivals.as_fd()), &mut |request| {
                 daemon.answer(request)
             })
             .map_err(failed)?;
+        if !acted && daemon.agent.acts() {
+            // What was seen so far was seen at leisure.
+            (next, soonest) = (Instant::now(), Instant::now());
+        }
         if news {
             let news = arrivals.news(&options.root, daemon.agent.vms());
             listen = Instant::now() + QUIET;
@@ -366,6 +371,13 @@ impl Daemon<'_> {
                 config.pins.clone()
             }
             (_, mode) => {
+                let pins = match mode {
+                    Mode::Act => config.pins.clone(),
+                    Mode::Observe => Vec::new(),
+                };
+                // The one thing that can fail.
+                let set = self.agent.set_pin_rules(pins.clone());
+                set.map_err(DaemonError::Start)?;
                 self.agent.set_rules(rules);
                 if self.options.config.is_some()
                     && let Ok(name) = self.agent.stop()
@@ -376,10 +388,7 @@ impl Daemon<'_> {
                     };
                     self.say(&format!("policy {name} unloaded: {why}"));
                 }
-                match mode {
-                    Mode::Act => config.pins.clone(),
-                    Mode::Observe => Vec::new(),
-                }
+                pins
             }
         };
         self.agent.set_stall_limit(config.stall);

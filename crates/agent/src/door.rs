@@ -54,6 +54,8 @@ pub struct Access {
     pub mode: u32,
     /// Its group, by number; none: the agent's own.
     pub group: Option<u32>,
+    /// Nobody has named that group: the agent's own if it cannot be given to it.
+    pub group_if_possible: bool,
 }
 
 impl Default for Access {
@@ -62,6 +64,7 @@ impl Default for Access {
         Access {
             mode: 0o660,
             group: None,
+            group_if_possible: false,
         }
     }
 }
@@ -119,7 +122,11 @@ impl Door {
     /// The socket's permissions or group cannot be changed.
     pub fn admit(&self, access: &Access) -> io::Result<()> {
         let own = rustix::process::getegid().as_raw();
-        std::os::unix::fs::chown(&self.socket, None, Some(access.group.unwrap_or(own)))?;
+        let give = |group| std::os::unix::fs::chown(&self.socket, None, Some(group));
+        match access.group {
+            Some(group) if access.group_if_possible => give(group).or_else(|_| give(own))?,
+            group => give(group.unwrap_or(own))?,
+        }
         std::fs::set_permissions(&self.socket, std::fs::Permissions::from_mode(access.mode))
     }
 
@@ -163,13 +170,13 @@ impl Door {
         Ok(told)
     }
 
-    /// Takes no more requests, and tells whoever has been answered the rest of it, for as long as it has at most. On a
-    /// host of thousands of VMs an answer is longer than what a socket holds.
+    /// Takes no more requests, and tells root or the own user, if answered, the rest of it, for as long as it has at
+    /// most; others hold up no end. On a host of thousands of VMs an answer is longer than what a socket holds.
     pub fn finish(mut self) {
         let end = Instant::now() + self.patience;
         loop {
             self.clients
-                .retain_mut(|client| client.answer.is_some() && client.tell());
+                .retain_mut(|c| c.privileged && c.answer.is_some() && c.tell());
             let left = end.saturating_duration_since(Instant::now());
             let streams = self.clients.iter().map(|c| &*c.stream);
             let mut all: Vec<PollFd<'_>> =

@@ -6,7 +6,7 @@ use berth_agent::backend::{Acting, Backend, End, Policy, Ready, Trouble, Value, 
 use berth_agent::daemon::{self, DaemonError, Options};
 use berth_agent::keeper::Keeper;
 use berth_agent::register::Sink;
-use berth_agent::rules::Rules;
+use berth_agent::rules::{Rule, Rules};
 use berth_agent::signals::Asked;
 use berth_agent::tripwire::LIMIT;
 use berth_host::fixture::Fixture;
@@ -454,6 +454,11 @@ fn what_does_not_begin_brings_the_old_one_back() {
 fn a_refused_start_changes_nothing() {
     let only = |name: &str| Rules {
         only: vec![name.into()],
+        vms: vec![Rule {
+            name: name.into(),
+            class: Some("latency".into()),
+            io_vcpus: 0,
+        }],
         ..Rules::default()
     };
     let mut p = place(only("w*"));
@@ -464,6 +469,17 @@ fn a_refused_start_changes_nothing() {
         let named = status.vms.iter().filter(|vm| vm.named);
         let named: Vec<&str> = named.map(|vm| vm.name.as_str()).collect();
         assert_eq!(named, ["web"]);
+        let class = |name: &str| {
+            status
+                .vms
+                .iter()
+                .find(|vm| vm.name == name)
+                .map(|vm| &*vm.class)
+        };
+        assert_eq!(
+            (class("web"), class("job")),
+            (Some("latency"), Some("none"))
+        );
         status.policy
     };
     p.paper.notes.borrow_mut().obstacle = Some("no pencil".into());

@@ -270,7 +270,7 @@ pub fn stop(args: &StopArgs) -> Done {
 /// The agent's status; none: there is no agent, or it has ended while it was asked.
 fn asked(socket: &Path) -> Result<Option<Answer>, Failure> {
     /// One that ends is gone sooner.
-    const ENDS: Duration = Duration::from_secs(2);
+    const ENDS: Duration = Duration::from_secs(5);
     let end = Instant::now() + ENDS;
     while listening(socket)? {
         match control::ask(socket, &Request::Status, &[]) {

@@ -39,6 +39,7 @@ fn open(folder: &tempfile::TempDir, access: &Access) -> (Door, PathBuf) {
 const ALL: Access = Access {
     mode: 0o666,
     group: None,
+    group_if_possible: false,
 };
 
 fn empty() -> Answer {

@@ -133,7 +133,9 @@ fn shown(vms: &[VmStatus], all: bool) -> (Vec<&VmStatus>, Vec<&VmStatus>) {
     if all || vms.len() <= SHOWN {
         return (first, Vec::new());
     }
-    first.sort_by_key(|vm| vm.class == Class::Batch.word() && vm.class_from != Said::Configuration);
+    let usual =
+        |vm: &VmStatus| vm.class == Class::Batch.word() && vm.class_from != Said::Configuration;
+    first.sort_by_key(|vm| (!vm.named, usual(vm)));
     let left = first.split_off(SHOWN);
     (first, left)
 }
@@ -187,7 +189,12 @@ mod tests {
     fn very_many_vms_are_told_in_few_lines() {
         let vm = |i: u32| VmStatus {
             name: format!("vm{i}"),
-            class: if i % 1000 == 999 { "latency" } else { "batch" }.into(),
+            class: match i {
+                0..50 => "none",
+                999 | 1999 => "latency",
+                _ => "batch",
+            }
+            .into(),
             class_from: if i == 1500 {
                 Said::Configuration
             } else {
@@ -199,7 +206,7 @@ mod tests {
             vcpus: 1,
             threads: 3,
             known_after_ms: None,
-            named: true,
+            named: i >= 50,
             decided: None,
             scored: None,
         };
@@ -222,8 +229,11 @@ mod tests {
         let said = text(&status, false);
         assert!(said.lines().count() <= SHOWN + 6, "{said}");
         let rows: Vec<&str> = said.lines().skip(3).take(4).map(|l| &l[2..9]).collect();
-        assert_eq!(rows, ["vm999  ", "vm1500 ", "vm1999 ", "vm0    "]);
-        assert!(said.contains("and 1960 more (1960 batch): --all"), "{said}");
+        assert_eq!(rows, ["vm999  ", "vm1500 ", "vm1999 ", "vm50   "]);
+        assert!(
+            said.contains("and 1960 more (1910 batch, 50 none): --all"),
+            "{said}"
+        );
         assert!(
             said.contains("VMs vm0, vm1, vm2 and 1997 more are left alone: x"),
             "{said}"

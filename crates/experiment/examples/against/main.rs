@@ -60,6 +60,7 @@ const POLICIES: [&str; 18] = [
     "brm",
     "best_node",
 ];
+const SEEDS: u32 = 5;
 /// Where the papers' scenarios are, below the repository.
 const PAPERS: &str = "papers";
 /// Beyond this ratio a difference is named, and where it is of time from this many nanoseconds on.
@@ -81,7 +82,7 @@ struct Arguments {
 fn arguments() -> Result<Arguments, String> {
     let mut parsed = Arguments {
         hosts: 200,
-        seeds: 5,
+        seeds: SEEDS,
         everybody: false,
         policies: POLICIES.to_vec(),
         page: None,
@@ -452,6 +453,11 @@ fn run() -> Result<(), String> {
         return Err(format!(
             "--policy: {OURS} is part of every table; leave it out"
         ));
+    }
+    if asked.page.is_some() && !all && (asked.seeds != SEEDS || asked.everybody) {
+        return Err(
+            "--policy: the page's other rows are of five seeds, without --everybody".into(),
+        );
     }
     let mut inputs = Vec::new();
     if scenarios.is_empty() {

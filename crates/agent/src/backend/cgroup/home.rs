@@ -81,6 +81,11 @@ pub enum Shares {
 }
 
 impl Shares {
+    /// Whether this is where its weight or cap stands.
+    pub fn has(&self, knob: &Knob) -> bool {
+        [self.weight(100).0, self.cap(1.0, None).0].contains(knob)
+    }
+
     /// The file of the weight, and what to write for `weight` of `cpu.weight`'s scale.
     pub fn weight(&self, weight: u32) -> (Knob, String) {
         match self {

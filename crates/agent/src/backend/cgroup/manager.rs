@@ -60,8 +60,8 @@ pub struct Manager<H: Host> {
     seen: Option<Observation>,
     groups: Groups,
     vms: BTreeMap<VmKey, Kept>,
-    /// Weights and caps that somebody else has set since: they are his.
-    theirs: BTreeSet<Knob>,
+    /// Of each VM that is there, weight or cap that somebody else has set since: they are his.
+    theirs: BTreeMap<VmKey, BTreeSet<Knob>>,
     decision: Option<Decision>,
     warnings: Vec<String>,
     over: Option<String>,
@@ -117,7 +117,7 @@ impl<H: Host> Manager<H> {
             freezer: None,
             freezes: None,
             vms: BTreeMap::new(),
-            theirs: BTreeSet::new(),
+            theirs: BTreeMap::new(),
             decision: None,
             warnings: Vec::new(),
             over: None,
@@ -254,18 +254,14 @@ impl<H: Host> Manager<H> {
         }
         let mut left: BTreeSet<VmKey> = self.vms.keys().copied().collect();
         left.retain(|key| !there.contains(key));
-        for kept in left.iter().filter_map(|key| self.vms.get(key)) {
-            let knobs = kept.home.knobs();
-            self.theirs.retain(|knob| !knobs.contains(knob));
-        }
+        self.theirs.retain(|key, _| there.contains(key));
         let mut come = Vec::new();
         for vm in &host.snapshot().vms {
             let cgroup = entries.get(&key(vm)).and_then(|e| e.cgroup.clone());
             if let Some(kept) = self.vms.get(&key(vm)) {
                 // A manager puts its VM into a cgroup after it has started.
                 if kept.cgroup != cgroup {
-                    let knobs = kept.home.knobs();
-                    self.theirs.retain(|knob| !knobs.contains(knob));
+                    self.theirs.remove(&key(vm));
                 }
                 let stays = kept.cgroup == cgroup && !(all && kept.home.crowded);
                 if stays && !self.has_company(kept, vm, all) {
@@ -511,12 +507,14 @@ impl<H: Host> Manager<H> {
             let holds = |k: &&mut Kept| {
                 k.home.set.as_ref() == Some(knob) || k.threads.iter().any(|t| affinity(t) == *knob)
             };
-            match self.vms.values_mut().find(holds) {
+            if let Some(kept) = self.vms.values_mut().find(holds) {
                 // Pinned, unless it may run everywhere again.
-                Some(kept) => {
-                    (kept.pinned, kept.bound) = (unit::plain(value).parse().ok(), None);
-                }
-                None => drop(self.theirs.insert(knob.clone())),
+                (kept.pinned, kept.bound) = (unit::plain(value).parse().ok(), None);
+                continue;
+            }
+            let shares = |kept: &Kept| kept.home.shares.as_ref().is_ok_and(|s| s.has(knob));
+            if let Some((vm, _)) = self.vms.iter().find(|(_, kept)| shares(kept)) {
+                self.theirs.entry(*vm).or_default().insert(knob.clone());
             }
         }
     }
@@ -538,7 +536,8 @@ impl<H: Host> Manager<H> {
                 continue;
             };
             place(change, vm, kept, hands, &free, &mut wanted, &mut undone);
-            let theirs = &self.theirs;
+            let none = BTreeSet::new();
+            let theirs = self.theirs.get(&key(vm)).unwrap_or(&none);
             let shared = share(change, &kept.home, hands, theirs, &mut wanted, &mut undone);
             if let Err(why) = shared {
                 remarks.push(format!(
@@ -565,14 +564,16 @@ impl<H: Host> Manager<H> {
             true => Ok(Report::default()),
             false => hands.undo(&undone),
         };
-        let done = done.and_then(|_| match wanted.is_empty() {
-            true => Ok(Report::default()),
-            false => hands.set(&wanted),
+        let done = done.and_then(|back| match wanted.is_empty() {
+            true => Ok((back, Report::default())),
+            false => hands.set(&wanted).map(|report| (back, report)),
         });
         match done {
-            Ok(report) => {
-                self.leave(&report);
-                remarks.extend(report.complaints());
+            Ok((back, report)) => {
+                for report in [&back, &report] {
+                    self.leave(report);
+                    remarks.extend(report.complaints());
+                }
                 if let Some(why) = self.lost(&report) {
                     self.give_up(format!("nothing can be set any more: {why}"));
                 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * One global queue that counts turns of vCPUs of VMs that it has been told of. It does nothing about CPUs that go and
- * come: the kernel ends it then, and asks for it to be loaded again. One that is to fail passes the verifier, and its
- * start fails.
+ * One global queue that counts turns of vCPUs of VMs that it has been told of. It does nothing
+ * about CPUs that go and come: the kernel ends it then, and asks for it to be loaded again. One
+ * that is to fail passes the verifier, and its start fails.
  */
 #include <scx/common.bpf.h>
 #include "berth/identity.bpf.h"

@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 /// Between two samples.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The same at most: the first sample takes longer than those that follow.
-const SELDOM: Duration = Duration::from_secs(30);
 /// Reading counters takes at most this part of one CPU: samples come less often on hosts with very many threads. What
 /// this thread itself waits for a CPU does not count, else they would be rare where many want one.
 const COST: f64 = 0.01;
@@ -91,7 +89,7 @@ impl Automatic {
         self.classes.feed(vms, &self.sampler, &halts, None)?;
         self.judge(vms, now);
         let spent = cpu_time().saturating_sub(before);
-        self.next = Some(now + OFTEN.max(spent.div_f64(self.cost).min(SELDOM)));
+        self.next = Some(now + OFTEN.max(spent.div_f64(self.cost)));
         self.sampled = Some(now);
         Ok(())
     }

@@ -69,7 +69,8 @@ impl Automatic {
     pub fn set_acting(&mut self, acting: bool) {
         let cost = if acting { COST } else { COST_WATCHING };
         if cost > self.cost {
-            self.next = None;
+            // Not sooner: of a moment nothing can be said.
+            self.next = self.sampled.map(|at| at + OFTEN);
         }
         self.cost = cost;
     }

@@ -564,16 +564,14 @@ impl<H: Host> Manager<H> {
             true => Ok(Report::default()),
             false => hands.undo(&undone),
         };
-        let done = done.and_then(|back| match wanted.is_empty() {
-            true => Ok((back, Report::default())),
-            false => hands.set(&wanted).map(|report| (back, report)),
+        let done = done.and_then(|_| match wanted.is_empty() {
+            true => Ok(Report::default()),
+            false => hands.set(&wanted),
         });
         match done {
-            Ok((back, report)) => {
-                for report in [&back, &report] {
-                    self.leave(report);
-                    remarks.extend(report.complaints());
-                }
+            Ok(report) => {
+                self.leave(&report);
+                remarks.extend(report.complaints());
                 if let Some(why) = self.lost(&report) {
                     self.give_up(format!("nothing can be set any more: {why}"));
                 }

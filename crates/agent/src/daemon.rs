@@ -161,6 +161,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
     // When to look, how soon at the earliest, and when to listen again.
     let (mut next, mut soonest, mut listen) = (Instant::now(), Instant::now(), Instant::now());
     while !asked.stop.load(Ordering::Relaxed) && !daemon.over {
+        let acted = daemon.agent.acts();
         if asked.reload.swap(false, Ordering::Relaxed)
             && let Some(config) = daemon.reload()
             && let Err(e) = door.admit(&config.access)
@@ -189,7 +190,6 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
             false => until,
         };
         let wait = until.saturating_duration_since(Instant::now());
-        let acted = daemon.agent.acts();
         let news = door
             .serve(wait, listens.then(|| arrivals.as_fd()), &mut |request| {
                 daemon.answer(request)

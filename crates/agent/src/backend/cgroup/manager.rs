@@ -260,9 +260,6 @@ impl<H: Host> Manager<H> {
             let cgroup = entries.get(&key(vm)).and_then(|e| e.cgroup.clone());
             if let Some(kept) = self.vms.get(&key(vm)) {
                 // A manager puts its VM into a cgroup after it has started.
-                if kept.cgroup != cgroup {
-                    self.theirs.remove(&key(vm));
-                }
                 let stays = kept.cgroup == cgroup && !(all && kept.home.crowded);
                 if stays && !self.has_company(kept, vm, all) {
                     continue;
@@ -316,20 +313,28 @@ impl<H: Host> Manager<H> {
 
     /// Puts back all that was set of these, whoever is frozen first, and forgets them.
     fn let_go(&mut self, vms: &BTreeSet<VmKey>) {
-        let left: Vec<Kept> = vms.iter().filter_map(|key| self.vms.remove(key)).collect();
+        self.put_back(vms);
+        self.vms.retain(|key, _| !vms.contains(key));
+    }
+
+    fn put_back(&mut self, vms: &BTreeSet<VmKey>) {
         let Some(hands) = &mut self.hands else { return };
-        for kept in &left {
+        let left = vms.iter().filter_map(|key| self.vms.get(key));
+        for kept in left.clone() {
             if let (Ok(freeze), Some(freezer)) = (&kept.home.freeze, &self.freezer) {
                 freezer.thaw(freeze.knob());
             }
         }
-        let knobs = left.iter().flat_map(Kept::knobs);
+        let knobs = left.flat_map(Kept::knobs);
         let undone: BTreeSet<Knob> = knobs.filter(|knob| hands.was(knob).is_some()).collect();
         if undone.is_empty() {
             return;
         }
         match hands.undo(&undone) {
-            Ok(report) => report.complaints().into_iter().for_each(|c| self.warn(c)),
+            Ok(report) => {
+                self.leave(&report);
+                report.complaints().into_iter().for_each(|c| self.warn(c));
+            }
             Err(e) => self.give_up(e.to_string()),
         }
     }
@@ -564,14 +569,16 @@ impl<H: Host> Manager<H> {
             true => Ok(Report::default()),
             false => hands.undo(&undone),
         };
-        let done = done.and_then(|_| match wanted.is_empty() {
-            true => Ok(Report::default()),
-            false => hands.set(&wanted),
+        let done = done.and_then(|back| match wanted.is_empty() {
+            true => Ok((back, Report::default())),
+            false => hands.set(&wanted).map(|report| (back, report)),
         });
         match done {
-            Ok(report) => {
-                self.leave(&report);
-                remarks.extend(report.complaints());
+            Ok((back, report)) => {
+                for report in [&back, &report] {
+                    self.leave(report);
+                    remarks.extend(report.complaints());
+                }
                 if let Some(why) = self.lost(&report) {
                     self.give_up(format!("nothing can be set any more: {why}"));
                 }

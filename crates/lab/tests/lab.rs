@@ -11,8 +11,9 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 19] = [
+const HANDLERS: [(&str, Handler); 20] = [
     ("agent", cases::agent_inside),
+    ("attacked", cases::attacked_inside),
     ("any kernel", cases::any_kernel_inside),
     ("batch", cases::batch_inside),
     ("braked", cases::braked_inside),

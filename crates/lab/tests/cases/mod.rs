@@ -2,6 +2,7 @@
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
 mod any_kernel;
+mod attacked;
 mod batch;
 mod braked;
 mod cycles;
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel, the longest first: nobody waits for one at the end.
-const CASES: [(&str, Case); 25] = [
+const CASES: [(&str, Case); 26] = [
     (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
         survival::survived,
@@ -63,6 +64,10 @@ const CASES: [(&str, Case); 25] = [
     (
         "micro-VMs run under nested KVM, under a policy twice the same",
         micro::micro_vms,
+    ),
+    (
+        "vmfair among VMs that mean the others no good",
+        attacked::held,
     ),
     (
         "the optimiser beside micro-VMs: set, handed over to, put back",
@@ -144,6 +149,7 @@ const LONG: [(&str, Case); 7] = [
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
 pub use any_kernel::inside as any_kernel_inside;
+pub use attacked::inside as attacked_inside;
 pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;

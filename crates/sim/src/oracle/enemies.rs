@@ -8,6 +8,7 @@ use super::share::{Claim, max_min};
 use crate::error::SimError;
 use crate::run::{Options, run_one};
 use berth_policy::policy::Policy;
+use berth_scenario::model::Scenario;
 use berth_scenario::{Input, read};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -116,7 +117,24 @@ fn vm(name: &str, vcpus: u32, weight: f64, class: &str, task: &str) -> String {
     )
 }
 
-fn scenario(cores: u32, attack: Option<(&Attack, &str)>) -> String {
+/// The host with so many CPUs, and with the attacker, who claims this class.
+///
+/// # Panics
+/// If this is no scenario, which a test would have seen.
+#[must_use]
+pub fn scenario(cores: u32, attack: Option<(&Attack, &str)>) -> Scenario {
+    let text = text(cores, attack);
+    let input = Input {
+        name: "enemies".into(),
+        shown: "enemies".into(),
+        text,
+        folder: None,
+    };
+    let loaded = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
+    loaded.scenario
+}
+
+fn text(cores: u32, attack: Option<(&Attack, &str)>) -> String {
     format!(
         "title = \"enemies\"\n[run]\nwarmup = \"{WARMUP_MS}ms\"\nmeasure = \"{MEASURE_MS}ms\"\n\
          [compare]\npolicies = [\"vmfair\"]\n[host]\ncores = {cores}\n[task.hog]\nmodel = \"busy\"\n\
@@ -132,26 +150,11 @@ fn scenario(cores: u32, attack: Option<(&Attack, &str)>) -> String {
 fn metrics(
     name: &str,
     policy: &Policy,
-    text: String,
+    scenario: &Scenario,
     seed: u64,
 ) -> Result<BTreeMap<String, f64>, SimError> {
-    let input = Input {
-        name: "enemies".into(),
-        shown: "enemies".into(),
-        text,
-        folder: None,
-    };
-    let loaded = read(&input, &[]).unwrap_or_else(|e| panic!("{e}\n{}", input.text));
     let none = BTreeMap::new();
-    Ok(run_one(
-        &loaded.scenario,
-        name,
-        policy,
-        &none,
-        seed,
-        &Options::default(),
-    )?
-    .metrics)
+    Ok(run_one(scenario, name, policy, &none, seed, &Options::default())?.metrics)
 }
 
 /// The 99th percentile of the victim's waits for a CPU when it wakes and nobody attacks, us.
@@ -159,7 +162,7 @@ fn metrics(
 /// # Errors
 /// Whatever ended the run.
 pub fn calm_p99_us(name: &str, policy: &Policy, cores: u32, seed: u64) -> Result<f64, SimError> {
-    Ok(metrics(name, policy, scenario(cores, None), seed)?["victim.wakeup.p99"] / 1e3)
+    Ok(metrics(name, policy, &scenario(cores, None), seed)?["victim.wakeup.p99"] / 1e3)
 }
 
 /// What became of everybody.
@@ -175,6 +178,33 @@ pub struct Outcome {
     pub victim_p99_us: f64,
 }
 
+impl Outcome {
+    /// From what a run of [`scenario`] measured, simulated or not.
+    ///
+    /// # Panics
+    /// If there is no `victim`, `quiet` or `hog-*` in it.
+    #[must_use]
+    pub fn of(cores: u32, attack: &Attack, m: &BTreeMap<String, f64>) -> Outcome {
+        let had: f64 = m
+            .iter()
+            .filter(|(k, _)| k.starts_with("mallory") && k.ends_with(".cpu"))
+            .map(|(_, v)| v)
+            .sum();
+        let left = f64::from(cores) - m["victim.cpu"] - m["quiet.cpu"];
+        let claim = |weight, limit| Claim { weight, limit };
+        let hogs = WEIGHTS.map(|weight| claim(weight, f64::from(2 * cores)));
+        let due = |limit| max_min(left, &[hogs[0], hogs[1], claim(100.0, limit)]);
+        let theirs = due(had);
+        let lack = (theirs[0] - m["hog-a.cpu"]).max(theirs[1] - m["hog-b.cpu"]);
+        Outcome {
+            gain: (had - due(attack.wants())[2]) / f64::from(cores),
+            lack: lack / f64::from(cores),
+            quiet: m["quiet.cpu"] / (2.0 * SERVES),
+            victim_p99_us: m["victim.wakeup.p99"] / 1e3,
+        }
+    }
+}
+
 /// An attack under a policy, by a VM that claims this class.
 ///
 /// # Errors
@@ -186,22 +216,6 @@ pub fn run(
     class: &str,
     seed: u64,
 ) -> Result<Outcome, SimError> {
-    let m = metrics(name, policy, scenario(cores, Some((attack, class))), seed)?;
-    let had: f64 = m
-        .iter()
-        .filter(|(k, _)| k.starts_with("mallory") && k.ends_with(".cpu"))
-        .map(|(_, v)| v)
-        .sum();
-    let left = f64::from(cores) - m["victim.cpu"] - m["quiet.cpu"];
-    let claim = |weight, limit| Claim { weight, limit };
-    let hogs = WEIGHTS.map(|weight| claim(weight, f64::from(2 * cores)));
-    let due = |limit| max_min(left, &[hogs[0], hogs[1], claim(100.0, limit)]);
-    let theirs = due(had);
-    let lack = (theirs[0] - m["hog-a.cpu"]).max(theirs[1] - m["hog-b.cpu"]);
-    Ok(Outcome {
-        gain: (had - due(attack.wants())[2]) / f64::from(cores),
-        lack: lack / f64::from(cores),
-        quiet: m["quiet.cpu"] / (2.0 * SERVES),
-        victim_p99_us: m["victim.wakeup.p99"] / 1e3,
-    })
+    let m = metrics(name, policy, &scenario(cores, Some((attack, class))), seed)?;
+    Ok(Outcome::of(cores, attack, &m))
 }

@@ -315,6 +315,17 @@ fn keys_sizes_and_the_end() {
     t.until("the pause", |l| any(l, "space go on"));
     t.press(" \r");
     t.until("no threads", |l| any(l, "space pause") && !any(l, "vcpu1"));
+    // Help and away again, which any key does; columns to the side, and back.
+    t.press("?");
+    t.until("the help", |l| any(l, "follows it") && !any(l, "> v1"));
+    t.press("?");
+    t.until("the VMs again", |l| any(l, "> v1"));
+    t.press("\x1b[C\x1b[C\x1b[C");
+    t.until("columns aside", |l| {
+        l[2].contains("RUN DELAY") && !l[2].contains("CPUS USED") && any(l, "> v1")
+    });
+    t.press("\x1b[D\x1b[D\x1b[D");
+    t.until("all columns", |l| l[2].contains("CPUS USED"));
     // The last one stays in sight on a low screen, and no line is too long for a narrow one.
     t.press("\x1b[F");
     for (columns, rows) in [(100, 7), (40, 10), (20, 5), (7, 3), (120, 40)] {

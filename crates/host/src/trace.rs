@@ -184,6 +184,24 @@ mod tests {
         assert_eq!(now.since(&then).quantile_ns(0.0), Some(bucket_ns(60)));
     }
 
+    /// 1 ms is in a bucket whose edge is 1.049 ms, and no wait was longer than 1 ms.
+    #[test]
+    fn no_quantile_is_above_the_longest_wait() {
+        let mut waits = Waits {
+            worst_ns: 1_000_000,
+            ..Waits::default()
+        };
+        waits.wakeups[55] = 1;
+        let waited = Waited::of((1, 1), &waits, &|_| None);
+        assert_eq!((waited.p50_ns, waited.p99_ns), (Some(1e6), Some(1e6)));
+        // Where it is longer, the edge it is.
+        waits.wakeups[55] = 1000;
+        waits.wakeups[60] = 1;
+        waits.worst_ns = 5_000_000;
+        let waited = Waited::of((1, 1), &waits, &|_| None);
+        assert_eq!(waited.p99_ns, Some(1_048_576.0));
+    }
+
     #[test]
     fn who_it_stood_behind() {
         let waits = Waits {

@@ -188,6 +188,11 @@ mod tests {
         assert!(text.lines().any(|l| l.starts_with("  quiet ")), "{text}");
         assert!(text.contains("berth explain 'two words'"), "{text}");
         assert!(text.lines().all(|l| crate::text::width(l) <= 100), "{text}");
+        // Not only the one that waits most.
+        view.vms.iter_mut().for_each(|v| v.run_delay = Some(0.06));
+        let text = list(&view, &style);
+        let marked = text.lines().filter(|l| l.starts_with('!'));
+        assert_eq!(marked.count(), 2, "{text}");
     }
 
     #[test]

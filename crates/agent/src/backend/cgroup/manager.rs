@@ -60,7 +60,7 @@ pub struct Manager<H: Host> {
     seen: Option<Observation>,
     groups: Groups,
     vms: BTreeMap<VmKey, Kept>,
-    /// Of each VM that is there, weight or cap that somebody else has set since: they are his.
+    /// Of each VM that is there, weight or cap that somebody else has set since, where it is: they are his.
     theirs: BTreeMap<VmKey, BTreeSet<Knob>>,
     decision: Option<Decision>,
     warnings: Vec<String>,
@@ -194,7 +194,7 @@ impl<H: Host> Manager<H> {
         self.leave_to_the_operator(host);
         self.set_again(host, &anew);
         self.follow(host);
-        self.yield_to_others();
+        self.yield_to_others(host);
         let mut complaints = Vec::new();
         let (vms, hands) = (&self.vms, &self.hands);
         let known = |vm: &Vm, entry: Option<&Entry>| known(vms, hands.as_ref(), vm, entry);
@@ -290,6 +290,10 @@ impl<H: Host> Manager<H> {
             pid: vm.pid,
             start: vm.start,
         };
+        // With company nothing is set, and what is theirs is so afterwards, too; elsewhere it is not.
+        if let (Ok(shares), Some(theirs)) = (&kept.home.shares, self.theirs.get_mut(&key)) {
+            theirs.retain(|knob| shares.has(knob));
+        }
         self.vms.insert(key, kept);
     }
 
@@ -332,7 +336,7 @@ impl<H: Host> Manager<H> {
         }
         match hands.undo(&undone) {
             Ok(report) => {
-                self.leave(&report);
+                self.keep_theirs(&report);
                 report.complaints().into_iter().for_each(|c| self.warn(c));
             }
             Err(e) => self.give_up(e.to_string()),
@@ -411,11 +415,13 @@ impl<H: Host> Manager<H> {
             }
             kept.pinned.clone_from(cpus);
         }
-        if let Some(hands) = &mut self.hands
-            && !undone.is_empty()
-            && let Err(e) = hands.undo(&undone)
-        {
-            self.give_up(e.to_string());
+        let Some(hands) = &mut self.hands else { return };
+        if undone.is_empty() {
+            return;
+        }
+        match hands.undo(&undone) {
+            Ok(report) => report.complaints().into_iter().for_each(|c| self.warn(c)),
+            Err(e) => self.give_up(e.to_string()),
         }
     }
 
@@ -491,7 +497,7 @@ impl<H: Host> Manager<H> {
     }
 
     /// What somebody else has set is his.
-    fn yield_to_others(&mut self) {
+    fn yield_to_others(&mut self, host: &Keeper) {
         let now = Instant::now();
         let Some(hands) = &mut self.hands else { return };
         if self.looked_for_others.is_some_and(|at| now - at < OTHERS) {
@@ -499,24 +505,39 @@ impl<H: Host> Manager<H> {
         }
         self.looked_for_others = Some(now);
         let report = hands.yielded();
-        self.leave(&report);
+        self.leave(host, &report);
         report.complaints().into_iter().for_each(|c| self.warn(c));
     }
 
-    /// What somebody else has set, of these.
-    fn leave(&mut self, report: &Report) {
+    /// What somebody else has set, of these: the CPUs of a VM whose vCPU it is, its weight or cap. Another thread of it
+    /// stays where it was put.
+    fn leave(&mut self, host: &Keeper, report: &Report) {
+        let vcpus = |vm: &Vm, knob: &Knob| {
+            let mut threads = vm.threads.iter().filter(|t| t.role.vcpu().is_some());
+            threads.any(|t| affinity(&t.id) == *knob)
+        };
         for (knob, outcome) in &report.outcomes {
             let Outcome::Foreign(value) = outcome else {
                 continue;
             };
-            let holds = |k: &&mut Kept| {
-                k.home.set.as_ref() == Some(knob) || k.threads.iter().any(|t| affinity(t) == *knob)
+            let bound = host.snapshot().vms.iter().find(|vm| vcpus(vm, knob));
+            let bound = bound.map(key);
+            let holds = |(vm, kept): &(&VmKey, &mut Kept)| {
+                kept.home.set.as_ref() == Some(knob) || bound == Some(**vm)
             };
-            if let Some(kept) = self.vms.values_mut().find(holds) {
+            if let Some((_, kept)) = self.vms.iter_mut().find(holds) {
                 // Pinned, unless it may run everywhere again.
                 (kept.pinned, kept.bound) = (unit::plain(value).parse().ok(), None);
-                continue;
             }
+        }
+        self.keep_theirs(report);
+    }
+
+    /// Weights and caps that somebody else has set, of these.
+    fn keep_theirs(&mut self, report: &Report) {
+        let foreign = report.outcomes.iter();
+        let foreign = foreign.filter(|(_, outcome)| matches!(outcome, Outcome::Foreign(_)));
+        for (knob, _) in foreign {
             let shares = |kept: &Kept| kept.home.shares.as_ref().is_ok_and(|s| s.has(knob));
             if let Some((vm, _)) = self.vms.iter().find(|(_, kept)| shares(kept)) {
                 self.theirs.entry(*vm).or_default().insert(knob.clone());
@@ -576,7 +597,7 @@ impl<H: Host> Manager<H> {
         match done {
             Ok((back, report)) => {
                 for report in [&back, &report] {
-                    self.leave(report);
+                    self.leave(host, report);
                     remarks.extend(report.complaints());
                 }
                 if let Some(why) = self.lost(&report) {

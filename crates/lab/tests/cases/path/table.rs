@@ -1,10 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What several boots of the path came to, as Markdown: the median of the seeds, and the lowest to the highest where
-//! they differ.
+//! they differ. With `BERTH_LAB_KEPT=FOLDER` what a boot came to is kept there, a file for each seed, and a seed that
+//! is there is not run again: one boot takes up to an hour.
 use super::{PARTS, Row};
+use std::path::PathBuf;
 
 /// Ways that stand in the table of the kernel's parts: none, the process as the paper does it, the whole path.
 pub const PROFILED: [&str; 5] = ["linux", "paper, taskset", "paper, cgroup", "full", "l2"];
+
+fn file(seed: u64) -> Option<PathBuf> {
+    let folder = std::env::var_os("BERTH_LAB_KEPT")?;
+    Some(PathBuf::from(folder).join(format!("seed-{seed}.json")))
+}
+
+/// What an earlier boot with this seed came to.
+pub fn kept(seed: u64) -> Result<Option<Vec<Row>>, String> {
+    let Some(file) = file(seed).filter(|file| file.exists()) else {
+        return Ok(None);
+    };
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+    let text = std::fs::read_to_string(&file).map_err(|e| failed(&e))?;
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|e| failed(&e))
+}
+
+/// Keeps what a boot came to, whole or not at all.
+pub fn keep(seed: u64, rows: &[Row]) -> Result<(), String> {
+    let Some(file) = file(seed) else {
+        return Ok(());
+    };
+    let text = serde_json::to_string_pretty(rows).map_err(|e| e.to_string())? + "\n";
+    let part = file.with_extension("part");
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &file));
+    written.map_err(|e| format!("{}: {e}", file.display()))
+}
 
 /// `median (lowest to highest)` of a value of each seed.
 fn cell(mut values: Vec<f64>, digits: usize) -> String {

@@ -132,7 +132,7 @@ struct MrsfArgs {
 }
 
 const MRSF_EXAMPLES: &str = "Examples:
-  berth model mrsf                               the table of the specification, simulated too
+  berth model mrsf                               the table of expectations, simulated too
   berth model mrsf --load 0.95 --room 20,2000    other loads, other room
   berth model mrsf --servers 5 --seeds 0         only the formulas, of five servers
 

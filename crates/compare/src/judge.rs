@@ -47,7 +47,7 @@ impl Quantity {
         }
     }
 
-    /// A time, so with one CPU compared as it is and with several as a ratio between arms.
+    /// A time: compared by its factor.
     pub fn is_latency(self) -> bool {
         self >= Quantity::RunDelayP50
     }
@@ -105,8 +105,7 @@ pub struct Row {
     pub lab: Option<f64>,
     /// Half of each one's 95 % interval over its seeds.
     pub half: (Option<f64>, Option<f64>),
-    /// Broken, but the two intervals have values within the bound: more seeds could say otherwise. Not for ratios to
-    /// the baseline, whose intervals are not worked out.
+    /// Broken, but the two intervals have values within the bound: more seeds could say otherwise.
     pub open: bool,
     /// Percentage points for shares, else the factor between the two places (at least 1).
     pub off: Option<f64>,

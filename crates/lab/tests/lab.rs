@@ -45,7 +45,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if std::env::var("BERTH_LAB").as_deref() != Ok("1") {
-        println!("lab: skipped, set BERTH_LAB=1 to boot real kernels (downloads about 30 MB once)");
+        println!(
+            "lab: skipped, set BERTH_LAB=1 to boot real kernels (downloads 140 MB or more once)"
+        );
         return ExitCode::SUCCESS;
     }
     cases::run_all()

@@ -52,7 +52,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "fast",
         &[],
         "CPU",
-        "of them, on cores of the fastest kind of several (simulator)",
+        "of them, on cores of the fastest kind of several (simulator, lab)",
     ),
     ("work", &[], "ns", "CPU time of useful work"),
     (
@@ -95,7 +95,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "on_kind",
         &["KIND"],
         "1",
-        "share of its run time on cores of this kind (simulator)",
+        "share of its run time on cores of this kind (simulator, lab)",
     ),
     (
         "missed_fast",

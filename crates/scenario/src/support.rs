@@ -178,7 +178,7 @@ pub static TABLE: [Row; 36] = {
             "network",
             "net.path",
             Yes,
-            Instead("requests are interrupts"),
+            Instead("a real-time thread sends the requests"),
         ),
         row(
             PacketStages,

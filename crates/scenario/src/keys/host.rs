@@ -45,7 +45,7 @@ pub static HOST: Kind = Kind {
         key(
             "ple_yield",
             "kvm or xen",
-            Said("kvm; xen under credit and flms"),
+            Said("kvm; xen under policies on Xen's rules"),
             "of a vCPU that spins: kvm: to a sibling, or it goes on; xen: to anyone",
         ),
         key(

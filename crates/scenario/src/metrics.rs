@@ -52,7 +52,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "fast",
         &[],
         "CPU",
-        "of them, on cores of the fastest kind of several (simulator, lab)",
+        "of them, on cores of the fastest kind (simulator, lab)",
     ),
     ("work", &[], "ns", "CPU time of useful work"),
     (

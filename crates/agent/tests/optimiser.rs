@@ -632,6 +632,38 @@ fn a_cap_that_somebody_else_has_set_outlives_company() {
     assert_eq!(site.file("a", "cpu.max"), "70000 100000");
 }
 
+/// A thread that is no vCPU says nothing of where its VM is: that goes on being placed.
+#[test]
+fn an_io_thread_that_somebody_binds_pins_no_vm() {
+    let target = Promise {
+        service: Service::Target,
+        guarantee: 0.9,
+        ..Promise::default()
+    };
+    let mut site = Site::new("sets", target);
+    let knob = |pid: i32, tid: i32, start: u64| Knob::Affinity { pid, tid, start };
+    let vcpu = |s: &Site, pid: i32| s.values()[&knob(pid, pid + 1, 6)].clone();
+    let far = |s: &Site, pid: i32| vcpu(s, pid).contains(['2', '3']);
+    site.until("each has CPUs of its own", |s| {
+        VMS.iter().all(|(pid, _)| vcpu(s, *pid) != ALL)
+    });
+    let (pid, _) = *VMS.iter().find(|(pid, _)| far(&site, *pid)).unwrap();
+    let emulator = knob(pid, pid, 5);
+    let mut values = site.paper.0.values.borrow_mut();
+    values.insert(emulator.clone(), "1".into());
+    drop(values);
+    let said = |s: &Site| {
+        s.manager
+            .warnings()
+            .iter()
+            .any(|w| w.contains(&pid.to_string()))
+    };
+    site.until("it is said to be theirs", said);
+    online(site.folder.path(), "0-1");
+    site.until("its vCPU is where CPUs are", |s| !far(s, pid));
+    assert_eq!(site.values()[&emulator], "1");
+}
+
 #[test]
 fn threads_that_come_and_go_are_not_remembered_for_ever() {
     let target = Promise {

@@ -2,10 +2,9 @@
 //! `vmfair` on a real kernel among VMs that mean the others no good: the host and the bounds of
 //! `berth_sim::oracle::enemies`, on two CPUs. One boot; the policy is loaded once. Some of the attacks, by a VM of
 //! class latency; with `BERTH_LAB_LONG=1` all of them, under either class.
-use super::{NEVER, check, host, is_long, options};
+use super::{booted, check, host, is_long, options};
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
-use berth_lab::run::{LabOptions, Single, single};
+use berth_lab::run::LabOptions;
 use berth_lab::{Vcpus, perform};
 use berth_scx::{LoadOptions, Loaded};
 use berth_sim::oracle::enemies::{ATTACKS, Attack, Outcome, scenario};
@@ -56,26 +55,14 @@ fn find(run: &Run) -> Result<Option<(&'static Attack, &str)>, String> {
 /// On the kernel of `assets`.
 pub fn held(assets: &Assets) -> Result<String, String> {
     let runs = runs();
-    let what = Single {
-        host: host(1, 1, 1, CPUS, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "attacked".to_string(),
-            input: json!(runs),
-        },
-    };
     let patient = LabOptions {
         timeout: Duration::from_secs(3600),
         vcpus: Vcpus::Threads,
         ..options()
     };
-    let boot = single(&what, &patient, assets, &NEVER).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
-    let seen: Vec<Metrics> =
-        serde_json::from_value(boot.answer.result).map_err(|e| e.to_string())?;
-    check(boot.answer.notes.is_empty(), boot.answer.notes.join("; "))?;
+    let host = host(1, 1, 1, CPUS, 1);
+    let result = booted(assets, "attacked", host, json!(runs), &patient)?;
+    let seen: Vec<Metrics> = serde_json::from_value(result).map_err(|e| e.to_string())?;
     check(
         seen.len() == runs.len(),
         format!("{} runs of {}", seen.len(), runs.len()),

@@ -334,14 +334,13 @@ fn policy(options: LoadOptions) -> Option<LabPolicy> {
     })
 }
 
-/// Boots with a custom function inside, which has real vCPUs; the kernel's log must be clean. Gives the function's
-/// result.
-fn with_micro_vms(
+/// Boots with a custom function inside; the kernel's log must be clean. Gives the function's result.
+fn booted(
     assets: &Assets,
     name: &str,
     host: Host,
     input: Value,
-    options: LabOptions,
+    options: &LabOptions,
 ) -> Result<Value, String> {
     let what = Single {
         host,
@@ -351,11 +350,7 @@ fn with_micro_vms(
             input,
         },
     };
-    let options = LabOptions {
-        vcpus: berth_lab::Vcpus::Kvm,
-        ..options
-    };
-    let boot = single(&what, &options, assets, &NEVER).map_err(|e| e.to_string())?;
+    let boot = single(&what, options, assets, &NEVER).map_err(|e| e.to_string())?;
     if let Some(e) = &boot.answer.error {
         return Err(format!("{e}\n{}", boot.console));
     }
@@ -364,6 +359,21 @@ fn with_micro_vms(
         format!("the kernel's log: {:?}", boot.answer.notes),
     )?;
     Ok(boot.answer.result)
+}
+
+/// The same with real vCPUs.
+fn with_micro_vms(
+    assets: &Assets,
+    name: &str,
+    host: Host,
+    input: Value,
+    options: LabOptions,
+) -> Result<Value, String> {
+    let options = LabOptions {
+        vcpus: berth_lab::Vcpus::Kvm,
+        ..options
+    };
+    booted(assets, name, host, input, &options)
 }
 
 /// Boots with a custom function inside, which does not depend on how soon it is done.

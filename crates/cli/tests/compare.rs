@@ -85,7 +85,7 @@ fn what_is_not_recorded_is_said_and_the_page_copes() {
     ];
     let (status, said) = compare(dir.path(), &pages);
     assert_eq!(status, Some(0), "{said}");
-    let missing = "of 3 starts not recorded yet: gfifo 3, vtime 3";
+    let missing = "not recorded yet, of 3 starts of each: gfifo 3, vtime 3";
     assert!(said.contains(&format!("a: {missing}")), "{said}");
     for page in ["table.md", "page.md"] {
         let text = std::fs::read_to_string(dir.path().join(page)).unwrap();

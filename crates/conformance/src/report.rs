@@ -199,9 +199,10 @@ CPUs the sequences of each thread and of each CPU. Times are compared only where
 Recordings are kept in `crates/conformance/golden/`; `cargo run -p berth-conformance --features lab --
 record 7.2` makes them again. A row is recorded until three recordings agree.
 
-The model follows 7.2, for 7.3 as well. For the older lines two things that are newer are left out of its log:
-`ops.dequeue` for tasks in the policy's queues, and the flag `SCHED_CHANGE`. A policy that 7.2 refuses to load
-(31b-enqueue) is loaded and ejected by the older lines and by the model: the row asks that nobody accepts it.
+The model follows 7.2; recordings of 7.3 are held against the same. For the older lines two things that are newer are
+left out of its log: `ops.dequeue` for tasks in the policy's queues, and the flag `SCHED_CHANGE`. A policy that 7.2
+refuses to load (31b-enqueue) is loaded and ejected by the older lines and by the model: the row asks that nobody
+accepts it.
 
 Rows from 41 are about cgroups. The threads of the cast sit in `machine.slice/vm0` and `vm1` (threaded cgroups: all are
 threads of one process), and write to `cpu.weight`, `cpu.max`, `cpu.max.burst`, `cpu.idle`, `cgroup.threads` and
@@ -244,7 +245,7 @@ one sleeps for an RCU grace period first, which says nothing about the policy.
     page.push_str(
         "\n## Models that are wrong on purpose\n\nA row is worth something only if it rejects a model that makes the \
          usual mistake.\n\n\
-         | checklist row | mistake | rejected by |\n|---|---|---|\n",
+         | rule | mistake | rejected by |\n|---|---|---|\n",
     );
     for (mutation, caught) in &report.mutations {
         let by = match caught {

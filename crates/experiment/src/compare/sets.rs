@@ -198,7 +198,10 @@ fn missing(plan: &Plan, record: Option<&record::Record>) -> Option<(String, Stri
     }
     let of = plan.seeds.len();
     let said: Vec<String> = arms.iter().map(|(arm, n)| format!("{arm} {n}")).collect();
-    let what = format!("of {of} starts not recorded yet: {}", said.join(", "));
+    let what = format!(
+        "not recorded yet, of {of} starts of each: {}",
+        said.join(", ")
+    );
     Some((plan.name.clone(), what))
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `amp` on a real kernel of whose cores two are braked: its mechanisms. What a program gains is the same for all here,
-//! so scores are given.
+//! `amp` on a real kernel of whose cores two are braked: its mechanisms, with BERTH_LAB_LONG=1 equal parts, too. What a
+//! program gains is the same for all here, so scores are given.
 use super::{check, host, is_long, options, read_scenario};
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;

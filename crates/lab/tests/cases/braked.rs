@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `amp` on a real kernel of whose cores two are braked: its mechanisms, with BERTH_LAB_LONG=1 equal parts, too. What a
 //! program gains is the same for all here, so scores are given.
-use super::{check, host, is_long, options, read_scenario};
+use super::{booted, check, host, is_long, options, read_scenario};
 use berth_lab::assets::Assets;
-use berth_lab::job::Work;
 use berth_lab::kinds::capacities;
-use berth_lab::run::{LabOptions, Single, single};
+use berth_lab::run::LabOptions;
 use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded, Value as Setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const KINDS: &str = r#"cores = 3
@@ -92,28 +90,15 @@ pub fn mechanisms(assets: &Assets) -> Result<String, String> {
         scenario.run.measure_ns = 1_000_000_000;
         input.push(json!({ "name": name, "scenario": scenario, "set": set }));
     }
-    let what = Single {
-        host: host(1, 1, 1, 3, 1),
-        policy: None,
-        work: Work::Custom {
-            name: "braked".to_string(),
-            input: Value::Array(input),
-        },
-    };
-    let never = AtomicBool::new(false);
     let patient = LabOptions {
         timeout: Duration::from_secs(1800),
         ..options()
     };
-    let boot = single(&what, &patient, assets, &never).map_err(|e| e.to_string())?;
-    if let Some(e) = &boot.answer.error {
-        return Err(format!("{e}\n{}", boot.console));
-    }
+    let host = host(1, 1, 1, 3, 1);
+    let result = booted(assets, "braked", host, Value::Array(input), &patient)?;
     let seen: BTreeMap<String, Metrics> =
-        serde_json::from_value(boot.answer.result).map_err(|e| e.to_string())?;
-    let said = judge(&seen).map_err(|why| format!("{why}\n{seen:#?}"))?;
-    check(boot.answer.notes.is_empty(), boot.answer.notes.join("; "))?;
-    Ok(format!("{said}; {}", boot.answer.kernel))
+        serde_json::from_value(result).map_err(|e| e.to_string())?;
+    judge(&seen).map_err(|why| format!("{why}\n{seen:#?}"))
 }
 
 fn judge(seen: &BTreeMap<String, Metrics>) -> Result<String, String> {

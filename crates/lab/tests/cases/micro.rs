@@ -183,6 +183,10 @@ pub fn equal_turns(assets: &Assets) -> Result<String, String> {
         ..options()
     };
     let records = run(&arms, &[1], &options, assets, &|_| (), &NEVER).map_err(|e| e.to_string())?;
+    check(
+        records.len() == hosts.len(),
+        format!("{} runs of {}", records.len(), hosts.len()),
+    )?;
     let mut said = Vec::new();
     for (record, &(_, _, cpus, at_most)) in records.iter().zip(hosts) {
         let (spread, work) = (

@@ -125,8 +125,8 @@ pub struct HostCost {
     pub vm_exit_ns: Nanos,
     /// Speed of an SMT thread while its sibling is busy too, parts per million; 0: as alone.
     pub smt_ppm: u32,
-    /// How many times as long it takes to wait for memory of another node ([`Vm::memory_ppm`]), parts per million;
-    /// 0: as long as for one's own.
+    /// How many times as long it takes to wait for memory of another node ([`super::Vm::memory_ppm`]), parts per
+    /// million; 0: as long as for one's own.
     #[serde(skip_serializing_if = "is_zero")]
     pub remote_ppm: u32,
     /// Cores that are not simply of full speed; a core that none of them has is.

@@ -39,6 +39,9 @@ const COST_WATCHING: f64 = 0.005;
 /// But never later than this: the first look takes much more than those that follow.
 const LONGEST: Duration = Duration::from_secs(5);
 const LONGEST_WATCHING: Duration = Duration::from_secs(10);
+/// Its nice value where it was given none: beside threads that always run it needs more than an equal share for the
+/// moments in which it does something. What it takes in all is bounded above.
+const NICE: i32 = -10;
 
 /// From the beginning of a look that took so much CPU time to the next one, if nothing happens and something acts.
 pub fn pause(took: Duration) -> Duration {
@@ -116,6 +119,23 @@ fn kind(error: &AgentError) -> Kind {
     }
 }
 
+/// Gives this thread the agent's nice value, unless somebody has chosen one (`nice`, systemd's `Nice=`) or another
+/// class (`chrt`), or it may not. What it starts, such as a compiler, does not inherit it.
+fn hurry() {
+    // SAFETY: numbers in and out, and a structure that outlives the call.
+    unsafe {
+        if libc::sched_getscheduler(0) == libc::SCHED_OTHER
+            && libc::getpriority(libc::PRIO_PROCESS, 0) == 0
+        {
+            let how: libc::sched_param = std::mem::zeroed();
+            let class = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
+            if libc::sched_setscheduler(0, class, &raw const how) == 0 {
+                libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+            }
+        }
+    }
+}
+
 struct Daemon<'a> {
     options: &'a Options<'a>,
     agent: Agent,
@@ -136,6 +156,7 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         socket: options.socket.clone(),
         source,
     };
+    hurry();
     let mut door = Door::open(&options.socket, &config.access).map_err(failed)?;
     let mut daemon = Daemon {
         agent: Agent::new(
@@ -393,5 +414,34 @@ impl Daemon<'_> {
         };
         self.agent.set_stall_limit(config.stall);
         self.agent.set_pin_rules(pins).map_err(DaemonError::Start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The nice values of a thread that is given one (0: none) and then hurries, and of one that it starts; none: it
+    /// may not have it.
+    fn hurried(given: i32) -> Option<(i32, i32)> {
+        // SAFETY: numbers in, a number out.
+        let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let one = move || {
+            // SAFETY: as above.
+            if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, given) } != 0 {
+                return None;
+            }
+            hurry();
+            Some((nice(), std::thread::spawn(nice).join().unwrap()))
+        };
+        std::thread::spawn(one).join().unwrap()
+    }
+
+    #[test]
+    fn it_hurries_unless_somebody_chose_a_nice_value_and_what_it_starts_does_not() {
+        assert_eq!(hurried(5), Some((5, 5)));
+        // Who may not be less nice stays as it is.
+        let may = hurried(-1) == Some((-1, -1));
+        assert_eq!(hurried(0), Some((if may { NICE } else { 0 }, 0)));
     }
 }

@@ -125,9 +125,7 @@ fn rounds(number: u64) -> Result<String, String> {
         };
         for (who, (median, p99)) in [("vCPUs", by_vcpus), ("host threads", by_host)] {
             said += &format!("; beside 20 {who} under {scheduler} {median:.1} ms (p99 {p99:.1})");
-            // The host's are one group under vmfair, in which turns are long.
-            let told = who == "host threads" && scheduler == "vmfair";
-            late.extend((p99 > ANSWERED_MS && !told).then_some(who));
+            late.extend((p99 > ANSWERED_MS).then_some(who));
         }
         // The second time there is none.
         let stop = control::ask(Path::new(SOCKET), &Request::Stop, &[]);

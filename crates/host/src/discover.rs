@@ -10,16 +10,19 @@
 use crate::debugfs::Table;
 use crate::dir::{Dir, Short};
 use crate::files::{self, KvmFiles};
-use crate::model::{Blind, Evidence, Proof, Role, Snapshot, TaskId, Thread, Vm, Vmm};
+use crate::model::{Blind, Evidence, Proof, Role, Snapshot, TaskId, Thread, Vm};
 use crate::name::{self, Identity};
-use crate::procfile::{self, PF_KTHREAD, number};
-use crate::qmp::{self, Answer, Asker, Question};
+use crate::procfile::{self, number};
+use crate::qmp::{Answer, Asker, Question};
 use crate::roles::{self, Facts, Whole};
 use crate::root::Root;
-use crate::threads::{self, Seen, Threads};
+use crate::threads::{self, Threads};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+
+mod look;
+use look::{Found, Look, has_ended, readers};
 
 /// Scans between two looks at a process that never looked like a VM.
 pub const LOOK_AGAIN: u64 = 32;
@@ -176,13 +179,24 @@ impl Scanner {
             self.hear(answer);
         }
         let doubts = std::mem::take(&mut self.doubts);
+        let look = Look {
+            proc: &proc,
+            debugfs: &debugfs,
+            scans: self.scans,
+        };
+        let new = now.iter().filter(|(pid, inode)| {
+            let known = self.known.get(pid);
+            known.is_none_or(|known| known.inode != *inode)
+        });
+        let new: Vec<i32> = new.map(|(pid, _)| *pid).collect();
+        let mut found = look.at_many(&new, readers(new.len()));
         for (pid, inode) in &now {
             let when = When {
                 scans: self.scans,
                 list: doubts.contains(pid)
                     || (self.scans + u64::from(pid.unsigned_abs())).is_multiple_of(LIST_AGAIN),
             };
-            self.look(&proc, &debugfs, (*pid, *inode), when);
+            self.look(look, (*pid, *inode), when, found.remove(pid));
         }
         self.numbers = now;
         self.debugfs = debugfs;
@@ -206,9 +220,19 @@ impl Scanner {
         self.debugfs.counter(pid, counter)
     }
 
-    /// Brings one process up to date.
-    fn look(&mut self, proc: &Dir, debugfs: &Table, (pid, inode): (i32, u64), when: When) {
-        let scans = when.scans;
+    /// Brings one process up to date; `found` is what was seen of it just now, if it was looked at.
+    fn look(
+        &mut self,
+        look: Look<'_>,
+        (pid, inode): (i32, u64),
+        when: When,
+        found: Option<Option<Found>>,
+    ) {
+        let Look {
+            proc,
+            debugfs,
+            scans,
+        } = look;
         if let Some(known) = self.known.get_mut(&pid)
             && known.inode == inode
         {
@@ -234,8 +258,10 @@ impl Scanner {
         }
         let young = self.known.get(&pid).filter(|k| k.inode == inode);
         let young = young.map(|k| k.young);
-        match self.inspect(proc, debugfs, pid) {
-            Some((start, ppid, kind)) => {
+        let found =
+            found.unwrap_or_else(|| look.inspect(pid, |parent| self.works_for_a_vm(parent)));
+        match found {
+            Some(Found { start, ppid, kind }) => {
                 let until = match start < self.old {
                     true => scans,
                     false => scans + YOUNG,
@@ -297,87 +323,6 @@ impl Scanner {
         }
     }
 
-    /// Looks at a process from scratch; `None` if it has ended.
-    fn inspect(&self, proc: &Dir, debugfs: &Table, pid: i32) -> Option<(u64, i32, Kind)> {
-        let process = proc.dir(&pid.to_string()).ok()?;
-        let mut buf = [0; 4096];
-        let stat = procfile::stat(process.read_record("stat", &mut buf).ok()?)?;
-        let (start, ppid) = (stat.start, stat.ppid);
-        if stat.flags & PF_KTHREAD != 0 {
-            let serves = [&b"vhost-"[..], b"kvm-pit/"]
-                .iter()
-                .find_map(|prefix| stat.comm.strip_prefix(*prefix))
-                .and_then(number)
-                .and_then(|pid| i32::try_from(pid).ok());
-            return Some((start, ppid, Kind::Kernel { serves }));
-        }
-        let comm = procfile::printable(stat.comm);
-        let files = files::of(&process).ok();
-        // Asked after the files: whoever ends meanwhile has none any more, and hides nothing.
-        if matches!(stat.state, b'Z' | b'X') || files.is_none() && has_ended(proc, pid) {
-            return None;
-        }
-        let mut cgroup = [0; 4096];
-        let cgroup = process.read_record("cgroup", &mut cgroup).unwrap_or(b"");
-        let cgroup = procfile::main_cgroup(cgroup).to_string();
-        let holds = files.as_ref().map(|f| (f.vms, f.vcpus.len()));
-        let proof = match holds {
-            // A device's process may be given the VM's file by its VMM.
-            Some((1.., 0)) if self.works_for_a_vm(ppid) => None,
-            Some((1.., _)) => Some(Proof::Kvm),
-            _ if debugfs.names(pid) && self.debugfs_agrees(&process, debugfs, pid) => {
-                Some(Proof::Kvm)
-            }
-            None if stat.guest > 0 => Some(Proof::GuestTime),
-            _ => None,
-        };
-        let hidden = files.is_none();
-        let plain = |device| Kind::Plain {
-            device,
-            hidden,
-            scope: name::scope(&cgroup).map(String::from),
-        };
-        if proof.is_none()
-            && !hidden
-            && name::vmm(&[], &comm) == Vmm::Unknown
-            && !comm.contains("/TCG")
-        {
-            return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
-        }
-        if is_thread(&process, pid) {
-            return None;
-        }
-        let mut line = Vec::new();
-        // Without a command line the process's name has to do.
-        let _ = process.read("cmdline", &mut line);
-        let args = procfile::arguments(&line);
-        let mut threads = Threads::default();
-        threads.follow(&process, "task", true).ok()?;
-        let proof = proof.or_else(|| looks_like_a_vm(&args, &comm, &threads.seen, hidden));
-        let Some(proof) = proof else {
-            return Some((start, ppid, plain(files.is_some_and(|f| f.device))));
-        };
-        let identity = name::identify(&args, &comm, pid, &cgroup);
-        let mut machine = Machine {
-            proof,
-            cgroup,
-            files,
-            threads,
-            helpers: BTreeMap::new(),
-            monitors: match identity.vmm {
-                Vmm::Qemu => qmp::monitors(&args),
-                _ => Vec::new(),
-            },
-            told: false,
-            changed: self.scans,
-            uncertain: true,
-            vm: Arc::new(empty_vm(pid, start, &identity, proof)),
-            identity,
-        };
-        machine.settle(&process, debugfs, pid, true);
-        Some((start, ppid, Kind::Vm(Box::new(machine))))
-    }
-
     /// True if a process of this number, or one of its parents, is a VM.
     fn works_for_a_vm(&self, pid: i32) -> bool {
         self.vm_above(pid).is_some()
@@ -393,15 +338,6 @@ impl Scanner {
             pid = known.ppid;
         }
         None
-    }
-
-    /// debugfs counts in the first PID namespace; it is believed if its threads are this process's.
-    fn debugfs_agrees(&self, process: &Dir, debugfs: &Table, pid: i32) -> bool {
-        let vcpus = debugfs.vcpus(pid);
-        let Ok(task) = process.dir("task") else {
-            return false;
-        };
-        !vcpus.is_empty() && vcpus.keys().all(|tid| task.dir(&tid.to_string()).is_ok())
     }
 
     /// Follows the processes and kernel threads that work for a VM.
@@ -717,37 +653,6 @@ fn old() -> u64 {
     // SAFETY: the kernel fills the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut t) };
     u64::try_from(t.tv_sec).unwrap_or(0).saturating_sub(60) * 100
-}
-
-/// True if a process is gone, or only waits for its parent to take note.
-fn has_ended(proc: &Dir, pid: i32) -> bool {
-    let mut buf = [0; 4096];
-    let text = proc.read_record(&format!("{pid}/stat"), &mut buf);
-    let stat = text.ok().and_then(procfile::stat);
-    stat.is_none_or(|s| matches!(s.state, b'Z' | b'X'))
-}
-
-/// True if the number is that of another process's thread: the process that was listed has ended meanwhile, its number
-/// was given to a thread, and /proc shows that too when asked for it.
-fn is_thread(process: &Dir, pid: i32) -> bool {
-    let mut buf = [0; 4096];
-    let status = process.read_record("status", &mut buf).unwrap_or(b"");
-    let leader = procfile::status_value(status, "Tgid").and_then(number);
-    leader.is_some_and(|leader| i32::try_from(leader) != Ok(pid))
-}
-
-/// What can be said of a process whose files say nothing: they are hidden, or it does not use KVM.
-fn looks_like_a_vm(args: &[String], comm: &str, threads: &[Seen], hidden: bool) -> Option<Proof> {
-    let vmm = name::vmm(args, comm);
-    let mut named = threads
-        .iter()
-        .filter(|t| roles::vcpu_name(&t.facts.comm).is_some());
-    let looks = match hidden {
-        true => vmm != Vmm::Unknown && named.next().is_some(),
-        // Emulated CPUs; a KVM vCPU would have a file.
-        false => vmm == Vmm::Qemu && named.any(|t| t.facts.comm.ends_with(b"/TCG")),
-    };
-    looks.then_some(Proof::Looks)
 }
 
 /// Two VMs may have one name (of two managers, two namespaces): the process id tells them apart.

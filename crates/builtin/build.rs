@@ -8,6 +8,7 @@ use berth_policy::emit::{self, Translation};
 use berth_policy::error::LoadError;
 use berth_policy::profile::KernelProfile;
 use berth_policy::{headers, object};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::error::Error;
 use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
@@ -58,10 +59,11 @@ fn build() -> Result<(), Box<dyn Error>> {
         let name = &source.name;
         archive.object(maker.native(name));
         writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
+        maker.pack(name)?;
         writeln!(
             list,
-            "    Builtin {{ name: {name:?}, study: {}, object: include_bytes!(concat!(env!(\"OUT_DIR\"), \
-             \"/{name}.bpf.o\")), \
+            "    Builtin {{ name: {name:?}, study: {}, packed: include_bytes!(concat!(env!(\"OUT_DIR\"), \
+             \"/{name}.bpf.o.zst\")), object: OnceLock::new(), \
              source: include_str!({:?}), native: Native(&raw const berth_native_{name}) }},",
             source.study,
             source.path.canonicalize()?
@@ -71,7 +73,8 @@ fn build() -> Result<(), Box<dyn Error>> {
     std::fs::write(
         out.join("builtin.rs"),
         format!(
-            "unsafe extern \"C\" {{\n{declarations}}}\n\npub(crate) static ALL: &[Builtin] = &[\n{list}];\n"
+            "unsafe extern \"C\" {{\n{declarations}}}\n\npub(crate) static ALL: [Builtin; {}] = [\n{list}];\n",
+            sources.len()
         ),
     )?;
     Ok(())
@@ -117,6 +120,13 @@ impl Maker {
 
     fn bpf(&self, name: &str) -> PathBuf {
         self.out.join(format!("{name}.bpf.o"))
+    }
+
+    /// The BPF object, packed: four fifths of it are types and lines, alike in all policies.
+    fn pack(&self, name: &str) -> std::io::Result<()> {
+        let object = std::fs::read(self.bpf(name))?;
+        let packed = compress_to_vec(object.as_slice(), CompressionLevel::Fastest);
+        std::fs::write(self.out.join(format!("{name}.bpf.o.zst")), packed)
     }
 
     fn native(&self, name: &str) -> PathBuf {

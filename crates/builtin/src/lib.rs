@@ -3,6 +3,8 @@
 use berth_policy::error::Result;
 use berth_policy::native::NativeTable;
 use berth_policy::policy::{LoadOptions, Policy};
+use std::io::Read;
+use std::sync::OnceLock;
 
 /// A policy of this distribution.
 #[derive(Debug)]
@@ -11,8 +13,10 @@ pub struct Builtin {
     pub name: &'static str,
     /// A model of the literature (`policies/study`), not for production hosts.
     pub study: bool,
-    /// The compiled BPF object: the bytes a kernel loads.
-    pub object: &'static [u8],
+    /// The compiled BPF object, packed by zstd,
+    packed: &'static [u8],
+    /// and unpacked, once somebody has asked for it.
+    object: OnceLock<Vec<u8>>,
     /// The C source it was compiled from.
     pub source: &'static str,
     native: Native,
@@ -29,7 +33,7 @@ include!(concat!(env!("OUT_DIR"), "/builtin.rs"));
 
 /// All shipped policies: supported ones first, then studies, each by name.
 pub fn all() -> &'static [Builtin] {
-    ALL
+    &ALL
 }
 
 /// The shipped policy called `name`.
@@ -55,7 +59,23 @@ impl Builtin {
     /// # Errors
     /// As [`Policy::from_object`].
     pub fn load(&self, options: &LoadOptions) -> Result<Policy> {
-        Policy::from_linked(self.object, self.native(), options)
+        Policy::from_linked(self.object(), self.native(), options)
+    }
+
+    /// The compiled BPF object: the bytes a kernel loads. Unpacked at the first call, in some milliseconds.
+    ///
+    /// # Panics
+    /// Never: a test unpacks all.
+    pub fn object(&self) -> &[u8] {
+        self.object.get_or_init(|| {
+            let mut object = Vec::new();
+            let mut packed = self.packed;
+            ruzstd::decoding::StreamingDecoder::new(&mut packed)
+                .map_err(std::io::Error::other)
+                .and_then(|mut decoder| decoder.read_to_end(&mut object))
+                .expect("what the build has packed");
+            object
+        })
     }
 
     /// Its native code for the default kernel profile.
@@ -79,7 +99,7 @@ mod tests {
         assert_eq!(linux_model().name, LINUX_MODEL);
         for builtin in all() {
             let policy = builtin.load(&LoadOptions::default()).unwrap();
-            let program = object::load(builtin.object, &KernelProfile::default()).unwrap();
+            let program = object::load(builtin.object(), &KernelProfile::default()).unwrap();
             let translation = emit::translate(&program, cache::TABLE_NAME, emit::Guarding::Trusted);
             assert_eq!(
                 policy.native().key_text(),

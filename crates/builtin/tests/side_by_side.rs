@@ -25,7 +25,7 @@ fn both_executors_do_the_same() {
 #[test]
 fn both_executors_do_the_same_with_guarded_code() {
     for name in GUARDED {
-        let object = berth_builtin::find(name).unwrap().object;
+        let object = berth_builtin::find(name).unwrap().object();
         let policy = Policy::from_object(object, &LoadOptions::default()).unwrap();
         assert_eq!(policy.guarding(), Guarding::Guarded, "{name}");
         do_the_same(name, &policy);

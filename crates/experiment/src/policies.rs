@@ -293,7 +293,7 @@ pub fn resolve(
 pub fn object(policy: &str) -> Result<Vec<u8>, Failure> {
     if !is_file(policy) {
         return berth_builtin::find(policy)
-            .map(|b| b.object.to_vec())
+            .map(|b| b.object().to_vec())
             .ok_or_else(|| unknown(policy));
     }
     Ok(crate::foreign::object(policy, &Loader::default())?)
@@ -343,7 +343,7 @@ pub fn program_hash(program: &Path) -> Result<String, Failure> {
 /// The shipped policies that keep caps, and `linux`.
 fn keepers() -> Vec<&'static str> {
     let shipped = berth_builtin::all().iter().filter(|b| !b.study);
-    let kept = shipped.filter(|b| readable(b.object).is_some_and(|p| knows_caps(&p)));
+    let kept = shipped.filter(|b| readable(b.object()).is_some_and(|p| knows_caps(&p)));
     std::iter::once("linux")
         .chain(kept.map(|b| b.name))
         .collect()

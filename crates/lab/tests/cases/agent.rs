@@ -78,7 +78,7 @@ pub(super) fn policy(name: &str) -> Result<Policy, String> {
         values: BTreeMap::new(),
         partial: false,
         backend: Way::Scx,
-        object: builtin.object.to_vec(),
+        object: builtin.object().to_vec(),
     })
 }
 

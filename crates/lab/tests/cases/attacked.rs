@@ -105,7 +105,7 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
     let runs: Vec<Run> = serde_json::from_value(input.clone()).map_err(|e| e.to_string())?;
     let shipped = berth_builtin::find("vmfair").ok_or("no policy vmfair")?;
     let mut policy =
-        Loaded::load(shipped.object, &LoadOptions::default()).map_err(|e| e.to_string())?;
+        Loaded::load(shipped.object(), &LoadOptions::default()).map_err(|e| e.to_string())?;
     let mut seen = Vec::new();
     for run in &runs {
         println!("BERTH-ATTACK {run:?}");

@@ -323,7 +323,7 @@ fn once(arm: &Arm, seed: u64) -> Result<(f64, f64), String> {
             .collect(),
         ..LoadOptions::default()
     };
-    let mut policy = Loaded::load(builtin.object, &load).map_err(|e| e.to_string())?;
+    let mut policy = Loaded::load(builtin.object(), &load).map_err(|e| e.to_string())?;
     let sizes = sizes(arm, seed);
     let (ready, is_ready) = mpsc::channel();
     let go = Arc::new(AtomicBool::new(false));

@@ -232,7 +232,7 @@ fn load(scenario: &Scenario, set: &Value) -> Result<Loaded, String> {
         variables,
         ..LoadOptions::default()
     };
-    let policy = Loaded::load(amp.object, &load).map_err(|e| e.to_string())?;
+    let policy = Loaded::load(amp.object(), &load).map_err(|e| e.to_string())?;
     // An emulated CPU counts nothing, which whoever loads the policy is told.
     let told =
         |w: &String| w.starts_with("no performance counters, what VMs gain is reckoned without");

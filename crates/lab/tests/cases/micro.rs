@@ -116,7 +116,7 @@ fn sound(record: &RunRecord) -> Result<(), String> {
 /// scheduler, too.
 pub fn micro_vms(assets: &Assets) -> Result<String, String> {
     let vmfair = berth_builtin::find("vmfair").map(|p| LabPolicy::Object {
-        object: p.object.to_vec(),
+        object: p.object().to_vec(),
         options: LoadOptions::default(),
     });
     let run_one = |name: &str, text, policy, verify| -> Result<RunRecord, String> {

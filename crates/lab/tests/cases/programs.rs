@@ -94,7 +94,8 @@ fn schedule() -> Result<(), String> {
         set
     };
     let policy = berth_builtin::find("gfifo").ok_or("no gfifo")?;
-    let loaded = Loaded::load(policy.object, &LoadOptions::default()).map_err(|e| e.to_string())?;
+    let loaded =
+        Loaded::load(policy.object(), &LoadOptions::default()).map_err(|e| e.to_string())?;
     let mut signal = 0;
     // SAFETY: both are this function's own.
     unsafe { libc::sigwait(&set, &mut signal) };

@@ -413,5 +413,5 @@ fn load(run: &Run) -> Result<Loaded, String> {
             .collect(),
         ..LoadOptions::default()
     };
-    Loaded::load(shipped.object, &load).map_err(|e| format!("{}: {e}", run.policy))
+    Loaded::load(shipped.object(), &load).map_err(|e| format!("{}: {e}", run.policy))
 }

@@ -57,7 +57,7 @@ pub fn told(assets: &Assets) -> Result<String, String> {
             name: name.to_string(),
             scenario: scenario.clone(),
             policy: Some(LabPolicy::Object {
-                object: builtin.object.to_vec(),
+                object: builtin.object().to_vec(),
                 options: LoadOptions {
                     variables: values
                         .map(|(name, n)| (name, Setting::Number(n.into())))

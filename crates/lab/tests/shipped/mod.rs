@@ -245,7 +245,7 @@ pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, Stri
         // Beside one of them; it takes longer to load than most of them.
         let observed = seen.is_empty();
         let run = |s: &Scenario| {
-            one(builtin.object, s, observed).unwrap_or_else(|e| json!({ "refused": e }))
+            one(builtin.object(), s, observed).unwrap_or_else(|e| json!({ "refused": e }))
         };
         let mut of = run(&scenario);
         // On a busy machine a short while may be over before all have had a turn.

@@ -40,7 +40,7 @@ const COST_WATCHING: f64 = 0.005;
 const LONGEST: Duration = Duration::from_secs(5);
 const LONGEST_WATCHING: Duration = Duration::from_secs(10);
 /// Its nice value where it was given none: beside threads that always run it needs more than an equal share for the
-/// moments in which it does something. What it takes in all is bounded above.
+/// moments in which it does something. Its looks are bounded above.
 const NICE: i32 = -10;
 
 /// From the beginning of a look that took so much CPU time to the next one, if nothing happens and something acts.
@@ -126,12 +126,11 @@ fn hurry() {
     unsafe {
         if libc::sched_getscheduler(0) == libc::SCHED_OTHER
             && libc::getpriority(libc::PRIO_PROCESS, 0) == 0
+            && libc::setpriority(libc::PRIO_PROCESS, 0, NICE) == 0
         {
             let how: libc::sched_param = std::mem::zeroed();
             let class = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
-            if libc::sched_setscheduler(0, class, &raw const how) == 0 {
-                libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
-            }
+            libc::sched_setscheduler(0, class, &raw const how);
         }
     }
 }
@@ -156,8 +155,8 @@ pub fn run(options: &Options<'_>, asked: Asked) -> Result<(), DaemonError> {
         socket: options.socket.clone(),
         source,
     };
-    hurry();
     let mut door = Door::open(&options.socket, &config.access).map_err(failed)?;
+    hurry();
     let mut daemon = Daemon {
         agent: Agent::new(
             options.root.clone(),
@@ -421,15 +420,17 @@ impl Daemon<'_> {
 mod tests {
     use super::*;
 
-    /// The nice values of a thread that is given one (0: none) and then hurries, and of one that it starts; none: it
-    /// may not have it.
-    fn hurried(given: i32) -> Option<(i32, i32)> {
+    /// The nice values of a thread that is given one and then hurries, and of one that it starts; none: it may not have
+    /// it.
+    fn hurried(given: Option<i32>) -> Option<(i32, i32)> {
         // SAFETY: numbers in, a number out.
         let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let one = move || {
-            // SAFETY: as above.
-            if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, given) } != 0 {
-                return None;
+            if let Some(given) = given {
+                // SAFETY: as above.
+                if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, given) } != 0 {
+                    return None;
+                }
             }
             hurry();
             Some((nice(), std::thread::spawn(nice).join().unwrap()))
@@ -439,9 +440,19 @@ mod tests {
 
     #[test]
     fn it_hurries_unless_somebody_chose_a_nice_value_and_what_it_starts_does_not() {
-        assert_eq!(hurried(5), Some((5, 5)));
+        // SAFETY: numbers in, numbers out.
+        let (class, nice) = unsafe {
+            let class = libc::sched_getscheduler(0);
+            (class, libc::getpriority(libc::PRIO_PROCESS, 0))
+        };
+        if class != libc::SCHED_OTHER || nice != 0 {
+            // Somebody chose how the tests run.
+            assert_eq!(hurried(None), Some((nice, nice)));
+            return;
+        }
+        assert_eq!(hurried(Some(5)), Some((5, 5)));
         // Who may not be less nice stays as it is.
-        let may = hurried(-1) == Some((-1, -1));
-        assert_eq!(hurried(0), Some((if may { NICE } else { 0 }, 0)));
+        let may = hurried(Some(NICE)) == Some((NICE, NICE));
+        assert_eq!(hurried(None), Some((if may { NICE } else { 0 }, 0)));
     }
 }

@@ -99,6 +99,12 @@ mod tests {
         assert_eq!(linux_model().name, LINUX_MODEL);
         for builtin in all() {
             let policy = builtin.load(&LoadOptions::default()).unwrap();
+            let made = format!("{}/{}.bpf.o", env!("OUT_DIR"), builtin.name);
+            assert!(
+                builtin.object() == std::fs::read(made).unwrap(),
+                "{}",
+                builtin.name
+            );
             let program = object::load(builtin.object(), &KernelProfile::default()).unwrap();
             let translation = emit::translate(&program, cache::TABLE_NAME, emit::Guarding::Trusted);
             assert_eq!(

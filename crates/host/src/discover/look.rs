@@ -14,9 +14,10 @@ use crate::threads::{Seen, Threads};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// As many processes that nobody has looked at yet are worth a thread more that looks,
+/// In a scanner's first scan, as many processes are worth a thread more that looks,
 const WORTH_A_THREAD: usize = 50;
 /// of which there are at most so many: they take CPU time from the VMs.
 const THREADS: usize = 4;
@@ -49,33 +50,35 @@ pub(super) fn readers(new: usize) -> usize {
 }
 
 impl Look<'_> {
-    /// Looks at new processes, with so many threads: nearly all that a host's first scan takes is in the kernel. Left
-    /// out is of whom it cannot be said without knowing its parents.
-    pub(super) fn at_many(&self, new: &[i32], threads: usize) -> BTreeMap<i32, Option<Found>> {
+    /// Looks at new processes (numbers and inodes), with so many threads: nearly all that a host's first scan takes is
+    /// in the kernel. Left out is of whom it cannot be said without knowing its parents.
+    pub(super) fn at_many(
+        &self,
+        new: &[(i32, u64)],
+        threads: usize,
+    ) -> BTreeMap<i32, Option<Found>> {
         if threads < 2 {
             return BTreeMap::new();
         }
-        // Each its share of old and young ones: VMs lie together.
-        let share = |n: usize| {
-            let mine = new.iter().skip(n).step_by(threads);
-            mine.filter_map(|pid| {
+        // One after the other, whoever is free: a thread that gets no CPU holds up the others by one process.
+        let next = AtomicUsize::new(0);
+        let some = || {
+            let mut found = Vec::new();
+            while let Some((pid, _)) = new.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let asked = Cell::new(false);
-                let found = self.inspect(*pid, |_| asked.replace(true));
-                (!asked.get()).then_some((*pid, found))
-            })
-            .collect::<Vec<_>>()
+                let one = self.inspect(*pid, |_| asked.replace(true));
+                if !asked.get() {
+                    found.push((*pid, one));
+                }
+            }
+            found
         };
         thread::scope(|scope| {
-            let share = &share;
-            // Who does not get a thread does it alone: what is left out is looked at afterwards.
+            // Fewer than wanted, if there are no more to be had.
             let others: Vec<_> = (1..threads)
-                .filter_map(|n| {
-                    thread::Builder::new()
-                        .spawn_scoped(scope, move || share(n))
-                        .ok()
-                })
+                .filter_map(|_| thread::Builder::new().spawn_scoped(scope, some).ok())
                 .collect();
-            let mut found: BTreeMap<_, _> = share(0).into_iter().collect();
+            let mut found: BTreeMap<_, _> = some().into_iter().collect();
             for other in others {
                 found.extend(other.join().into_iter().flatten());
             }
@@ -280,7 +283,7 @@ mod tests {
             scans: 1,
         };
         let all = (0..VMS).flat_map(|i| [100 + 10 * i, 5000 + i]);
-        let all: Vec<i32> = all.chain([9000, 9999]).collect();
+        let all: Vec<(i32, u64)> = all.chain([9000, 9999]).map(|pid| (pid, 0)).collect();
         let alone = |pid: i32| format!("{:?}", look.inspect(pid, |_| false));
         assert!(look.at_many(&all, 1).is_empty());
         for threads in 2..=5 {

@@ -59,7 +59,6 @@ fn build() -> Result<(), Box<dyn Error>> {
         let name = &source.name;
         archive.object(maker.native(name));
         writeln!(declarations, "    static berth_native_{name}: NativeTable;")?;
-        maker.pack(name)?;
         writeln!(
             list,
             "    Builtin {{ name: {name:?}, study: {}, packed: include_bytes!(concat!(env!(\"OUT_DIR\"), \
@@ -122,13 +121,6 @@ impl Maker {
         self.out.join(format!("{name}.bpf.o"))
     }
 
-    /// The BPF object, packed: four fifths of it are types and lines, alike in all policies.
-    fn pack(&self, name: &str) -> std::io::Result<()> {
-        let object = std::fs::read(self.bpf(name))?;
-        let packed = compress_to_vec(object.as_slice(), CompressionLevel::Fastest);
-        std::fs::write(self.out.join(format!("{name}.bpf.o.zst")), packed)
-    }
-
     fn native(&self, name: &str) -> PathBuf {
         self.out.join(format!("{name}.native.o"))
     }
@@ -144,6 +136,15 @@ impl Maker {
             .or_make(&format!("{name}.bpf.o"), &made_of, &bpf, compile);
         compiled.map_err(|e| e.to_string())?;
         let bytes = std::fs::read(&bpf).map_err(|e| of(&e))?;
+        // Four fifths of it are types and lines, alike in all policies.
+        let packed = self.out.join(format!("{name}.bpf.o.zst"));
+        let pack = || {
+            let bytes = compress_to_vec(bytes.as_slice(), CompressionLevel::Fastest);
+            std::fs::write(&packed, bytes)
+        };
+        self.kept
+            .or_make(&format!("{name}.bpf.o.zst"), &made_of, &packed, pack)
+            .map_err(|e| of(&e))?;
         let program = object::load(&bytes, &KernelProfile::default()).map_err(|e| of(&e))?;
         let translation = emit::translate(&program, name, emit::Guarding::Trusted);
         self.compile(&translation, name).map_err(|e| of(&e))

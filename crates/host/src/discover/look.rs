@@ -299,8 +299,8 @@ mod tests {
         let snapshot = scanner.scan().unwrap();
         assert_eq!(snapshot.vms.len(), 40);
         assert!(snapshot.vms.iter().all(|vm| vm.known_vcpus() == 2));
-        let helpers = snapshot.vms.iter().flat_map(|vm| &vm.threads);
-        assert!(helpers.clone().any(|t| t.id.tid == 9000));
+        let mut helpers = snapshot.vms.iter().flat_map(|vm| &vm.threads);
+        assert!(helpers.any(|t| t.id.tid == 9000));
     }
 
     #[test]

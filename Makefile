@@ -8,7 +8,7 @@ SCENARIO ?= noisy-neighbour
 OUT ?= berth-out
 JOBS ?= $(shell nproc)
 
-.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles \
+.PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles ran \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab schedulers-lab \
 	affinity-lab kvm-table \
 	readme papers mutants docs book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser \
@@ -89,6 +89,10 @@ survival: setup-lab ## what acting without sched_ext has to survive, in full (ho
 		cargo test --release -q --locked -p berth-lab --test lab
 	BERTH_LAB=1 BERTH_LAB_ROUNDS=200 BERTH_LAB_KERNELS= BERTH_LAB_CASES="found, switched, killed" \
 		cargo test --release -q --locked -p berth-lab --test lab
+
+ran: setup-lab ## every shipped policy on every kernel line (ten minutes); writes down what need not run there again
+	BERTH_LAB=1 BERTH_LAB_RECORD=1 BERTH_LAB_CASES="every shipped policy runs" cargo test --release -q --locked \
+	  -p berth-lab --test lab
 
 mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (some five minutes); a table
 	@BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_CASES="a batch of tasks" cargo test --release -q --locked -p berth-lab \

@@ -220,11 +220,29 @@ pub enum Value {
 
 /// What a backend could not do, in a sentence of its own.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct Trouble(Box<dyn Error + Send + Sync>);
+#[error("{why}")]
+pub struct Trouble {
+    why: Box<dyn Error + Send + Sync>,
+    passing: bool,
+}
 
 impl Trouble {
     pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Trouble {
-        Trouble(why.into())
+        Trouble {
+            why: why.into(),
+            passing: false,
+        }
+    }
+
+    /// The same may succeed in a moment.
+    pub fn passing(why: impl Into<Box<dyn Error + Send + Sync>>) -> Trouble {
+        Trouble {
+            passing: true,
+            ..Trouble::new(why)
+        }
+    }
+
+    pub fn is_passing(&self) -> bool {
+        self.passing
     }
 }

@@ -31,6 +31,8 @@ struct Notes {
     danger: Option<String>,
     /// Policies that do not begin, although they are good.
     stuck: Vec<&'static str>,
+    /// How often more nothing begins, for a reason that passes.
+    short: u32,
     /// No thread can be told any more.
     deaf: bool,
     end: Option<End>,
@@ -86,6 +88,10 @@ impl Ready for Paper {
         self.say(format!("start {}", self.policy));
         if self.notes.borrow().stuck.contains(&&*self.policy) {
             return Err(Trouble::new("the pen is dry"));
+        }
+        if let Some(left) = self.notes.borrow().short.checked_sub(1) {
+            self.notes.borrow_mut().short = left;
+            return Err(Trouble::passing("no ink at hand"));
         }
         self.acts = true;
         Ok(self)
@@ -447,6 +453,26 @@ fn what_does_not_begin_brings_the_old_one_back() {
     p.paper.notes.borrow_mut().stuck.clear();
     p.agent.start(policy("a", &[])).unwrap();
     assert_eq!(p.agent.status().trouble, None);
+}
+
+/// What keeps a policy from beginning may pass: it is loaded and told anew, and the old one ends once.
+#[test]
+fn what_passes_is_waited_for() {
+    let mut p = place(Rules::default());
+    p.agent.start(policy("a", &[])).unwrap();
+    let anew = [&["load b"][..], &TOLD, &["start b"]].concat();
+    let after_a = [&["load b"][..], &TOLD, &["undone a", "start b"]].concat();
+    p.paper.notes.borrow_mut().short = 2;
+    p.paper.said();
+    assert_eq!(p.agent.start(policy("b", &[])).unwrap(), Started::Switched);
+    assert_eq!(p.paper.said(), [&after_a[..], &anew, &anew].concat());
+    // Not for ever: then it is refused, and the old one comes back.
+    p.agent.start(policy("a", &[])).unwrap();
+    p.paper.notes.borrow_mut().short = 3;
+    let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
+    assert!(e.ends_with("no ink at hand"), "{e}");
+    assert_eq!(p.agent.status().policy.unwrap().name, "a");
+    assert_eq!(p.paper.notes.borrow().short, 0);
 }
 
 /// Rules that come with a policy that is refused, whyever, do not hold; nor do some of its parameters.

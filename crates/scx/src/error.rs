@@ -57,6 +57,16 @@ pub enum ScxError {
     },
 }
 
+impl ScxError {
+    /// Whether the same may succeed in a moment ([`ExitRecord::is_passing`]).
+    pub fn is_passing(&self) -> bool {
+        let ScxError::NotStarted { exit, .. } = self else {
+            return false;
+        };
+        exit.as_ref().is_some_and(|exit| exit.is_passing())
+    }
+}
+
 fn exit_text(exit: &Option<Box<ExitRecord>>) -> String {
     match exit {
         Some(e) => format!("; its exit record says: {e}"),

@@ -33,6 +33,12 @@ impl ExitRecord {
         self.kind >= FIRST_ERROR
     }
 
+    /// Whether it was not started for want of memory that may be there in a moment: an allocator that may not wait,
+    /// as that of what a policy keeps for each task, has what it has at hand (`ops.init_task`, -ENOMEM).
+    pub fn is_passing(&self) -> bool {
+        self.is_error() && self.message.starts_with("ops.init_task() failed (-12)")
+    }
+
     /// Whether the kernel asks for the scheduler to be loaded again (a CPU came or went).
     pub fn wants_restart(&self) -> bool {
         self.code & RESTART != 0
@@ -109,6 +115,27 @@ mod tests {
         let e = ExitRecord::parse(&b, &layout()).unwrap();
         assert!(e.ended() && e.is_error() && !e.wants_restart());
         assert_eq!(e.to_string(), "stall (no zero!), exit code 0x7");
+    }
+
+    #[test]
+    fn want_of_memory_passes_and_nothing_else_does() {
+        let ended = |kind, message: &str| ExitRecord {
+            kind,
+            code: 0,
+            reason: String::new(),
+            message: message.to_string(),
+        };
+        assert!(ended(1024, "ops.init_task() failed (-12) for cpuhp/0[20]").is_passing());
+        // A thread may be called anything.
+        let named = "ops.init_task() failed (-22) for init_task() failed (-12)";
+        for (kind, message) in [
+            (1024, named),
+            (1024, "ops.init() failed (-12)"),
+            (64, "ops.init_task() failed (-12) for x"),
+            (0, ""),
+        ] {
+            assert!(!ended(kind, message).is_passing(), "{kind} {message}");
+        }
     }
 
     #[test]

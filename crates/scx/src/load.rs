@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Map of `include/berth/topology.bpf.h`.
 const TOPOLOGY: &str = "berth_topology_by_cpu";
 
+/// How often in all a policy is loaded that does not start, for a reason that passes.
+const TRIES: u32 = 3;
+
 /// How to load an object. The default loads its only scheduler with the values it was compiled with.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoadOptions {
@@ -161,16 +164,27 @@ impl Prepared {
 }
 
 impl Loaded {
-    /// Loads and starts the scheduler in the object (the bytes of a `.bpf.o` file).
+    /// Loads and starts the scheduler in the object (the bytes of a `.bpf.o` file); anew, up to three times in all, if
+    /// it did not start for a reason that passes ([`ScxError::is_passing`]).
     ///
     /// # Errors
     /// Every [`ScxError`]; nothing stays loaded after one.
     pub fn load(object: &[u8], options: &LoadOptions) -> Result<Loaded, ScxError> {
-        possible()?;
-        if let Some(other) = sysfs::status()?.running() {
-            return Err(ScxError::Busy(other.to_string()));
+        let once = || {
+            possible()?;
+            if let Some(other) = sysfs::status()?.running() {
+                return Err(ScxError::Busy(other.to_string()));
+            }
+            Prepared::new(object, options)?.start()
+        };
+        let mut loaded = once();
+        for _ in 1..TRIES {
+            match loaded {
+                Err(e) if e.is_passing() => loaded = once(),
+                _ => break,
+            }
         }
-        Prepared::new(object, options)?.start()
+        loaded
     }
 
     /// The scheduler's own name, as /sys/kernel/sched_ext/root/ops shows it.

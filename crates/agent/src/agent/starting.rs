@@ -2,11 +2,14 @@
 //! Which policy acts: it is loaded, changed, put in another's place, comes back, ends, or the optimiser stands in for
 //! it.
 use super::{Agent, AgentError, Event, Running};
-use crate::backend::{Backend, End, Policy, Trouble, Way};
+use crate::backend::{Acting, Backend, End, Policy, Ready, Trouble, Way};
 use crate::place::Place;
 use crate::rules::Rules;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
+
+/// How often in all a policy is loaded that does not begin, for a reason that passes.
+const TRIES: u32 = 3;
 
 /// How a policy came to be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,22 +138,13 @@ impl Agent {
         let alone = self.place.as_ref().map(Place::alone).transpose();
         let alone = alone.map_err(|e| AgentError::Refused(e.to_string()))?;
         // It is judged while the old one still acts.
-        let ready = self.backend(way).load(&policy);
-        let mut ready = ready.map_err(|e| self.failed(&policy, e))?;
-        self.keeper.forget();
-        if let Some(sink) = ready.sink() {
-            let told = self.keeper.tell(sink);
-            told.map_err(|e| self.failed(&policy, e))?;
-        }
+        let ready = self.ready(&policy)?;
         // Two cannot act at a time.
         let before = self.running.take().map(|r| r.policy);
         let switched = before.is_some();
-        let acting = match ready.start() {
+        let acting = match self.begin(&policy, ready) {
             Ok(acting) => acting,
-            Err(e) => {
-                let refused = self.failed(&policy, e);
-                return Err(self.bring_back(before, refused));
-            }
+            Err(refused) => return Err(self.bring_back(before, refused)),
         };
         self.running = Some(Running {
             acting,
@@ -167,6 +161,33 @@ impl Agent {
         } else {
             Started::Loaded
         })
+    }
+
+    /// Loaded, and told of all VMs.
+    fn ready(&mut self, policy: &Policy) -> Result<Box<dyn Ready>, AgentError> {
+        let ready = self.backend(policy.backend).load(policy);
+        let mut ready = ready.map_err(|e| self.failed(policy, e))?;
+        self.keeper.forget();
+        if let Some(sink) = ready.sink() {
+            let told = self.keeper.tell(sink);
+            told.map_err(|e| self.failed(policy, e))?;
+        }
+        Ok(ready)
+    }
+
+    /// It begins to act. If it does not, for a reason that passes, it is loaded anew.
+    fn begin(
+        &mut self,
+        policy: &Policy,
+        mut ready: Box<dyn Ready>,
+    ) -> Result<Box<dyn Acting>, AgentError> {
+        for _ in 1..TRIES {
+            match ready.start() {
+                Err(e) if e.is_passing() => ready = self.ready(policy)?,
+                begun => return begun.map_err(|e| self.failed(policy, e)),
+            }
+        }
+        ready.start().map_err(|e| self.failed(policy, e))
     }
 
     /// Another was to act in this one's place, and did not begin.

@@ -170,6 +170,9 @@ impl Sink for Loaded {
 
 impl From<ScxError> for Trouble {
     fn from(error: ScxError) -> Trouble {
-        Trouble::new(error)
+        match error.is_passing() {
+            true => Trouble::passing(error),
+            false => Trouble::new(error),
+        }
     }
 }

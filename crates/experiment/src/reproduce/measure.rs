@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The runs of an experiment: what `berth sim` does with the same arguments.
 use super::over_time::{self, Traced};
-use super::{Wanted, index, speedup};
+use super::{Wanted, index, seal, speedup};
 use crate::calibrate;
 use crate::error::Failure;
-use crate::plan::{Lengths, plan};
+use crate::plan::{Lengths, Plan, plan};
 use crate::policies;
 use crate::request::{Request, quote};
 use crate::simulator::{Running, whole};
@@ -40,6 +40,8 @@ pub struct Variant {
     /// `ADDRESS=VALUE`, several with blanks between; empty for a plain run.
     pub label: String,
     pub outcome: Outcome,
+    /// The page's seal is of it, too.
+    pub sealed: bool,
 }
 
 /// Does the runs of an experiment. Those that are kept are not done again.
@@ -64,8 +66,12 @@ pub fn measure<'a>(
         let mut variants = Vec::new();
         // Without settings there is one run, with none.
         let each = run.each.iter().map(Some);
-        for setting in each.chain(run.each.is_empty().then_some(None)) {
-            let one = |part: &[String]| one(wanted, run, setting, part, &command, running);
+        let settings = each.chain(run.each.is_empty().then_some(None));
+        for (number, setting) in settings.enumerate() {
+            let one = |part: &[String]| {
+                let setting = (number, setting);
+                one(wanted, run, setting, part, &command, running)
+            };
             let outcomes = match run.parts.is_empty() {
                 true => one(&[])?,
                 false => {
@@ -73,7 +79,7 @@ pub fn measure<'a>(
                     index::combine(&run.parts, parts.collect::<Result<_, _>>()?)
                 }
             };
-            variants.extend(outcomes.into_iter().map(|outcome| {
+            variants.extend(outcomes.into_iter().enumerate().map(|(i, outcome)| {
                 Variant {
                     label: setting
                         .into_iter()
@@ -82,6 +88,8 @@ pub fn measure<'a>(
                         .collect::<Vec<_>>()
                         .join(" "),
                     outcome,
+                    // No others are run for it.
+                    sealed: wanted.sealed.is_some() || seal::is_of(number, i),
                 }
             }));
         }
@@ -98,11 +106,11 @@ pub fn measure<'a>(
     })
 }
 
-/// A run with one of its settings, as one part of a benchmark: an outcome for each variant.
+/// A run with one of its settings, of this number, as one part of a benchmark: an outcome for each variant.
 fn one(
     wanted: &Wanted<'_>,
     run: &Run,
-    setting: Option<&String>,
+    (number, setting): (usize, Option<&String>),
     part: &[String],
     command: &str,
     running: &Running,
@@ -120,6 +128,19 @@ fn one(
         seeds: Some(seeds(wanted)),
         ..Request::default()
     };
+    let planned = |request: &Request| -> Result<Plan, Failure> {
+        let quick = wanted.quick.then_some(QUICK);
+        let mut plan = plan(request, &policies::shipped(), quick)?;
+        if wanted.sealed.is_some() {
+            let mut i = 0..;
+            plan.variants
+                .retain(|_| i.next().is_some_and(|i| seal::is_of(number, i)));
+        }
+        Ok(plan)
+    };
+    if planned(&request)?.variants.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut notes = Vec::new();
     if run.fit
         && !wanted.quick
@@ -130,11 +151,7 @@ fn one(
     }
     // What is fitted is fitted as for the whole page.
     request.seeds = Some(wanted.sealed.unwrap_or(seeds(wanted)));
-    let mut plan = plan(
-        &request,
-        &policies::shipped(),
-        wanted.quick.then_some(QUICK),
-    )?;
+    let mut plan = planned(&request)?;
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
     plan.check(Place::Sim, false)?;

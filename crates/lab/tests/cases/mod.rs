@@ -497,6 +497,9 @@ fn refusals(assets: &Assets) -> Result<String, String> {
         ("ops", "no scheduler named `other`"),
         ("map", "no map `counterz`"),
         ("init", "did not start"),
+        ("always", "ops.init_task() failed (-12)"),
+        ("another", "ops.init_task() failed (-22)"),
+        ("passing", "it was loaded"),
         ("busy", "another sched_ext scheduler is running (fifo)"),
     ] {
         let said = o[what].as_str().unwrap_or("nothing");
@@ -518,10 +521,14 @@ pub fn refusals_inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Va
         Ok(_) => "it was loaded".to_string(),
         Err(e) => e.to_string(),
     };
-    let variable = |name: &str, value: i128| LoadOptions {
-        variables: [(name.to_string(), Setting::Number(value))].into(),
+    let variables = |of: &[(&str, i128)]| LoadOptions {
+        variables: of
+            .iter()
+            .map(|(n, v)| (n.to_string(), Setting::Number(*v)))
+            .collect(),
         ..LoadOptions::default()
     };
+    let variable = |name: &str, value: i128| variables(&[(name, value)]);
     let mut out = json!({
         "garbage": attempt(b"not an object", LoadOptions::default()),
         "variable": attempt(&object, variable("slice_nz", 1)),
@@ -530,6 +537,9 @@ pub fn refusals_inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Va
         "map": attempt(&object, LoadOptions {
             map_entries: [("counterz".to_string(), 3)].into(), ..LoadOptions::default() }),
         "init": attempt(&object, variable("fail_init", -12)),
+        "always": attempt(&object, variable("fail_task", -12)),
+        "another": attempt(&object, variables(&[("fail_task", -22), ("fail_once", 0xf22)])),
+        "passing": attempt(&object, variables(&[("fail_task", -12), ("fail_once", 0xf12)])),
     });
     let first = Loaded::load(&object, &LoadOptions::default()).map_err(|e| e.to_string())?;
     out["busy"] = json!(attempt(&object, LoadOptions::default()));

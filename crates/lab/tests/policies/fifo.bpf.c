@@ -10,9 +10,13 @@ UEI_DEFINE(uei);
 
 const volatile u64 slice_ns = 5000000;
 const volatile s32 fail_init;
+const volatile s32 fail_task; /* what ops.init_task says of the first thread */
+const volatile u64
+	fail_once;	   /* only if it has not failed before with this number, if there is one */
 const volatile bool stall; /* keep every thread named "victim" waiting for ever */
 u64 live_knob = 3;
 u64 seen_slice;
+static bool failed_before;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -59,6 +63,17 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(fifo_init)
 	return fail_init;
 }
 
+/* Loaded anew, a policy has forgotten all. What it has set in a thread is still there. */
+s32 BPF_STRUCT_OPS_SLEEPABLE(fifo_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	if (fail_once && p->scx.dsq_vtime == fail_once)
+		failed_before = true;
+	if (!fail_task || failed_before)
+		return 0;
+	p->scx.dsq_vtime = fail_once;
+	return fail_task;
+}
+
 void BPF_STRUCT_OPS(fifo_exit, struct scx_exit_info *ei)
 {
 	UEI_RECORD(uei, ei);
@@ -74,4 +89,4 @@ int bump(u64 *context)
 
 SCX_OPS_DEFINE(fifo_ops, .select_cpu = (void *)fifo_select_cpu, .enqueue = (void *)fifo_enqueue,
 	       .running = (void *)fifo_running, .init = (void *)fifo_init,
-	       .exit = (void *)fifo_exit, .name = "fifo");
+	       .init_task = (void *)fifo_init_task, .exit = (void *)fifo_exit, .name = "fifo");

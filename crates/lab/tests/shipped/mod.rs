@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Every shipped policy on a real kernel: the verifier takes it, it starts, serves VMs of all three classes for a
 //! while, is not ejected, and leaves without a complaint in the kernel's log. One boot for all of them.
+mod record;
+
 use crate::cases::{check, host, is_long, options, read_scenario, roam};
 use berth_lab::assets::Assets;
 use berth_lab::job::Work;
@@ -10,7 +12,9 @@ use berth_lab::{LabError, Vcpus, perform, perform_unobserved};
 use berth_scenario::dist::lead_ns;
 use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded};
+use record::Record;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -84,6 +88,26 @@ fn on(assets: &Assets, possible_cpus: Option<u32>) -> Result<String, String> {
         None => Mode::Coarse,
         Some(_) => Mode::Fast,
     };
+    let only = std::env::var("BERTH_LAB_POLICY").ok();
+    let record = possible_cpus
+        .map(|cpus| Record::new(assets, cpus))
+        .transpose()?;
+    // By the wall's clock nothing is measured: whoever ran there as it is now would run again.
+    let known = match &record {
+        Some(record) if only.is_none() && !is_long() && !records() => record.known()?,
+        _ => Vec::new(),
+    };
+    let rest = berth_builtin::all().iter().map(|b| b.name);
+    let rest: BTreeSet<&str> = rest
+        .filter(|name| !SIMULATOR_ONLY.contains(name) && !known.iter().any(|k| k == name))
+        .collect();
+    if rest.is_empty() {
+        return Ok(format!(
+            "{}, all {} ran there as they are: not again",
+            assets.kernel.release,
+            known.len()
+        ));
+    }
     let what = Single {
         host,
         policy: None,
@@ -91,7 +115,8 @@ fn on(assets: &Assets, possible_cpus: Option<u32>) -> Result<String, String> {
             name: "shipped".to_string(),
             input: json!({
                 "scenario": scenario,
-                "only": std::env::var("BERTH_LAB_POLICY").ok(),
+                "only": &only,
+                "rest": rest,
                 "by_the_wall": mode == Mode::Fast,
             }),
         },
@@ -135,7 +160,14 @@ fn on(assets: &Assets, possible_cpus: Option<u32>) -> Result<String, String> {
     }
     check(wrong.is_empty(), wrong.join("\n"))?;
     check(boot.answer.notes.is_empty(), boot.answer.notes.join("; "))?;
-    Ok(format!("{}, {}", boot.answer.kernel, loading(seen)))
+    if let (Some(record), None, true) = (&record, &only, records()) {
+        record.write(seen.as_object().into_iter().flat_map(Map::keys))?;
+    }
+    let before = match known.len() {
+        0 => String::new(),
+        n => format!("{n} ran there before, as they are; "),
+    };
+    Ok(format!("{}, {before}{}", boot.answer.kernel, loading(seen)))
 }
 
 /// How many policies were loaded, and which took longest, in seconds of the VM's clock: nearly all of it is the
@@ -224,16 +256,23 @@ fn starves(of: &Value) -> bool {
 /// own ("verifier bug", EFAULT); `best_node` ran there. BERTH_LAB_POLICY tries one all the same.
 const SIMULATOR_ONLY: [&str; 2] = ["best_node", "brm"];
 
+/// Whether what runs is written down.
+fn records() -> bool {
+    std::env::var("BERTH_LAB_RECORD").as_deref() == Ok("1")
+}
+
 /// In the VM: one policy after the other.
 pub fn inside(input: &Value, _policy: Option<&mut Loaded>) -> Result<Value, String> {
     let scenario: Scenario =
         serde_json::from_value(input["scenario"].clone()).map_err(|e| e.to_string())?;
+    let rest = input["rest"].as_array().ok_or("no policies")?;
     let mut seen = Map::new();
     for builtin in berth_builtin::all() {
-        let only = input["only"].as_str();
-        if only.is_some_and(|o| o != builtin.name)
-            || only.is_none() && SIMULATOR_ONLY.contains(&builtin.name)
-        {
+        let wanted = match input["only"].as_str() {
+            Some(only) => only == builtin.name,
+            None => rest.iter().any(|name| name == builtin.name),
+        };
+        if !wanted {
             continue;
         }
         println!("BERTH-SHIPPED {}", builtin.name);

@@ -91,8 +91,8 @@ survival: setup-lab ## what acting without sched_ext has to survive, in full (ho
 		cargo test --release -q --locked -p berth-lab --test lab
 
 ran: setup-lab ## every shipped policy on every kernel line (ten minutes); writes down what need not run there again
-	BERTH_LAB=1 BERTH_LAB_RECORD=1 BERTH_LAB_CASES="every shipped policy runs" cargo test --release -q --locked \
-	  -p berth-lab --test lab
+	env -u BERTH_LAB_LONG -u BERTH_LAB_POLICY -u BERTH_LAB_KERNELS BERTH_LAB=1 BERTH_LAB_RECORD=1 \
+	  BERTH_LAB_CASES="every shipped policy runs" cargo test --release -q --locked -p berth-lab --test lab
 
 mrsf-lab: setup-lab ## E1, E2 and E4 of the M-RSF paper by a real kernel, in the lab (some five minutes); a table
 	@BERTH_LAB=1 BERTH_LAB_LONG=1 BERTH_LAB_CASES="a batch of tasks" cargo test --release -q --locked -p berth-lab \

@@ -50,6 +50,13 @@ pub enum AgentError {
     Pin(#[from] PinError),
 }
 
+impl AgentError {
+    /// The same may succeed in a moment.
+    fn is_passing(&self) -> bool {
+        matches!(self, AgentError::Policy { source, .. } if source.is_passing())
+    }
+}
+
 /// Enough of a hash to tell objects apart.
 pub fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
@@ -93,6 +100,8 @@ struct Running {
     since: Instant,
     /// It has ended by itself, and nothing has been done about that yet.
     end: Option<End>,
+    /// Why it did not begin at once.
+    before_it: Option<String>,
     /// Keeps other agents from acting, after this one does no more.
     _alone: Option<Arc<Lock>>,
 }

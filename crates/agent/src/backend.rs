@@ -245,4 +245,13 @@ impl Trouble {
     pub fn is_passing(&self) -> bool {
         self.passing
     }
+
+    /// With another sentence.
+    #[must_use]
+    pub fn and(self, what: &str) -> Trouble {
+        Trouble {
+            why: format!("{}\n{what}", self.why).into(),
+            passing: self.passing,
+        }
+    }
 }

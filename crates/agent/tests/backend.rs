@@ -33,6 +33,8 @@ struct Notes {
     stuck: Vec<&'static str>,
     /// How often more nothing begins, for a reason that passes.
     short: u32,
+    /// And after that no thread can be told.
+    deaf_then: bool,
     /// No thread can be told any more.
     deaf: bool,
     end: Option<End>,
@@ -89,10 +91,13 @@ impl Ready for Paper {
         if self.notes.borrow().stuck.contains(&&*self.policy) {
             return Err(Trouble::new("the pen is dry"));
         }
-        if let Some(left) = self.notes.borrow().short.checked_sub(1) {
-            self.notes.borrow_mut().short = left;
+        let mut notes = self.notes.borrow_mut();
+        if notes.short > 0 {
+            notes.short -= 1;
+            notes.deaf |= notes.deaf_then;
             return Err(Trouble::passing("no ink at hand"));
         }
+        drop(notes);
         self.acts = true;
         Ok(self)
     }
@@ -466,13 +471,22 @@ fn what_passes_is_waited_for() {
     p.paper.said();
     assert_eq!(p.agent.start(policy("b", &[])).unwrap(), Started::Switched);
     assert_eq!(p.paper.said(), [&after_a[..], &anew, &anew].concat());
+    let warnings = p.agent.status().policy.unwrap().warnings;
+    assert_eq!(warnings, ["it did not begin at once: no ink at hand"]);
     // Not for ever: then it is refused, and the old one comes back.
     p.agent.start(policy("a", &[])).unwrap();
     p.paper.notes.borrow_mut().short = 3;
     let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
     assert!(e.ends_with("no ink at hand"), "{e}");
-    assert_eq!(p.agent.status().policy.unwrap().name, "a");
+    let status = p.agent.status();
+    assert_eq!(status.policy.unwrap().name, "a");
+    assert_eq!(status.trouble, None);
     assert_eq!(p.paper.notes.borrow().short, 0);
+    // It is loaded anew, and cannot be told who is who any more: both reasons are said.
+    p.paper.notes.borrow_mut().short = 1;
+    p.paper.notes.borrow_mut().deaf_then = true;
+    let e = p.agent.start(policy("b", &[])).unwrap_err().to_string();
+    assert!(e.contains("no ink at hand\nand loaded anew: "), "{e}");
 }
 
 /// Rules that come with a policy that is refused, whyever, do not hold; nor do some of its parameters.
@@ -682,6 +696,23 @@ fn the_optimiser_acts_where_the_policy_cannot() {
     assert_eq!(acts(&p).0, "optimiser");
     // When the operator says so, it is.
     p.agent.start(auto()).unwrap();
+    assert_eq!(acts(&p), ("a".into(), None));
+}
+
+/// But it is where the reason may go away.
+#[test]
+fn the_optimiser_acts_until_what_passes_has_passed() {
+    let (mut p, _) = two_ways();
+    p.paper.notes.borrow_mut().short = 3;
+    p.agent.start(auto()).unwrap();
+    let (name, why) = acts(&p);
+    assert_eq!(name, "optimiser");
+    assert!(why.unwrap().ends_with("no ink at hand"));
+    p.root.sleep(Duration::from_secs(29));
+    p.agent.tick().unwrap();
+    assert_eq!(acts(&p).0, "optimiser", "not yet");
+    p.root.sleep(Duration::from_secs(1));
+    p.agent.tick().unwrap();
     assert_eq!(acts(&p), ("a".into(), None));
 }
 

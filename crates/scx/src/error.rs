@@ -65,6 +65,17 @@ impl ScxError {
         };
         exit.as_ref().is_some_and(|exit| exit.is_passing())
     }
+
+    /// The same, and what came of it when the policy was loaded anew.
+    pub(crate) fn and_anew(self, anew: &ScxError) -> ScxError {
+        match self {
+            ScxError::NotStarted { reason, exit } => ScxError::NotStarted {
+                reason: format!("{reason} (and loaded anew: {anew})"),
+                exit,
+            },
+            other => other,
+        }
+    }
 }
 
 fn exit_text(exit: &Option<Box<ExitRecord>>) -> String {

@@ -51,7 +51,7 @@ pub use error::ScxError;
 pub use exit::ExitRecord;
 pub use jobs::Jobs;
 pub use link::link;
-pub use load::{LoadOptions, Loaded, Prepared};
+pub use load::{LoadOptions, Loaded, Prepared, STARTED_AGAIN};
 pub use shared::Shared;
 pub use sysfs::{State, Status, events, status, supported};
 pub use value::Value;

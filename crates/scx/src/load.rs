@@ -19,6 +19,10 @@ const TOPOLOGY: &str = "berth_topology_by_cpu";
 
 /// How often in all a policy is loaded that does not start, for a reason that passes.
 const TRIES: u32 = 3;
+/// Before each but the first of them.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How the [warning](Loaded::warnings) of a policy begins that did not start at its first try.
+pub const STARTED_AGAIN: &str = "it started at try";
 
 /// How to load an object. The default loads its only scheduler with the values it was compiled with.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -178,11 +182,20 @@ impl Loaded {
             Prepared::new(object, options)?.start()
         };
         let mut loaded = once();
-        for _ in 1..TRIES {
-            match loaded {
-                Err(e) if e.is_passing() => loaded = once(),
-                _ => break,
-            }
+        for number in 2..=TRIES {
+            let before = match loaded {
+                Err(e) if e.is_passing() => e,
+                done => return done,
+            };
+            std::thread::sleep(PAUSE);
+            loaded = match once() {
+                Ok(mut loaded) => {
+                    loaded.warn(format!("{STARTED_AGAIN} {number}: {before}"));
+                    Ok(loaded)
+                }
+                Err(e) if e.is_passing() => Err(e),
+                Err(e) => Err(before.and_anew(&e)),
+            };
         }
         loaded
     }

@@ -6,10 +6,12 @@ use crate::backend::{Acting, Backend, End, Policy, Ready, Trouble, Way};
 use crate::place::Place;
 use crate::rules::Rules;
 use serde::{Deserialize, Serialize};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often in all a policy is loaded that does not begin, for a reason that passes.
 const TRIES: u32 = 3;
+/// Before each but the first of them.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How a policy came to be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +48,11 @@ impl Agent {
             }
             Way::Auto => match self.start_by(policy.clone()) {
                 Err(AgentError::Look(e)) => return Err(AgentError::Look(e)),
-                Err(e) => return self.start_instead(policy, e.to_string(), None),
+                Err(e) => {
+                    let passing = e.is_passing().then(|| self.root.now());
+                    let again = passing.and_then(|now| self.breaker.tripped(now));
+                    return self.start_instead(policy, e.to_string(), again);
+                }
                 Ok(started) => started,
             },
             Way::Scx | Way::Cgroup => self.start_by(policy)?,
@@ -142,8 +148,8 @@ impl Agent {
         // Two cannot act at a time.
         let before = self.running.take().map(|r| r.policy);
         let switched = before.is_some();
-        let acting = match self.begin(&policy, ready) {
-            Ok(acting) => acting,
+        let (acting, before_it) = match self.begin(&policy, ready) {
+            Ok(begun) => begun,
             Err(refused) => return Err(self.bring_back(before, refused)),
         };
         self.running = Some(Running {
@@ -152,6 +158,7 @@ impl Agent {
             policy,
             since: self.root.now(),
             end: None,
+            before_it,
             _alone: alone.flatten(),
         });
         self.trouble = None;
@@ -175,19 +182,32 @@ impl Agent {
         Ok(ready)
     }
 
-    /// It begins to act. If it does not, for a reason that passes, it is loaded anew.
+    /// It begins to act; and what kept it from that before. If it does not, for a reason that passes, it is loaded
+    /// anew.
     fn begin(
         &mut self,
         policy: &Policy,
         mut ready: Box<dyn Ready>,
-    ) -> Result<Box<dyn Acting>, AgentError> {
+    ) -> Result<(Box<dyn Acting>, Option<String>), AgentError> {
+        let mut before = None;
         for _ in 1..TRIES {
             match ready.start() {
-                Err(e) if e.is_passing() => ready = self.ready(policy)?,
-                begun => return begun.map_err(|e| self.failed(policy, e)),
+                Err(e) if e.is_passing() => {
+                    std::thread::sleep(PAUSE);
+                    ready = self.ready(policy).map_err(|anew| {
+                        self.failed(
+                            policy,
+                            Trouble::new(format!("{e}\nand loaded anew: {anew}")),
+                        )
+                    })?;
+                    before = Some(format!("it did not begin at once: {e}"));
+                }
+                Err(e) => return Err(self.failed(policy, e)),
+                Ok(acting) => return Ok((acting, before)),
             }
         }
-        ready.start().map_err(|e| self.failed(policy, e))
+        let begun = ready.start().map_err(|e| self.failed(policy, e))?;
+        Ok((begun, before))
     }
 
     /// Another was to act in this one's place, and did not begin.
@@ -212,7 +232,7 @@ impl Agent {
                 policy,
                 hash,
                 kernel,
-                source: Trouble::new(format!("{source}\n{gone}")),
+                source: source.and(&gone),
             },
             other => AgentError::Refused(format!("{other}\n{gone}")),
         };

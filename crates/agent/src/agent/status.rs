@@ -148,7 +148,12 @@ impl Agent {
                 .map(|i| (i.policy.name.clone(), i.why.clone())),
             seconds: (self.root.now() - a.since).as_secs_f64(),
             counters: a.acting.counters(),
-            warnings: a.acting.warnings().to_vec(),
+            warnings: a
+                .before_it
+                .iter()
+                .chain(a.acting.warnings())
+                .cloned()
+                .collect(),
         });
         let found = self.keeper.description();
         let pairs = |of: &[Remark]| of.iter().map(|r| (r.vm.clone(), r.why.clone())).collect();

@@ -4,7 +4,7 @@ use super::over_time::{self, Traced};
 use super::{Wanted, index, seal, speedup};
 use crate::calibrate;
 use crate::error::Failure;
-use crate::plan::{Lengths, Plan, plan};
+use crate::plan::{Lengths, plan};
 use crate::policies;
 use crate::request::{Request, quote};
 use crate::simulator::{Running, whole};
@@ -66,12 +66,8 @@ pub fn measure<'a>(
         let mut variants = Vec::new();
         // Without settings there is one run, with none.
         let each = run.each.iter().map(Some);
-        let settings = each.chain(run.each.is_empty().then_some(None));
-        for (number, setting) in settings.enumerate() {
-            let one = |part: &[String]| {
-                let setting = (number, setting);
-                one(wanted, run, setting, part, &command, running)
-            };
+        for setting in each.chain(run.each.is_empty().then_some(None)) {
+            let one = |part: &[String]| one(wanted, run, setting, part, &command, running);
             let outcomes = match run.parts.is_empty() {
                 true => one(&[])?,
                 false => {
@@ -79,7 +75,12 @@ pub fn measure<'a>(
                     index::combine(&run.parts, parts.collect::<Result<_, _>>()?)
                 }
             };
-            variants.extend(outcomes.into_iter().enumerate().map(|(i, outcome)| {
+            // No others are run for a seal.
+            let sealed = match wanted.sealed {
+                Some(_) => vec![true; outcomes.len()],
+                None => seal::chosen(outcomes.iter().map(|o| o.variant.as_slice())),
+            };
+            variants.extend(outcomes.into_iter().zip(sealed).map(|(outcome, sealed)| {
                 Variant {
                     label: setting
                         .into_iter()
@@ -88,8 +89,7 @@ pub fn measure<'a>(
                         .collect::<Vec<_>>()
                         .join(" "),
                     outcome,
-                    // No others are run for it.
-                    sealed: wanted.sealed.is_some() || seal::is_of(number, i),
+                    sealed,
                 }
             }));
         }
@@ -106,11 +106,11 @@ pub fn measure<'a>(
     })
 }
 
-/// A run with one of its settings, of this number, as one part of a benchmark: an outcome for each variant.
+/// A run with one of its settings, as one part of a benchmark: an outcome for each variant.
 fn one(
     wanted: &Wanted<'_>,
     run: &Run,
-    (number, setting): (usize, Option<&String>),
+    setting: Option<&String>,
     part: &[String],
     command: &str,
     running: &Running,
@@ -128,19 +128,6 @@ fn one(
         seeds: Some(seeds(wanted)),
         ..Request::default()
     };
-    let planned = |request: &Request| -> Result<Plan, Failure> {
-        let quick = wanted.quick.then_some(QUICK);
-        let mut plan = plan(request, &policies::shipped(), quick)?;
-        if wanted.sealed.is_some() {
-            let mut i = 0..;
-            plan.variants
-                .retain(|_| i.next().is_some_and(|i| seal::is_of(number, i)));
-        }
-        Ok(plan)
-    };
-    if planned(&request)?.variants.is_empty() {
-        return Ok(Vec::new());
-    }
     let mut notes = Vec::new();
     if run.fit
         && !wanted.quick
@@ -151,10 +138,18 @@ fn one(
     }
     // What is fitted is fitted as for the whole page.
     request.seeds = Some(wanted.sealed.unwrap_or(seeds(wanted)));
-    let mut plan = planned(&request)?;
+    let mut plan = plan(
+        &request,
+        &policies::shipped(),
+        wanted.quick.then_some(QUICK),
+    )?;
     plan.fitted = !notes.is_empty();
     plan.notes = notes;
     plan.check(Place::Sim, false)?;
+    if wanted.sealed.is_some() {
+        let mut chosen = seal::chosen(plan.variants.iter().map(|v| v.set.as_slice())).into_iter();
+        plan.variants.retain(|_| chosen.next() == Some(true));
+    }
     let mut outcomes = whole(&mut plan, running, command.to_string())?.experiments;
     if let Some(speedup) = &run.speedup {
         outcomes

@@ -34,7 +34,8 @@ pub struct Wanted<'a> {
     pub only: Option<&'a Experiment>,
     /// Short runs with few seeds, to see that everything works: nothing is judged from them.
     pub quick: bool,
-    /// Only the first seeds, as many as the paper's seal is of: nothing is judged from them.
+    /// Only the first seeds, as many as the paper's seal is of, of [its variants](seal::chosen): nothing is judged from
+    /// them.
     pub sealed: Option<u32>,
 }
 

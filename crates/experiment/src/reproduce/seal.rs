@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The seal of a page: what it was made of, and what its first seeds gave, in some of its variants. A page whose runs
-//! take minutes is held by it: where the paper's files and these results are the same, so is the page, and it need not
-//! be made.
+//! take minutes is held by it: where the paper's files and these results are the same, the page is taken to be so, too,
+//! and need not be made.
 use super::files::{self, Made};
 use super::{Reproduced, over_time};
 use crate::error::Failure;
@@ -15,12 +15,31 @@ const DIGITS: usize = 16;
 /// Digits of a value: more than pages show.
 const VALUE_DIGITS: usize = 6;
 
-/// The seal is of one in so many variants of each run: neighbours differ by one number in a scenario.
+/// Of a run's variants the seal is of one in so many.
 const EVERY: usize = 3;
 
-/// Whether it is of this variant of a run with this setting, by their numbers. Settings begin with different ones.
-pub fn is_of(setting: usize, variant: usize) -> bool {
-    (setting + variant).is_multiple_of(EVERY)
+/// Which of the variants of a run, with one of its settings, the seal is of: the first; and where several addresses
+/// vary, each value of each of them comes up beside some of the others'. A variant is its `ADDRESS=VALUE`, in the order
+/// of the addresses.
+pub fn chosen<'a>(variants: impl Iterator<Item = &'a [String]>) -> Vec<bool> {
+    // The values of each address, in their order.
+    let mut values: Vec<Vec<&str>> = Vec::new();
+    let mut numbers = |variant: &'a [String]| -> usize {
+        let number = |(address, value): (usize, &'a String)| {
+            if values.len() == address {
+                values.push(Vec::new());
+            }
+            let known = &mut values[address];
+            known.iter().position(|v| v == value).unwrap_or_else(|| {
+                known.push(value);
+                known.len() - 1
+            })
+        };
+        variant.iter().enumerate().map(number).sum()
+    };
+    variants
+        .map(|variant| numbers(variant).is_multiple_of(EVERY))
+        .collect()
 }
 
 /// What is hashed, in the order of the seal's line.
@@ -174,6 +193,29 @@ fn files(made: &[Made]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seal_is_of_a_diagonal() {
+        let of = |counts: &[usize]| {
+            let mut variants: Vec<Vec<String>> = vec![Vec::new()];
+            for (address, count) in counts.iter().enumerate() {
+                let with = |v: &Vec<String>, n| [&v[..], &[format!("{address}={n}")]].concat();
+                variants = variants
+                    .iter()
+                    .flat_map(|v| (0..*count).map(move |n| with(v, n)))
+                    .collect();
+            }
+            let chosen = chosen(variants.iter().map(Vec::as_slice));
+            let numbers = chosen.iter().enumerate().filter(|(_, is)| **is);
+            numbers.map(|(i, _)| i).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [0], "a run in which nothing varies");
+        assert_eq!(of(&[1]), [0]);
+        assert_eq!(of(&[8]), [0, 3, 6]);
+        // 00 12 21: each value of both.
+        assert_eq!(of(&[3, 3]), [0, 5, 7]);
+        assert_eq!(of(&[2, 3]), [0, 5]);
+    }
 
     #[test]
     fn a_seal_is_read_as_it_was_written() {

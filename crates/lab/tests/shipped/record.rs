@@ -48,7 +48,7 @@ pub struct Record {
 
 impl Record {
     pub fn new(assets: &Assets, possible_cpus: u32) -> Result<Record, String> {
-        let loader = loader()?;
+        let loader = loader(assets)?;
         let of = |builtin: &berth_builtin::Builtin| {
             let mut hasher = loader.clone();
             hasher.update(builtin.object());
@@ -76,7 +76,12 @@ impl Record {
     pub fn write<'a>(&self, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
         let _locked = lock();
         let mut ran = ran()?;
-        let line = |kernel: &str| kernel.split('.').take(2).collect::<Vec<_>>().join(".");
+        // Of this kernel line with so many CPUs.
+        let line = |kernel: &str| {
+            let (release, cpus) = kernel.split_once(", ").unwrap_or_default();
+            let line: Vec<&str> = release.split('.').take(2).collect();
+            format!("{}, {cpus}", line.join("."))
+        };
         ran.retain(|kernel, _| line(kernel) != line(&self.kernel));
         let of = |name: &String| Some((name.clone(), self.now.get(name)?.clone()));
         ran.insert(self.kernel.clone(), names.filter_map(of).collect());
@@ -86,24 +91,25 @@ impl Record {
     }
 }
 
-/// All that a policy goes through on its way into the kernel, and what it meets there.
-fn loader() -> Result<blake3::Hasher, String> {
+/// What a policy goes through on its way into the kernel, and what judges it there. What it meets while it runs is held
+/// by those that run there each time.
+fn loader(assets: &Assets) -> Result<blake3::Hasher, String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let sources = crates.join("scx/src");
     let entries = fs::read_dir(&sources).map_err(|e| format!("{}: {e}", sources.display()))?;
-    // The observer is loaded beside the first of them.
-    let mut files = vec![
-        here().join("mod.rs"),
-        crates.join("lab/bpf/observer.bpf.c"),
-        crates.join("lab/src/observe.rs"),
-    ];
+    let mut files = vec![here().join("mod.rs")];
     for entry in entries {
         files.push(entry.map_err(|e| e.to_string())?.path());
     }
+    files.retain(|file| file.extension().is_some_and(|e| e == "rs"));
     files.sort();
+    // A package may be built anew and keep its name.
+    files.extend([assets.kernel.image.clone(), assets.kernel.config.clone()]);
     let mut hasher = blake3::Hasher::new();
     for file in files {
-        hasher.update(read(&file)?.as_bytes());
+        let bytes = fs::read(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(&bytes);
     }
     let lock = read(&crates.join("../Cargo.lock"))?;
     for library in LIBRARIES {

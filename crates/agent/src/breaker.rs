@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const MOST: usize = 3;
 const SPAN: Duration = Duration::from_secs(600);
 /// From an end to the next try; twice as long after each that falls into [`SPAN`].
-const PAUSE: Duration = Duration::from_secs(30);
+pub const PAUSE: Duration = Duration::from_secs(30);
 
 /// Counts ends.
 #[derive(Debug, Default)]

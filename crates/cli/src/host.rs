@@ -223,6 +223,7 @@ fn once(
     notes.extend(root.err());
     notes.extend(scheduler());
     if let Some(policy) = loaded {
+        notes.extend(policy.warnings().iter().cloned());
         let lasted = policy.poll().map_err(refused)?.running() == Some(policy.name());
         let record = policy.unload().map_err(refused)?;
         if !lasted {

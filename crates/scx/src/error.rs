@@ -66,14 +66,11 @@ impl ScxError {
         exit.as_ref().is_some_and(|exit| exit.is_passing())
     }
 
-    /// The same, and what came of it when the policy was loaded anew.
-    pub(crate) fn and_anew(self, anew: &ScxError) -> ScxError {
-        match self {
-            ScxError::NotStarted { reason, exit } => ScxError::NotStarted {
-                reason: format!("{reason} (and loaded anew: {anew})"),
-                exit,
-            },
-            other => other,
+    /// The same, of a policy that had not started before, for a reason that passes.
+    pub(crate) fn after(self, before: &ScxError) -> ScxError {
+        ScxError::NotStarted {
+            reason: format!("{self}\nIt was loaded anew, since before that {before}"),
+            exit: None,
         }
     }
 }
@@ -82,5 +79,34 @@ fn exit_text(exit: &Option<Box<ExitRecord>>) -> String {
     match exit {
         Some(e) => format!("; its exit record says: {e}"),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_pass_is_said_first() {
+        let exit = ExitRecord {
+            kind: 1024,
+            code: 0,
+            reason: "runtime error".into(),
+            message: "ops.init_task() failed (-12) for x[1]".into(),
+        };
+        let before = ScxError::NotStarted {
+            reason: "sched_ext is disabled".into(),
+            exit: Some(Box::new(exit)),
+        };
+        assert!(before.is_passing());
+        let both = ScxError::Busy("other".into()).after(&before);
+        assert!(!both.is_passing());
+        let words = both.to_string();
+        let (first, then) = words.split_once("\nIt was loaded anew").unwrap();
+        assert!(
+            first.contains("another sched_ext scheduler is running (other)"),
+            "{words}"
+        );
+        assert!(then.contains("init_task() failed (-12)"), "{words}");
     }
 }

@@ -194,7 +194,7 @@ impl Loaded {
                     Ok(loaded)
                 }
                 Err(e) if e.is_passing() => Err(e),
-                Err(e) => Err(before.and_anew(&e)),
+                Err(e) => return Err(e.after(&before)),
             };
         }
         loaded

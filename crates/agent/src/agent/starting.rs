@@ -3,6 +3,7 @@
 //! it.
 use super::{Agent, AgentError, Event, Running};
 use crate::backend::{Acting, Backend, End, Policy, Ready, Trouble, Way};
+use crate::breaker;
 use crate::place::Place;
 use crate::rules::Rules;
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,8 @@ impl Agent {
             Way::Auto => match self.start_by(policy.clone()) {
                 Err(AgentError::Look(e)) => return Err(AgentError::Look(e)),
                 Err(e) => {
-                    let passing = e.is_passing().then(|| self.root.now());
-                    let again = passing.and_then(|now| self.breaker.tripped(now));
+                    // It has not been ended: the breaker does not count it.
+                    let again = e.is_passing().then(|| self.root.now() + breaker::PAUSE);
                     return self.start_instead(policy, e.to_string(), again);
                 }
                 Ok(started) => started,
@@ -194,13 +195,14 @@ impl Agent {
             match ready.start() {
                 Err(e) if e.is_passing() => {
                     std::thread::sleep(PAUSE);
-                    ready = self.ready(policy).map_err(|anew| {
-                        self.failed(
-                            policy,
-                            Trouble::new(format!("{e}\nand loaded anew: {anew}")),
-                        )
-                    })?;
                     before = Some(format!("it did not begin at once: {e}"));
+                    ready = match self.ready(policy) {
+                        Ok(ready) => ready,
+                        Err(anew) => {
+                            let both = e.and(&format!("and loaded anew: {anew}"));
+                            return Err(self.failed(policy, both));
+                        }
+                    };
                 }
                 Err(e) => return Err(self.failed(policy, e)),
                 Ok(acting) => return Ok((acting, before)),
@@ -356,11 +358,14 @@ impl Agent {
         let name = policy.name.clone();
         let why = match self.start_by(policy.clone()) {
             Ok(_) => return Some(Event::Back(name)),
-            Err(e) => e.to_string(),
+            Err(e) => e,
         };
-        let again = self.breaker.tripped(now);
+        let again = match why.is_passing() {
+            true => Some(now + breaker::PAUSE),
+            false => self.breaker.tripped(now),
+        };
         // If the optimiser had to go for it, it comes back.
-        let e = self.start_instead(policy, why, again).err()?;
+        let e = self.start_instead(policy, why.to_string(), again).err()?;
         self.trouble = Some(e.to_string());
         Some(Event::Ended(e.to_string()))
     }

@@ -15,12 +15,12 @@ const DIGITS: usize = 16;
 /// Digits of a value: more than pages show.
 const VALUE_DIGITS: usize = 6;
 
-/// Of a run's variants the seal is of one in so many.
+/// Of a run's variants the seal is of one in so many, where there are many.
 const EVERY: usize = 3;
 
-/// Which of the variants of a run, with one of its settings, the seal is of: the first; and where several addresses
-/// vary, each value of each of them comes up beside some of the others'. A variant is its `ADDRESS=VALUE`, in the order
-/// of the addresses.
+/// Which of the variants of a run, with one of its settings, the seal is of: the first, every third of those along
+/// which one address varies, and where several do, a diagonal. Of two or three it is the first alone, so some values
+/// come up in none. A variant is its `ADDRESS=VALUE`, in the order of the addresses.
 pub fn chosen<'a>(variants: impl Iterator<Item = &'a [String]>) -> Vec<bool> {
     // The values of each address, in their order.
     let mut values: Vec<Vec<&str>> = Vec::new();
@@ -121,7 +121,7 @@ pub fn broken(out: &Path, all: &Reproduced<'_>, seeds: u32) -> Result<Option<Str
     let whys = [
         format!("papers/{name} has changed since it was made"),
         format!(
-            "this version gives other values for the first {seeds} of its seeds, in one of {EVERY} variants"
+            "this version gives other values for the first {seeds} of its seeds, in variants that its seal is of"
         ),
         "it or a figure of it has been changed since it was made".into(),
     ];
@@ -212,6 +212,7 @@ mod tests {
         assert_eq!(of(&[]), [0], "a run in which nothing varies");
         assert_eq!(of(&[1]), [0]);
         assert_eq!(of(&[8]), [0, 3, 6]);
+        assert_eq!([of(&[2]), of(&[3]), of(&[2, 2])], [[0]; 3]);
         // 00 12 21: each value of both.
         assert_eq!(of(&[3, 3]), [0, 5, 7]);
         assert_eq!(of(&[2, 3]), [0, 5]);

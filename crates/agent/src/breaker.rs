@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// After so many ends within [`SPAN`] it is not tried again.
 const MOST: usize = 3;
 const SPAN: Duration = Duration::from_secs(600);
-/// From an end to the next try; twice as long after each that falls into [`SPAN`].
+/// From an end to the next try; twice as long after each of the last ten minutes.
 pub const PAUSE: Duration = Duration::from_secs(30);
 
 /// Counts ends.

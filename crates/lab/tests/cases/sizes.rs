@@ -36,7 +36,7 @@ fn in_order(sizes: &[u64]) -> f64 {
 
 pub fn told(assets: &Assets) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 1", TEXT)?;
-    (scenario.run.warmup_ns, scenario.run.measure_ns) = (0, 2_000_000_000);
+    (scenario.run.warmup_ns, scenario.run.measure_ns) = (0, 1_200_000_000);
     let size = |number| {
         let (task, home) = (0, 0);
         let mut rng = Rng::new(1, Stream::Request { task, home, number });

@@ -716,6 +716,26 @@ fn the_optimiser_acts_until_what_passes_has_passed() {
     assert_eq!(acts(&p), ("a".into(), None));
 }
 
+/// For each try the optimiser has to go: what does not pass is given up.
+#[test]
+fn what_never_passes_is_given_up() {
+    let (mut p, other) = two_ways();
+    p.paper.notes.borrow_mut().short = u32::MAX;
+    p.agent.start(auto()).unwrap();
+    for _ in 0..60 {
+        p.root.sleep(Duration::from_secs(10));
+        p.agent.tick().unwrap();
+        assert_eq!(acts(&p).0, "optimiser");
+    }
+    let starts = |paper: &Paper, what| paper.said().iter().filter(|s| *s == what).count();
+    assert_eq!(
+        starts(&p.paper, "start a"),
+        4 * 3,
+        "asked for once, then by itself three times"
+    );
+    assert_eq!(starts(&other, "start optimiser"), 4);
+}
+
 #[test]
 fn other_settings_of_the_optimiser_take_a_new_one() {
     let (mut p, other) = two_ways();

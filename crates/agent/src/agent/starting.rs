@@ -194,7 +194,7 @@ impl Agent {
         for _ in 1..TRIES {
             match ready.start() {
                 Err(e) if e.is_passing() => {
-                    std::thread::sleep(PAUSE);
+                    self.root.sleep(PAUSE);
                     before = Some(format!("it did not begin at once: {e}"));
                     ready = match self.ready(policy) {
                         Ok(ready) => ready,
@@ -358,14 +358,11 @@ impl Agent {
         let name = policy.name.clone();
         let why = match self.start_by(policy.clone()) {
             Ok(_) => return Some(Event::Back(name)),
-            Err(e) => e,
+            Err(e) => e.to_string(),
         };
-        let again = match why.is_passing() {
-            true => Some(now + breaker::PAUSE),
-            false => self.breaker.tripped(now),
-        };
-        // If the optimiser had to go for it, it comes back.
-        let e = self.start_instead(policy, why.to_string(), again).err()?;
+        // Whyever: the optimiser had to go for it, and comes back; that is not to happen for ever.
+        let again = self.breaker.tripped(now);
+        let e = self.start_instead(policy, why, again).err()?;
         self.trouble = Some(e.to_string());
         Some(Event::Ended(e.to_string()))
     }

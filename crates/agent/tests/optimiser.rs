@@ -17,7 +17,7 @@ use berth_host::root::Root;
 use berth_optimiser::{Promise, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -192,6 +192,35 @@ impl Site {
             file: file.into(),
         };
         self.values()[&knob].clone()
+    }
+
+    /// Another group beside those of the VMs.
+    fn makes_group(&self, name: &str) {
+        let folder = self.group(name);
+        std::fs::create_dir(&folder).unwrap();
+        for (file, text) in [
+            ("cpu.weight", "100"),
+            ("cpu.max", "max 100000"),
+            ("cgroup.freeze", "0"),
+            ("cgroup.procs", ""),
+        ] {
+            std::fs::write(folder.join(file), text).unwrap();
+            foreign(self, name, file, text);
+        }
+    }
+
+    /// The VM `a` goes from one group to another.
+    fn moves(&self, from: &str, to: &str) {
+        std::fs::write(self.group(to).join("cgroup.procs"), "100\n").unwrap();
+        std::fs::write(self.group(from).join("cgroup.procs"), "").unwrap();
+        for file in ["proc/100/cgroup", "proc/100/task/100/cgroup"] {
+            let file = self.folder.path().join(file);
+            std::fs::write(file, format!("0::/vms/{to}\n")).unwrap();
+        }
+    }
+
+    fn group(&self, name: &str) -> PathBuf {
+        self.folder.path().join("sys/fs/cgroup/vms").join(name)
     }
 
     /// Freezing, as it is really done, on paper: what was written by then.
@@ -375,30 +404,8 @@ fn a_vm_that_goes_to_another_cgroup_leaves_nothing_set_in_the_first() {
                 .any(|w| *w == ("vms/a".into(), "1".into())),
         };
         site.until("it is limited", acts);
-        // Into a group that was made for it meanwhile.
-        let moved = site.folder.path().join("sys/fs/cgroup/vms/moved");
-        std::fs::create_dir(&moved).unwrap();
-        for (file, text) in [
-            ("cpu.weight", "100"),
-            ("cpu.max", "max 100000"),
-            ("cgroup.freeze", "0"),
-            ("cgroup.procs", "100\n"),
-        ] {
-            std::fs::write(moved.join(file), text).unwrap();
-            let knob = Knob::Group {
-                group: "vms/moved".into(),
-                file: file.into(),
-            };
-            site.paper.0.values.borrow_mut().insert(knob, text.into());
-        }
-        std::fs::write(
-            site.folder.path().join("sys/fs/cgroup/vms/a/cgroup.procs"),
-            "",
-        )
-        .unwrap();
-        for file in ["proc/100/cgroup", "proc/100/task/100/cgroup"] {
-            std::fs::write(site.folder.path().join(file), "0::/vms/moved\n").unwrap();
-        }
+        site.makes_group("moved");
+        site.moves("a", "moved");
         // There it is limited as before, and where it was nothing is.
         site.until("it is limited where it is now", |site| match by {
             "caps" => {
@@ -630,6 +637,30 @@ fn a_cap_that_somebody_else_has_set_outlives_company() {
     std::fs::write(procs, "100\n").unwrap();
     site.until("it is set again", set);
     assert_eq!(site.file("a", "cpu.max"), "70000 100000");
+}
+
+/// What somebody else has set in a group is not theirs in another, nor there once the VM has been elsewhere.
+#[test]
+fn a_cap_that_somebody_else_has_set_stays_behind() {
+    let mut site = Site::new("caps", limit(0.5));
+    let capped = |s: &Site, group: &str| s.file(group, "cpu.max") == "50000 100000";
+    site.until("it has a cap", |s| capped(s, "a"));
+    foreign(&site, "a", "cpu.max", "70000 100000");
+    site.until("it is said to be theirs", |s| {
+        let mut all = s.manager.warnings().iter();
+        all.any(|w| w.contains("vms/a") && w.contains("70000"))
+    });
+    site.makes_group("moved");
+    site.moves("a", "moved");
+    site.until("it has a cap elsewhere", |s| capped(s, "moved"));
+    assert_eq!(site.file("a", "cpu.max"), "70000 100000");
+    site.moves("moved", "a");
+    site.until("it has a cap where it was", |s| capped(s, "a"));
+    assert_eq!(site.file("moved", "cpu.max"), "max 100000");
+    drop(site.manager);
+    let left = site.paper.0.values.borrow();
+    let caps = left.iter().filter(|(k, _)| k.to_string().contains("vms/a"));
+    assert!(caps.clone().any(|(_, v)| v == "70000 100000"), "{left:?}");
 }
 
 /// A thread that is no vCPU says nothing of where its VM is: that goes on being placed.

@@ -329,21 +329,19 @@ fn capabilities(root: &Root) -> Check {
     }
 }
 
+const OLD_GROUPS: &str = "Shares come from cpu.shares, converted, caps from cpu.cfs_quota_us. The agent tells policies \
+                          both; the kernel itself tells policies of sched_ext shares of version 2 only.";
+
 fn control_groups(root: &Root) -> Check {
     let name = "cgroups";
     match cgroup::version(root) {
         Version::V2 => check(name, State::Ok, "version 2", ""),
-        Version::V1 => check(
-            name,
-            State::Note,
-            "version 1",
-            "Shares come from cpu.shares, caps from cpu.cfs_quota_us. sched_ext policies see shares of version 2 only.",
-        ),
+        Version::V1 => check(name, State::Note, "version 1", OLD_GROUPS),
         Version::Hybrid => check(
             name,
             State::Note,
             "hybrid: the controller cpu is in version 1",
-            "Shares come from cpu.shares, caps from cpu.cfs_quota_us. sched_ext policies see shares of version 2 only.",
+            OLD_GROUPS,
         ),
         Version::None => check(
             name,

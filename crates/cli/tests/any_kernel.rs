@@ -204,6 +204,19 @@ impl Operator {
             of("guardian", &self.state()),
         )
     }
+
+    /// One of each, once both are there: a process that was just started has no command line to be known by yet.
+    fn both(&self) -> (i32, i32) {
+        let end = Instant::now() + HUNG;
+        loop {
+            let there = self.processes();
+            if let ([agent], [guardian]) = (&there.0[..], &there.1[..]) {
+                return (*agent, *guardian);
+            }
+            assert!(Instant::now() < end, "agents and guardians: {there:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 impl Drop for Operator {
@@ -213,7 +226,6 @@ impl Drop for Operator {
 }
 
 fn kill(pids: &[i32]) {
-    assert!(!pids.is_empty());
     for pid in pids {
         // SAFETY: a signal to a process of this test.
         unsafe { libc::kill(*pid, libc::SIGKILL) };
@@ -353,15 +365,13 @@ fn killed_it_is_undone() {
     // By its guardian.
     operator.start();
     until("web has CPUs of its own", || !web.all_at(&all));
-    let (agent, guardian) = operator.processes();
-    assert_eq!((agent.len(), guardian.len()), (1, 1));
-    kill(&agent);
+    kill(&[operator.both().0]);
     until("the guardian undoes it", || web.all_at(&all));
     until("and ends", || operator.processes().1.is_empty());
     // Without one it says so and ends by itself.
     operator.start();
     until("web has CPUs of its own", || !web.all_at(&all));
-    kill(&operator.processes().1);
+    kill(&[operator.both().1]);
     until("the agent undoes it", || web.all_at(&all));
     until("and ends", || operator.processes().0.is_empty());
     // Both at once: by hand, with a thread that was born since.
@@ -370,8 +380,8 @@ fn killed_it_is_undone() {
     until("all of it", || {
         web.threads().windows(2).all(|w| w[0].2 == w[1].2)
     });
-    let (agent, guardian) = operator.processes();
-    kill(&[guardian, agent].concat());
+    let (agent, guardian) = operator.both();
+    kill(&[guardian, agent]);
     web.another_thread();
     until("there is another thread", || web.threads().len() == 3);
     until("they have ended", || operator.processes().0.is_empty());
@@ -388,12 +398,10 @@ fn killed_it_is_undone() {
 
 /// Agent and guardian are killed, and neither lives to see the other one go.
 fn kill_both(operator: &Operator) {
-    let (agent, guardian) = operator.processes();
-    for pid in &agent {
-        // SAFETY: a signal to a process of this test.
-        unsafe { libc::kill(*pid, libc::SIGSTOP) };
-    }
-    kill(&[guardian, agent].concat());
+    let (agent, guardian) = operator.both();
+    // SAFETY: a signal to a process of this test.
+    unsafe { libc::kill(agent, libc::SIGSTOP) };
+    kill(&[guardian, agent]);
     until("they have ended", || {
         let (agent, guardian) = operator.processes();
         agent.is_empty() && guardian.is_empty()
@@ -541,9 +549,9 @@ fn limits_by_cgroups_of_version_1(groups: &Groups) {
     until("and runs", || state() == "THAWED");
     assert_eq!(quota(), before.0);
     // Killed while it is frozen.
-    let (agent, _) = operator.processes();
+    let (agent, _) = operator.both();
     until("it is frozen again", || state() == "FROZEN");
-    kill(&agent);
+    kill(&[agent]);
     until("the guardian has ended", || {
         operator.processes().1.is_empty()
     });
@@ -551,13 +559,13 @@ fn limits_by_cgroups_of_version_1(groups: &Groups) {
     // Its guardian, too: the next agent thaws it, which only watches.
     start("weights,freezing");
     until("it is frozen again", || state() == "FROZEN");
-    let (agent, guardian) = operator.processes();
+    let (agent, guardian) = operator.both();
     loop {
         // SAFETY: signals to a process of this test.
-        let signal = |signal| unsafe { libc::kill(agent[0], signal) };
+        let signal = |signal| unsafe { libc::kill(agent, signal) };
         signal(libc::SIGSTOP);
         until("it has stopped", || {
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", agent[0])).unwrap();
+            let stat = std::fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
             stat.rsplit(')').next().unwrap().trim().starts_with('T')
         });
         if state() == "FROZEN" {
@@ -566,7 +574,7 @@ fn limits_by_cgroups_of_version_1(groups: &Groups) {
         signal(libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(7));
     }
-    kill(&[guardian, agent].concat());
+    kill(&[guardian, agent]);
     until("they have ended", || {
         let (agent, guardian) = operator.processes();
         agent.is_empty() && guardian.is_empty()

@@ -305,6 +305,19 @@ impl Operator {
         )
     }
 
+    /// One of each, once both are there: a process that was just started has no command line to be known by yet.
+    fn both(&self) -> (i32, i32) {
+        let end = Instant::now() + HUNG;
+        loop {
+            let there = self.processes();
+            if let ([agent], [guardian]) = (&there.0[..], &there.1[..]) {
+                return (*agent, *guardian);
+            }
+            assert!(Instant::now() < end, "agents and guardians: {there:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// What is killed lets go of its files a moment after it has gone from /proc.
     fn restore(&self) -> Output {
         let end = Instant::now() + HUNG;
@@ -329,7 +342,6 @@ impl Drop for Operator {
 }
 
 fn kill(pids: &[i32]) {
-    assert!(!pids.is_empty());
     for pid in pids {
         // SAFETY: a signal to a process of this test.
         unsafe { libc::kill(*pid, libc::SIGKILL) };
@@ -494,24 +506,22 @@ fn killed_it_is_undone() {
     let (mut vm, operator) = (Vm::start(), Operator::new());
     let (all, before) = (everywhere(), queues());
     operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
-    let (agent, guardian) = operator.processes();
-    assert_eq!((agent.len(), guardian.len()), (1, 1));
-    kill(&agent);
+    kill(&[operator.both().0]);
     until("the guardian undoes it", || {
         vm.all_at(&all) && queues() == before
     });
     until("and ends", || operator.processes().1.is_empty());
     // Without one the agent undoes it by itself.
     operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
-    kill(&operator.processes().1);
+    kill(&[operator.both().1]);
     until("the agent undoes it", || {
         vm.all_at(&all) && queues() == before
     });
     until("and ends", || operator.processes().0.is_empty());
     // Both: by hand, with a thread that was born since.
     operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
-    let (agent, guardian) = operator.processes();
-    kill(&[guardian, agent].concat());
+    let (agent, guardian) = operator.both();
+    kill(&[guardian, agent]);
     vm.another_thread();
     until("they have ended", || {
         operator.processes().0.is_empty() && operator.processes().1.is_empty()
@@ -574,8 +584,8 @@ fn by_a_cgroup() {
     assert!(out.status.success(), "{out:?}");
     assert!(vm.all_at("1"), "{:?}", vm.threads());
     assert_ne!(vm.cpuset(), home);
-    let (agent, guardian) = operator.processes();
-    kill(&[guardian, agent].concat());
+    let (agent, guardian) = operator.both();
+    kill(&[guardian, agent]);
     until("they have ended", || {
         operator.processes().0.is_empty() && operator.processes().1.is_empty()
     });

@@ -185,14 +185,14 @@ pub fn rules_are_undone_when_it_is_killed() {
     let (all, vm, operator) = (everywhere(), Vm::start(), Operator::new());
     let daemon = Daemon::start(&operator, &rule(1));
     until("the rule pins it", || vm.all_at("1"));
-    kill(&operator.processes().1);
+    kill(&[operator.both().1]);
     until("without a guardian nothing stays", || vm.all_at(&all));
     stays(&vm, &all, Duration::from_secs(1));
     let status = text(&operator.agent("status", &[]));
     assert!(status.contains("their guardian has ended"), "{status}");
     daemon.reads(&rule(1));
     until("the rule pins it", || vm.all_at("1"));
-    kill(&operator.processes().0);
+    kill(&[operator.both().0]);
     until("the guardian undoes it", || vm.all_at(&all));
     until("and ends", || operator.processes().1.is_empty());
     assert!(!operator.remembers());

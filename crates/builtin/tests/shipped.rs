@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The shipped policies load for every kernel line, and say about themselves what the loaders rely on.
 use berth_builtin::Builtin;
+use berth_policy::compile::{self, CompileOptions};
 use berth_policy::ir::Program;
 use berth_policy::policy::LoadOptions;
 use berth_policy::profile::KernelProfile;
+use std::path::Path;
 
 /// BPF_MAP_TYPE_ARRAY.
 const ARRAY: u32 = 2;
@@ -53,6 +55,20 @@ fn shipped_policies_load_for_every_kernel_line() {
             );
             assert!(ops.timeout_ms > 0, "{}: no watchdog timeout", ops.name);
         }
+    }
+}
+
+#[test]
+fn shipped_policies_compile_without_warnings() {
+    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
+    let options = CompileOptions {
+        include: vec![policies.join("include")],
+        ..CompileOptions::default()
+    };
+    for builtin in berth_builtin::all() {
+        let folder = if builtin.study { "study/" } else { "" };
+        let source = policies.join(format!("{folder}{}.bpf.c", builtin.name));
+        assert_eq!(compile::warnings(&source, &options).unwrap(), "");
     }
 }
 

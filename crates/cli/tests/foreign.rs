@@ -185,6 +185,35 @@ fn another_version_of_a_known_scheduler_keeps_its_numbers() {
     assert!((share(&json).0 - wanted).abs() < 0.01, "{}", share(&json).0);
 }
 
+/// It compiles, loads and runs; what the compiler thinks of it is said all the same, with file and line.
+#[test]
+fn what_the_compiler_warns_of_is_said() {
+    let place = Place::new();
+    let text = std::fs::read_to_string(policy("main.bpf.c")).unwrap();
+    place.write("clean.bpf.c", &text);
+    let clean = place.works(&["policy", "check", "clean.bpf.c"]).0;
+    assert!(!clean.contains("the compiler warns"), "{clean}");
+    let careless = text.clone() + "\nint careless(int a)\n{\n\tint b;\n\n\treturn a + b;\n}\n";
+    place.write("careless.bpf.c", &careless);
+    let said = place.works(&["policy", "check", "careless.bpf.c"]).0;
+    let line = format!("careless.bpf.c:{}:", text.lines().count() + 6);
+    assert!(
+        said.contains(&line) && said.contains("variable 'b' is uninitialized"),
+        "{said}"
+    );
+    // Long lists are cut.
+    let many: String = (0..100)
+        .map(|i| format!("static int many{i}(void)\n{{\n\tint b;\n}}\n"))
+        .collect();
+    place.write("many.bpf.c", &(text + "\n" + &many));
+    let said = place.works(&["policy", "check", "many.bpf.c"]).0;
+    assert!(
+        said.contains("unused variable 'b'") && said.lines().count() < 60,
+        "{said}"
+    );
+    assert!(said.contains("more lines"), "{said}");
+}
+
 /// The package around a source says which headers it was written for.
 #[test]
 fn the_headers_that_a_source_needs_are_named() {

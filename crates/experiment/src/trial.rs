@@ -44,6 +44,9 @@ sends = "poisson(500/s)"
 pub const WHAT: &str =
     "init and a second of 2 CPUs, 2 VMs, 4 threads (one kind answers requests, one computes)";
 
+/// Of what the compiler warns of.
+const MOST_LINES: usize = 40;
+
 /// What came of it.
 pub struct Trial {
     pub policy: Policy,
@@ -122,8 +125,20 @@ pub fn trial(
             "policy {name}: it loads, but in {WHAT}: {why}{notes}"
         ))
     })?;
-    Ok(Trial {
-        policy,
-        notes: plan.warnings,
-    })
+    let mut notes = plan.warnings;
+    if is_file {
+        notes.extend(said_by_compiler(&foreign::warnings(name, &arm.loader)?));
+    }
+    Ok(Trial { policy, notes })
+}
+
+/// Of the compiler's warnings the first ones.
+fn said_by_compiler(warnings: &str) -> Option<String> {
+    let all = warnings.lines().count();
+    let first: Vec<&str> = warnings.lines().take(MOST_LINES).collect();
+    let rest = match all - first.len() {
+        0 => String::new(),
+        n => format!("\n{n} more lines"),
+    };
+    (all > 0).then(|| format!("the compiler warns:\n{}{rest}", first.join("\n")))
 }

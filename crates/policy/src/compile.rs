@@ -86,6 +86,17 @@ fn compile_noting(
     })
 }
 
+/// What the compiler warns of in `source`, as it says it; empty: of nothing.
+///
+/// # Errors
+/// As [`compile_to`].
+pub fn warnings(source: &Path, options: &CompileOptions) -> Result<String> {
+    run(
+        command(source, options)?.arg("-fsyntax-only").arg(source),
+        source,
+    )
+}
+
 /// As the compiler leaves it.
 pub(crate) fn with_dwarf(
     source: &Path,
@@ -93,6 +104,32 @@ pub(crate) fn with_dwarf(
     options: &CompileOptions,
     noted: Option<&Path>,
 ) -> Result<()> {
+    let mut command = command(source, options)?;
+    if let Some(noted) = noted {
+        command.arg("-MD").arg("-MF").arg(noted);
+    }
+    command.arg("-c").arg(source).arg("-o").arg(out);
+    run(&mut command, source).map(drop)
+}
+
+/// What the compiler says without failing.
+fn run(command: &mut Command, source: &Path) -> Result<String> {
+    let wrong = |message| LoadError::Compile {
+        path: source.to_path_buf(),
+        message,
+    };
+    let output = command.output().map_err(|e| wrong(e.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_string();
+    match output.status.success() {
+        true => Ok(said),
+        false => Err(wrong(said)),
+    }
+}
+
+/// The compiler with all its options, but for what is compiled, and to what.
+fn command(source: &Path, options: &CompileOptions) -> Result<Command> {
     if let Err(e) = source.metadata() {
         return Err(LoadError::Read {
             path: source.to_path_buf(),
@@ -146,26 +183,10 @@ pub(crate) fn with_dwarf(
             others.for_each(|part| _ = command.arg("-I").arg(dir.join(part)));
         }
     }
-    if let Some(noted) = noted {
-        command.arg("-MD").arg("-MF").arg(noted);
-    }
     for system in ["/usr/include/x86_64-linux-gnu", "/usr/include"] {
         command.arg("-idirafter").arg(system);
     }
-    command.arg("-c").arg(source).arg("-o").arg(out);
-    let output = command.output().map_err(|e| LoadError::Compile {
-        path: source.to_path_buf(),
-        message: e.to_string(),
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(LoadError::Compile {
-        path: source.to_path_buf(),
-        message: String::from_utf8_lossy(&output.stderr)
-            .trim_end()
-            .to_string(),
-    })
+    Ok(command)
 }
 
 fn prefix(parent: &Path) -> String {

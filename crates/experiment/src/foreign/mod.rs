@@ -111,6 +111,18 @@ pub fn object(policy: &str, loader: &Loader) -> Result<Vec<u8>, Refused> {
     compiled.map_err(|e| wrong(e).into())
 }
 
+/// What the compiler warns of in a policy's source, if that is what the file has.
+///
+/// # Errors
+/// As [`object`].
+pub fn warnings(policy: &str, loader: &Loader) -> Result<String, Refused> {
+    if policy.ends_with(".o") {
+        return Ok(String::new());
+    }
+    let options = options(loader).map_err(|e| refused(policy, &e))?;
+    compile::warnings(Path::new(policy), &options).map_err(|e| refused(policy, &e))
+}
+
 /// How a source is compiled.
 ///
 /// # Errors

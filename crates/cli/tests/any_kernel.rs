@@ -3,14 +3,15 @@
 //! that are really killed.
 //!
 //! No harness: this program is also the VMs.
+mod acting;
+
+use acting::{kill, until};
 use std::ffi::CString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Ends what hangs; judges no speed.
-const HUNG: Duration = Duration::from_secs(300);
 /// Marks a process that is a VM.
 const VM: &str = "BERTH_TEST_VM";
 
@@ -186,57 +187,18 @@ impl Operator {
 
     /// The agent's process and its guardian's.
     fn processes(&self) -> (Vec<i32>, Vec<i32>) {
-        let of = |word: &str, path: &str| {
-            let all = std::fs::read_dir("/proc").unwrap();
-            let pids = all.filter_map(|p| p.ok()?.file_name().to_str()?.parse::<i32>().ok());
-            pids.filter(|pid| {
-                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                let words: Vec<_> = line
-                    .split(|b| *b == 0)
-                    .map(String::from_utf8_lossy)
-                    .collect();
-                words.iter().any(|w| w == word) && words.iter().any(|w| w == path)
-            })
-            .collect()
-        };
-        (
-            of("daemon", self.socket().to_str().unwrap()),
-            of("guardian", &self.state()),
-        )
+        acting::processes(&self.socket(), &self.state())
     }
 
-    /// One of each, once both are there: a process that was just started has no command line to be known by yet.
+    /// One of each.
     fn both(&self) -> (i32, i32) {
-        let end = Instant::now() + HUNG;
-        loop {
-            let there = self.processes();
-            if let ([agent], [guardian]) = (&there.0[..], &there.1[..]) {
-                return (*agent, *guardian);
-            }
-            assert!(Instant::now() < end, "agents and guardians: {there:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        acting::both(&self.socket(), &self.state())
     }
 }
 
 impl Drop for Operator {
     fn drop(&mut self) {
         self.agent("stop", &[]);
-    }
-}
-
-fn kill(pids: &[i32]) {
-    for pid in pids {
-        // SAFETY: a signal to a process of this test.
-        unsafe { libc::kill(*pid, libc::SIGKILL) };
-    }
-}
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + HUNG;
-    while !so() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -10,7 +10,7 @@ JOBS ?= $(shell nproc)
 
 .PHONY: help demo test test-quick lint release bench bench-profiled bench-host bench-jit libvirt-live oracles ran \
 	same-bytes conformance fidelity compare guests guest-kernel lab-boots mrsf-lab flms-lab schedulers-lab \
-	affinity-lab kvm-table \
+	affinity-lab affinity-pairs survival fuzz kvm-table \
 	readme papers mutants docs book-pictures unikernel unikernel-table wheel cluster setup-sim setup-lab setup-browser \
 	clean
 
@@ -90,6 +90,9 @@ survival: setup-lab ## what acting without sched_ext has to survive, in full (ho
 	BERTH_LAB=1 BERTH_LAB_ROUNDS=200 BERTH_LAB_KERNELS= BERTH_LAB_CASES="found, switched, killed" \
 		cargo test --release -q --locked -p berth-lab --test lab
 
+fuzz: setup-sim ## what reads the words of others, given nonsense for a day (or: make fuzz MINUTES=60)
+	@tools/fuzz $(or $(MINUTES),1440)
+
 ran: setup-lab ## every shipped policy on every kernel line (ten minutes); writes down what need not run there again
 	env -u BERTH_LAB_LONG -u BERTH_LAB_POLICY -u BERTH_LAB_KERNELS BERTH_LAB=1 BERTH_LAB_RECORD=1 \
 	  BERTH_LAB_CASES="every shipped policy runs" cargo test --release -q --locked -p berth-lab --test lab
@@ -108,6 +111,10 @@ schedulers-lab: setup-lab ## S2, S3 and S5 of the paper on Linux's schedulers by
 
 affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network path, by a real kernel (three hours)
 	@tools/papers-lab $(BERTH) affinity
+
+affinity-pairs: setup-lab ## `auto` beside nothing bound on that path: ten boots, with the interval (hours)
+	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="network path" BERTH_LAB_WAYS=pairs BERTH_LAB_SEEDS=10 \
+		cargo test --release -q --locked -p berth-lab --test lab
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

@@ -269,3 +269,67 @@ pub fn this_boot() -> Result<String, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::ledger(path, e))?;
     Ok(text.trim().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    const BOOT: &str = "b";
+
+    fn entry(tid: i32, was: &str) -> Entry {
+        let knob = Knob::Affinity {
+            pid: 7,
+            tid,
+            start: 1,
+        };
+        Entry {
+            knob,
+            was: was.into(),
+            now: Some("1".into()),
+            next: Some("0-1".into()),
+            past: vec!["2".into()],
+            between: Vec::new(),
+        }
+    }
+
+    proptest! {
+        /// Whatever became of the file: it is read or refused. A refused one stays as it is, for whoever looks at it.
+        #[test]
+        fn a_damaged_ledger_is_read_or_left_alone(
+            hits in vec((any::<Index>(), any::<u8>()), 0..4),
+            cut in proptest::option::of(any::<Index>()),
+            more in vec(any::<u8>(), 0..8),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut ledger = Ledger::open(folder.path(), BOOT).unwrap();
+            ledger.add(entry(7, "0-3"));
+            ledger.add(entry(8, "0,2"));
+            ledger.save().unwrap();
+            let sound = ledger.entries().to_vec();
+            drop(ledger);
+            let path = folder.path().join(NAME);
+            let mut bytes = std::fs::read(&path).unwrap();
+            let untouched = bytes.clone();
+            for (at, by) in &hits {
+                let at = at.index(bytes.len());
+                bytes[at] ^= by;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len() + 1));
+            }
+            bytes.extend(&more);
+            std::fs::write(&path, &bytes).unwrap();
+            match Ledger::open(folder.path(), BOOT) {
+                Ok(ledger) => prop_assert!(bytes != untouched || ledger.entries() == sound),
+                Err(e) => {
+                    prop_assert!(bytes != untouched, "{e}");
+                    prop_assert!(e.to_string().contains(NAME), "{e}");
+                }
+            }
+            prop_assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What pinning costs: 100 real processes that look like VMs, of four threads each, are planned, pinned and read back,
-//! then undone, beside the bare system calls; and what a look at them takes then. `cargo run --release -p berth-agent
-//! --example pins`; with a number behind `--`, as many VMs.
+//! then undone, beside the bare system calls; what a look at them takes then, and how much memory. `cargo run --release
+//! -p berth-agent --example pins`; with a number behind `--`, as many VMs.
 use berth_actuator::ledger::{Ledger, this_boot};
 use berth_actuator::live::Live;
 use berth_actuator::{ALL, Acting, Host, Knob};
@@ -57,6 +57,14 @@ fn start(n: usize) -> Child {
     let out = child.stdout.as_mut().expect("piped");
     out.read_exact(&mut up).expect("it says so");
     child
+}
+
+/// The most memory that this process has had resident, in MiB.
+fn most_resident_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB"));
+    kib.and_then(|n| n.parse::<u64>().ok()).expect("a number") / 1024
 }
 
 fn main() {
@@ -144,5 +152,9 @@ fn main() {
         "  a look, each 200 ms      {:7.1} ms, p99 {:.1}",
         ms(looks[LOOKS / 2]),
         ms(looks[LOOKS - 1 - LOOKS / 100])
+    );
+    println!(
+        "  memory, resident         {:5} MiB at most",
+        most_resident_mib()
     );
 }

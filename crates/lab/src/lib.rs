@@ -21,6 +21,7 @@ mod program;
 mod progress;
 pub mod run;
 mod scenario;
+mod sleep;
 mod strip;
 #[cfg(test)]
 mod testing;

@@ -11,6 +11,7 @@ use crate::console::{Crash, crash, tail};
 use crate::firmware;
 use crate::guest::DONE;
 use crate::job::Answer;
+use crate::sleep::Waker;
 use crate::turns::{self, Turns};
 use berth_scenario::model::Host;
 use std::fs::{self, File};
@@ -91,6 +92,8 @@ pub struct Boot {
     /// Of console and answer: equal runs, equal hash.
     pub hash: String,
     pub wall: Duration,
+    /// How often it slept and was woken.
+    pub sleeps: usize,
 }
 
 /// Ends the emulator whatever happens.
@@ -144,6 +147,7 @@ impl Vm<'_> {
         if let Some(turns) = off {
             emulator.tell(&turns.commands());
         }
+        let mut waker = Waker::default();
         let status = loop {
             if let Some(s) = emulator
                 .0
@@ -155,11 +159,13 @@ impl Vm<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
+            let said = text(&monitor);
             if let Some(turns) = off
-                && turns.taken(&text(&monitor)).map_err(LabError::Start)?
+                && turns.taken(&said).map_err(LabError::Start)?
             {
                 off = None;
             }
+            emulator.tell(&waker.commands(&said));
             if started.elapsed() > self.timeout {
                 return Err(LabError::Timeout {
                     after: self.timeout,
@@ -177,6 +183,7 @@ impl Vm<'_> {
                 answer: answer_read,
                 console,
                 wall,
+                sleeps: waker.woken,
             })
     }
 

@@ -11,10 +11,11 @@ mod shipped;
 use berth_lab::guest::{self, Handler};
 use std::process::ExitCode;
 
-const HANDLERS: [(&str, Handler); 20] = [
+const HANDLERS: [(&str, Handler); 21] = [
     ("agent", cases::agent_inside),
     ("attacked", cases::attacked_inside),
     ("any kernel", cases::any_kernel_inside),
+    ("asleep", cases::asleep_inside),
     ("batch", cases::batch_inside),
     ("braked", cases::braked_inside),
     ("cycles", cases::cycles_inside),

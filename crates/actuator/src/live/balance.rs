@@ -218,4 +218,19 @@ mod tests {
             assert!(banned(bad).is_none(), "{bad}");
         }
     }
+
+    proptest::proptest! {
+        /// Whatever it answers: a list of numbers, or none.
+        #[test]
+        fn any_answer_is_a_list_or_none(
+            words in proptest::collection::vec("SLEEP|IRQ|BANNED|LOAD|[0-9]{0,12}|.{0,6}", 0..20),
+        ) {
+            for text in [words.join(" "), format!("SLEEP {}", words.join(" "))] {
+                if let Some(list) = banned(&text) {
+                    let numbers: Vec<u32> = list.split_whitespace().map(|w| w.parse().unwrap()).collect();
+                    proptest::prop_assert!(numbers.is_sorted_by(|a, b| a < b), "{list}");
+                }
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::*;
 use crate::pins::{Method, Pinning};
 use berth_affinity::{Ask, Policy};
 use berth_optimiser::Service;
+use proptest::prelude::*;
 
 fn parsed(text: &str) -> Result<Config, String> {
     parse(Path::new("c.toml"), text).map_err(|e| e.to_string())
@@ -356,4 +357,29 @@ fn what_only_the_policy_can_judge_has_a_line_too() {
     );
     assert_eq!(said("policy = \"vmfair\"\n[set]\na = 1\n"), Ok(()));
     assert_eq!(said(""), Ok(()));
+}
+
+/// A line such as there may be, or none such.
+fn line() -> impl Strategy<Value = String> {
+    const KEYS: &str = "policy|preset|set|backend|observe|partial|only|stall_ms|act|name|class|io_vcpus|cpu|method|smt|\
+        isolated|score|service|guarantee|limit|socket_mode|socket_group|x";
+    const VALUES: &str =
+        "[-0-9.e]{0,9}|\"[a-z0-9*%-]{0,7}\"|\\[[0-9\", a]{0,7}\\]|\\{.{0,5}\\}|true|1e999|.{0,5}";
+    prop_oneof![
+        "\\[{1,2}(vm|pin|promise|set|x)\\]{1,2}",
+        (KEYS, VALUES).prop_map(|(key, value)| format!("{key} = {value}")),
+        ".{0,12}",
+    ]
+}
+
+proptest! {
+    /// Whatever stands there: it is taken, or the first thing that is wrong is said with a line that there is.
+    #[test]
+    fn whatever_stands_there_is_taken_or_refused(lines in proptest::collection::vec(line(), 0..12)) {
+        let text = lines.join("\n");
+        if let Err(e) = parse(Path::new("c.toml"), &text) {
+            prop_assert!(!e.what.is_empty());
+            prop_assert!(e.line.is_none_or(|l| (1..=lines.len().max(1)).contains(&l)), "{e}");
+        }
+    }
 }

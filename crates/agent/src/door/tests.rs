@@ -2,6 +2,9 @@
 use super::*;
 use crate::backend::{Policy, Value, Way};
 use crate::control::ask;
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
+use proptest::sample::Index;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -406,4 +409,42 @@ fn an_object_is_a_file_that_nobody_waits_for() {
         why.contains("did not come beside it") && seen.is_empty(),
         "{why}"
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..Default::default() })]
+
+    /// Whatever a client says: it is answered or left, nobody else is kept waiting, and nothing of it is kept.
+    #[test]
+    fn whatever_is_said_the_next_is_answered(
+        hits in vec((any::<Index>(), any::<u8>()), 0..4),
+        which in 0..3usize,
+        more in vec(any::<u8>(), 0..20),
+        ends in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut door, socket) = open(&folder, &Access::default());
+        let sound = [start(), Request::Status, Request::Unpin { vm: None }];
+        let mut bytes = serde_json::to_vec(&sound[which]).unwrap();
+        for (at, by) in &hits {
+            let at = at.index(bytes.len());
+            bytes[at] ^= by;
+        }
+        bytes.extend(&more);
+        if ends {
+            bytes.push(b'\n');
+        }
+        let (said, seen) = asked(&mut door, || {
+            let mut stream = UnixStream::connect(&socket)?;
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            Ok(Answer::failed(Kind::Refused, String::from_utf8_lossy(&answer)))
+        });
+        prop_assert!(said.is_ok() && seen.len() <= 1);
+        let (answer, seen) = asked(&mut door, || ask(&socket, &Request::Status, &[]));
+        prop_assert!(answer.unwrap() == empty() && seen.len() == 1);
+        prop_assert!(door.clients.is_empty());
+    }
 }

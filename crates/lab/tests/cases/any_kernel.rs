@@ -85,14 +85,14 @@ fn promised() -> Rules {
 
 /// Of a VM: where each of its threads may run, its weight and its cap.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     cpus: BTreeMap<i32, String>,
     group: Vec<String>,
 }
 
-type States = BTreeMap<String, State>;
+pub(super) type States = BTreeMap<String, State>;
 
-fn state(agent: &Agent) -> Result<States, String> {
+pub(super) fn state(agent: &Agent) -> Result<States, String> {
     let read = |path: String| std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
     let mut all = BTreeMap::new();
     for vm in agent
@@ -119,7 +119,7 @@ fn state(agent: &Agent) -> Result<States, String> {
 }
 
 /// `after` is what was `before`. A thread that was not known then has what its VM's other threads had: it inherits it.
-fn put_back(before: &States, after: &States) -> Result<(), String> {
+pub(super) fn put_back(before: &States, after: &States) -> Result<(), String> {
     let same = before.len() == after.len()
         && before
             .iter()

@@ -2,6 +2,7 @@
 //! The cases: each boots once or twice. Functions named `*_inside` run in the VM.
 mod agent;
 mod any_kernel;
+mod asleep;
 mod attacked;
 mod batch;
 mod braked;
@@ -26,7 +27,8 @@ mod witness;
 use berth_lab::assets::{self, Assets, KernelRule};
 use berth_lab::job::{Answer, Work};
 use berth_lab::run::{LabArm, LabOptions, LabPolicy, Single, run, single};
-use berth_lab::{LabError, Progress, vm::Mode};
+use berth_lab::vm::{Boot, Mode};
+use berth_lab::{LabError, Progress};
 use berth_scenario::model::Host;
 use berth_scx::{LoadOptions, Loaded, ScxError, Value as Setting};
 use serde_json::{Value, json};
@@ -39,7 +41,7 @@ use std::time::{Duration, Instant};
 type Case = fn(&Assets) -> Result<String, String>;
 
 /// On the default kernel, the longest first: nobody waits for one at the end.
-const CASES: [(&str, Case); 26] = [
+const CASES: [(&str, Case); 27] = [
     (
         "what acting without sched_ext survives: a duel, CPUs and cgroups that come and go",
         survival::survived,
@@ -57,6 +59,7 @@ const CASES: [(&str, Case); 26] = [
         "the network path of a micro-VM, bound and not: tap, bridge, vhost-net",
         path::measured,
     ),
+    ("who acts survives that the machine sleeps", asleep::woken),
     (
         "the agent's commands beside micro-VMs: berth start, status, stop, daemon, host",
         verbs::verbs,
@@ -149,6 +152,7 @@ const LONG: [(&str, Case); 7] = [
 static NEVER: AtomicBool = AtomicBool::new(false);
 pub use agent::inside as agent_inside;
 pub use any_kernel::inside as any_kernel_inside;
+pub use asleep::inside as asleep_inside;
 pub use attacked::inside as attacked_inside;
 pub use batch::inside as batch_inside;
 pub use braked::inside as braked_inside;
@@ -342,6 +346,17 @@ fn booted(
     input: Value,
     options: &LabOptions,
 ) -> Result<Value, String> {
+    clean(assets, name, host, input, options).map(|boot| boot.answer.result)
+}
+
+/// The same; gives all that came back.
+fn clean(
+    assets: &Assets,
+    name: &str,
+    host: Host,
+    input: Value,
+    options: &LabOptions,
+) -> Result<Boot, String> {
     let what = Single {
         host,
         policy: None,
@@ -358,10 +373,10 @@ fn booted(
         boot.answer.notes.is_empty(),
         format!("the kernel's log: {:?}", boot.answer.notes),
     )?;
-    Ok(boot.answer.result)
+    Ok(boot)
 }
 
-/// The same with real vCPUs.
+/// As `booted`, with real vCPUs.
 fn with_micro_vms(
     assets: &Assets,
     name: &str,

@@ -12,7 +12,7 @@ mod table;
 mod vm;
 
 use super::agent::{place, until};
-use super::{NEVER, check, host, options, read_scenario, with_micro_vms};
+use super::{NEVER, check, host, is_long, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy};
 use berth_agent::agent::Agent;
 use berth_agent::pins::{Method, Pinning};
@@ -112,7 +112,7 @@ const ARMS: [Arm; 13] = [
     },
     Arm {
         vms: client::VMS,
-        ..arm("4 VMs: auto", Policy::Auto, Method::Auto, None)
+        ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
     },
     Arm {
         vms: client::VMS,
@@ -125,7 +125,31 @@ const CONFINED: &str = "full, confined";
 const ON_CPU_0: &str = "full, CPU 0";
 const LINUX_AGAIN: &str = "linux again";
 const FOUR_UNBOUND: &str = "4 VMs: none";
+const FOUR_AUTO: &str = "4 VMs: auto";
 const FOUR_CONFINED: &str = "4 VMs: full, confined";
+/// [`Ways::Pairs`]: what chooses by itself beside nothing bound, with the VMs that answer.
+const PAIRS: [[Arm; 2]; 2] = [
+    [
+        Arm {
+            vms: 2,
+            ..arm("2 VMs: none", Policy::None, Method::Auto, None)
+        },
+        Arm {
+            vms: 2,
+            ..arm("2 VMs: auto", Policy::Auto, Method::Auto, None)
+        },
+    ],
+    [
+        Arm {
+            vms: client::VMS,
+            ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
+        },
+        Arm {
+            vms: client::VMS,
+            ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
+        },
+    ],
+];
 /// Ways to compare with, and those that set the same files as others do: only with `BERTH_LAB_SEEDS=N` or
 /// `BERTH_LAB_LONG=1` (3 seeds).
 const MORE: [&str; 6] = [
@@ -168,8 +192,57 @@ struct Job {
     scenario: Scenario,
     measure_ns: u64,
     seed: u64,
-    /// Also those [`MORE`], and in some where the kernel spends its time.
-    all_ways: bool,
+    ways: Ways,
+}
+
+/// Which ways are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Ways {
+    /// Without those [`MORE`], and most of them briefly.
+    Short,
+    /// All, and in some where the kernel spends its time.
+    All,
+    /// [`PAIRS`], the second of each first with every other seed.
+    Pairs,
+}
+
+impl Ways {
+    /// `BERTH_LAB_WAYS=pairs`; all if seeds are asked for.
+    fn asked() -> Result<Ways, String> {
+        let many = is_long() || std::env::var_os("BERTH_LAB_SEEDS").is_some();
+        match std::env::var("BERTH_LAB_WAYS").ok().as_deref() {
+            None if many => Ok(Ways::All),
+            None => Ok(Ways::Short),
+            Some("pairs") => Ok(Ways::Pairs),
+            Some(other) => Err(format!("BERTH_LAB_WAYS is {other}; it may be: pairs")),
+        }
+    }
+
+    /// For how long each is measured.
+    fn seconds(self) -> f64 {
+        match self {
+            Ways::Short => 0.5,
+            Ways::All => 1.5,
+            Ways::Pairs => 3.0,
+        }
+    }
+
+    fn arms(self, seed: u64) -> Vec<&'static Arm> {
+        match self {
+            Ways::Short => ARMS.iter().filter(|a| !MORE.contains(&a.name)).collect(),
+            Ways::All => ARMS.iter().collect(),
+            Ways::Pairs => PAIRS
+                .iter()
+                .flat_map(|[a, b]| {
+                    if seed.is_multiple_of(2) {
+                        [b, a]
+                    } else {
+                        [a, b]
+                    }
+                })
+                .collect(),
+        }
+    }
 }
 
 /// Judged by their times.
@@ -181,7 +254,7 @@ impl Job {
     /// How long before measuring, and how long it is measured (ns). In short only those that are judged by times
     /// have all of it: of the others it is seen that every packet comes back.
     fn times(&self, arm: &Arm) -> (Duration, u64) {
-        match self.all_ways || JUDGED.contains(&arm.name) {
+        match self.ways != Ways::Short || JUDGED.contains(&arm.name) {
             true => (SETTLE, self.measure_ns),
             false => (2 * LOOK, self.measure_ns * 3 / 10),
         }
@@ -192,19 +265,16 @@ impl Job {
 const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
 
 pub fn measured(assets: &Assets) -> Result<String, String> {
-    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
-    let asked = std::env::var("BERTH_LAB_SEEDS").ok();
-    let seeds = asked.as_ref();
-    let seeds = seeds.map_or(Ok(if long { 3 } else { 1 }), |n| n.parse());
+    let ways = Ways::asked()?;
+    let seeds = std::env::var("BERTH_LAB_SEEDS").ok();
+    let seeds = seeds.map_or(Ok(if is_long() { 3 } else { 1 }), |n| n.parse());
     let seeds: u64 = seeds.map_err(|e| format!("BERTH_LAB_SEEDS: {e}"))?;
-    let all_ways = long || asked.is_some();
-    let seconds = if all_ways { 1.5 } else { 0.5 };
     let (mut said, mut all) = (String::new(), Vec::new());
     for seed in 1..=seeds {
         let rows = match table::kept(seed)? {
             Some(rows) => rows,
             None => {
-                let rows = boot(assets, seconds, seed, all_ways)?;
+                let rows = boot(assets, seed, ways)?;
                 table::keep(seed, &rows)?;
                 rows
             }
@@ -213,15 +283,15 @@ pub fn measured(assets: &Assets) -> Result<String, String> {
         for row in &rows {
             said += &shown(row);
         }
-        let p99 = |name: &str| rows.iter().find(|r| r.name == name).map_or(0.0, |r| r.p99);
         for row in &rows {
             check(
                 row.sent >= LEAST_SENT && row.answered == row.sent,
                 format!("packets were lost, or hardly any were sent: {row:?}"),
             )?;
         }
+        let p99 = |name: &str| rows.iter().find(|r| r.name == name).map_or(0.0, |r| r.p99);
         check(
-            p99(CONFINED) <= 0.8 * p99(LINUX.name),
+            ways == Ways::Pairs || p99(CONFINED) <= 0.8 * p99(LINUX.name),
             format!(
                 "with the computing VMs confined the p99 is not a fifth below that of unbound Linux{said}"
             ),
@@ -230,6 +300,11 @@ pub fn measured(assets: &Assets) -> Result<String, String> {
     }
     if seeds > 1 {
         said += &format!("\n\n{}\n{}", table::times(&all), table::parts(&all));
+    }
+    if ways == Ways::Pairs {
+        for [none, auto] in &PAIRS {
+            said += &table::compared(&all, none.name, auto.name);
+        }
     }
     Ok(said)
 }
@@ -265,22 +340,22 @@ fn shown(row: &Row) -> String {
     said
 }
 
-fn boot(assets: &Assets, seconds: f64, seed: u64, all_ways: bool) -> Result<Vec<Row>, String> {
+fn boot(assets: &Assets, seed: u64, ways: Ways) -> Result<Vec<Row>, String> {
     let mut scenario = read_scenario(&format!("cores = {CPUS}"), VMS)?;
     scenario.run.warmup_ns = 0;
     // It is ended before.
     scenario.run.measure_ns = 3_600_000_000_000;
     let job = Job {
         scenario,
-        measure_ns: (seconds * 1e9) as u64,
+        measure_ns: (ways.seconds() * 1e9) as u64,
         seed,
-        all_ways,
+        ways,
     };
     let modules = modules::path(&assets.kernel, &|_| (), &NEVER).map_err(|e| e.to_string())?;
     let options = LabOptions {
         modules,
         // All ways take an hour beside other work.
-        timeout: Duration::from_secs(if all_ways { 3 * 3600 } else { 1800 }),
+        timeout: Duration::from_secs(if ways == Ways::Short { 1800 } else { 3 * 3600 }),
         ..options()
     };
     let result = with_micro_vms(assets, "path", host(1, 1, 1, CPUS, 1), json!(job), options)?;
@@ -378,8 +453,7 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
     enable(Path::new(GROUPS))?;
     let mut echos = Vec::new();
     let mut rows = Vec::new();
-    let wanted = |arm: &&Arm| job.all_ways || !MORE.contains(&arm.name);
-    for arm in ARMS.iter().filter(wanted) {
+    for arm in job.ways.arms(job.seed) {
         while echos.len() < arm.vms {
             echos.push(Echo::start(echos.len())?);
         }
@@ -395,7 +469,7 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
         let bound = bind(&mut agent, arm)?;
         check_bound(&agent, arm, &before, &state()?)?;
         let mut row = measure(job, client, &mut agent, arm, bound)?;
-        let profiled = job.all_ways && table::PROFILED.contains(&arm.name);
+        let profiled = job.ways == Ways::All && table::PROFILED.contains(&arm.name);
         if profiled {
             profile(job, client, &agent, arm, &mut row)?;
         }

@@ -37,16 +37,16 @@ model = "busy"
 policies = ["linux"]
 "#;
 /// The daemon looks so often.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 /// Whoever writes to what is pinned does it so often.
 const WRITES: Duration = Duration::from_millis(500);
 /// What is to be noticed is, after this.
-const SOON: Duration = Duration::from_secs(1);
+pub(super) const SOON: Duration = Duration::from_secs(1);
 /// After cgroups have come and gone, shares are right again.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Online on every machine, and the one that goes.
 const STAYS: &str = "0";
-const GOES: &str = "1";
+pub(super) const GOES: &str = "1";
 
 /// How much of each.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     Ok(json!(format!("{duel}; {cycles}; {groups}")))
 }
 
-fn vms(agent: &Agent) -> impl Iterator<Item = &Vm> {
+pub(super) fn vms(agent: &Agent) -> impl Iterator<Item = &Vm> {
     let vms = agent.vms().vms.iter().map(AsRef::as_ref);
     vms.filter(|vm| !vm.name.starts_with("init-"))
 }
@@ -144,7 +144,7 @@ fn look_for(agent: &mut Agent, time: Duration) -> Result<Vec<String>, String> {
     Ok(said)
 }
 
-fn pin(agent: &mut Agent, method: Method) -> Result<(), String> {
+pub(super) fn pin(agent: &mut Agent, method: Method) -> Result<(), String> {
     let vm = web(agent)?;
     let key = VmKey {
         pid: vm.pid,
@@ -161,7 +161,7 @@ fn pin(agent: &mut Agent, method: Method) -> Result<(), String> {
 }
 
 /// Where each thread of the VM may run, by its number. KVM's helpers are not bound.
-fn masks(agent: &Agent) -> Result<Vec<(i32, String)>, String> {
+pub(super) fn masks(agent: &Agent) -> Result<Vec<(i32, String)>, String> {
     let vm = web(agent)?;
     let of = |tid: i32| {
         let path = format!("/proc/{}/task/{tid}/status", vm.pid);

@@ -113,8 +113,9 @@ affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network 
 	@tools/papers-lab $(BERTH) affinity
 
 affinity-pairs: setup-lab ## `auto` beside nothing bound on that path: ten boots, with the interval (hours)
-	BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="network path" BERTH_LAB_WAYS=pairs BERTH_LAB_SEEDS=10 \
-		cargo test --release -q --locked -p berth-lab --test lab
+	@kept=$$(realpath -m $(or $(CARGO_TARGET_DIR),target))/pairs-$$(git rev-parse --short HEAD) && mkdir -p "$$kept" && \
+	  BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="network path" BERTH_LAB_WAYS=pairs BERTH_LAB_KEPT="$$kept" \
+	  cargo test --release -q --locked -p berth-lab --test lab
 
 kvm-table: setup-lab ## policies beside Linux on real KVM vCPUs, in the lab (some hours); writes docs/kvm-table.md
 	cargo build --release -q -p berth-cli

@@ -9,19 +9,17 @@ use serde_json::json;
 /// Wakes each sleep once.
 #[derive(Debug, Default)]
 pub struct Waker {
-    /// How many.
-    pub woken: usize,
+    /// How often the machine fell asleep, by what was said so far.
+    pub asleep: usize,
 }
 
 impl Waker {
     /// What to tell the monitor, a line each, by all that it has said so far: one for each sleep that is new.
     pub fn commands(&mut self, said: &str) -> Vec<String> {
         let asleep = said.lines().filter(|l| l.contains(r#""event": "SUSPEND""#));
-        let asleep = asleep.count();
-        let wake = format!("{}\n", json!({ "execute": "system_wakeup" }));
-        let new = asleep.saturating_sub(self.woken);
-        self.woken += new;
-        vec![wake; new]
+        let new = asleep.count().saturating_sub(self.asleep);
+        self.asleep += new;
+        vec![format!("{}\n", json!({ "execute": "system_wakeup" })); new]
     }
 }
 
@@ -38,10 +36,14 @@ mod tests {
             "{\"timestamp\": {\"seconds\": 1, \"microseconds\": 2}, \"event\": \"SUSPEND\"}\n";
         said += sleep;
         let wake = "{\"execute\":\"system_wakeup\"}\n";
+        // Half of the line has come.
+        assert!(waker.commands(&said[..said.len() - 5]).is_empty());
         assert_eq!(waker.commands(&said), [wake]);
         said += "{\"event\": \"WAKEUP\"}\n{\"return\": {}}\n";
         assert!(waker.commands(&said).is_empty());
+        said += "{\"event\": \"SUSPEND_DISK\"}\n";
         said += &sleep.repeat(2);
         assert_eq!(waker.commands(&said), [wake, wake]);
+        assert_eq!(waker.asleep, 3);
     }
 }

@@ -92,7 +92,7 @@ pub struct Boot {
     /// Of console and answer: equal runs, equal hash.
     pub hash: String,
     pub wall: Duration,
-    /// How often it slept and was woken.
+    /// How often it fell asleep.
     pub sleeps: usize,
 }
 
@@ -142,9 +142,9 @@ impl Vm<'_> {
         let started = Instant::now();
         let mut emulator = self.start(dir.path(), &initrd, &errors)?;
         let monitor = dir.path().join("monitor");
-        // Until its monitor has taken the commands, with which the machine is switched on.
-        let mut off = self.turns();
-        if let Some(turns) = off {
+        let turns = self.turns();
+        // Its monitor takes commands, with which the machine is switched on.
+        if let Some(turns) = turns {
             emulator.tell(&turns.commands());
         }
         let mut waker = Waker::default();
@@ -159,13 +159,12 @@ impl Vm<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
-            let said = text(&monitor);
-            if let Some(turns) = off
-                && turns.taken(&said).map_err(LabError::Start)?
-            {
-                off = None;
+            if let Some(turns) = turns {
+                let said = text(&monitor);
+                if turns.taken(&said).map_err(LabError::Start)? {
+                    emulator.tell(&waker.commands(&said));
+                }
             }
-            emulator.tell(&waker.commands(&said));
             if started.elapsed() > self.timeout {
                 return Err(LabError::Timeout {
                     after: self.timeout,
@@ -183,7 +182,7 @@ impl Vm<'_> {
                 answer: answer_read,
                 console,
                 wall,
-                sleeps: waker.woken,
+                sleeps: waker.asleep,
             })
     }
 

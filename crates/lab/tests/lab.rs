@@ -2,7 +2,8 @@
 //! Real kernels in throw-away VMs. Runs when BERTH_LAB=1 (as `make test` sets it), since it may download a kernel and
 //! takes a few minutes; else it says so and passes. BERTH_LAB_KERNELS chooses the kernel lines, e.g. `6.18,7.0`;
 //! BERTH_LAB_CASES the cases, by a part of their names; BERTH_LAB_POLICY one of the shipped policies; BERTH_LAB_LONG=1
-//! adds those that take long.
+//! adds those that take long. Of single cases: BERTH_LAB_ROUNDS and BERTH_LAB_BOOTS, how often; BERTH_LAB_SEEDS,
+//! BERTH_LAB_WAYS and BERTH_LAB_KEPT (`path.rs`): how many boots, which ways, and the folder where they are kept.
 //!
 //! This program is also the first process inside the VMs, hence no test harness.
 mod cases;

@@ -373,7 +373,7 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever stands there: it is taken, or the first thing that is wrong is said with a line that there is.
+    /// Whatever stands there: it is taken, or it is said what is wrong first; if in a line, in one that there is.
     #[test]
     fn whatever_stands_there_is_taken_or_refused(lines in proptest::collection::vec(line(), 0..12)) {
         let text = lines.join("\n");

@@ -62,7 +62,7 @@ const LEAST_SENT: usize = 15;
 const LOOK: Duration = Duration::from_millis(200);
 
 /// One way to bind.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Arm {
     name: &'static str,
     /// None: no agent looks at all.
@@ -89,6 +89,18 @@ const LINUX: Arm = Arm {
     vms: 1,
 };
 
+/// With as many VMs that answer as there may be.
+const FOUR: [Arm; 2] = [
+    Arm {
+        vms: client::VMS,
+        ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
+    },
+    Arm {
+        vms: client::VMS,
+        ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
+    },
+];
+
 const ARMS: [Arm; 13] = [
     LINUX,
     arm("none", Policy::None, Method::Auto, None),
@@ -106,14 +118,8 @@ const ARMS: [Arm; 13] = [
         name: LINUX_AGAIN,
         ..LINUX
     },
-    Arm {
-        vms: client::VMS,
-        ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
-    },
-    Arm {
-        vms: client::VMS,
-        ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
-    },
+    FOUR[0],
+    FOUR[1],
     Arm {
         vms: client::VMS,
         confined: Some(0),
@@ -139,16 +145,7 @@ const PAIRS: [[Arm; 2]; 2] = [
             ..arm("2 VMs: auto", Policy::Auto, Method::Auto, None)
         },
     ],
-    [
-        Arm {
-            vms: client::VMS,
-            ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
-        },
-        Arm {
-            vms: client::VMS,
-            ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
-        },
-    ],
+    FOUR,
 ];
 /// Ways to compare with, and those that set the same files as others do: only with `BERTH_LAB_SEEDS=N` or
 /// `BERTH_LAB_LONG=1` (3 seeds).
@@ -267,15 +264,23 @@ const PARTS: [&str; 6] = ["veth", "bridge", "tun", "vhost", "vhost_net", "kvm"];
 pub fn measured(assets: &Assets) -> Result<String, String> {
     let ways = Ways::asked()?;
     let seeds = std::env::var("BERTH_LAB_SEEDS").ok();
-    let seeds = seeds.map_or(Ok(if is_long() { 3 } else { 1 }), |n| n.parse());
-    let seeds: u64 = seeds.map_err(|e| format!("BERTH_LAB_SEEDS: {e}"))?;
+    let usual = match ways {
+        Ways::Pairs => 10,
+        Ways::All => 3,
+        Ways::Short => 1,
+    };
+    let seeds: u64 = match seeds.map(|n| n.parse()) {
+        None => usual,
+        Some(Ok(seeds)) if seeds > 0 => seeds,
+        Some(_) => return Err("BERTH_LAB_SEEDS is to be a number of boots".into()),
+    };
     let (mut said, mut all) = (String::new(), Vec::new());
     for seed in 1..=seeds {
-        let rows = match table::kept(seed)? {
+        let rows = match table::kept(ways, seed)? {
             Some(rows) => rows,
             None => {
                 let rows = boot(assets, seed, ways)?;
-                table::keep(seed, &rows)?;
+                table::keep(ways, seed, &rows)?;
                 rows
             }
         };

@@ -5,7 +5,7 @@
 //! for with `BERTH_LAB_LONG=1` (`make survival`).
 use super::agent::{load, place, rules, until};
 use super::path::{GROUPS, cpu_ns, enable};
-use super::{HUNG, check, host, options, read_scenario, with_micro_vms};
+use super::{HUNG, check, host, is_long, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy as Pin};
 use berth_agent::agent::{Agent, Event};
 use berth_agent::backend::Policy;
@@ -79,7 +79,7 @@ struct Job {
 }
 
 pub fn survived(assets: &Assets) -> Result<String, String> {
-    let long = std::env::var("BERTH_LAB_LONG").as_deref() == Ok("1");
+    let long = is_long();
     let amount = if long { LONG } else { SHORT };
     let mut scenario = read_scenario("cores = 2", VMS)?;
     scenario.run.warmup_ns = 0;

@@ -170,7 +170,8 @@ fn set_power(all: [[u8; 4]; 2]) -> Result<(), String> {
     })
 }
 
-/// Looks on until something is so and for as long as the daemon has three looks. How long it took, and what happened.
+/// The machine sleeps; then the agent looks until something is so, and three times more: how long it took, and what
+/// happened meanwhile.
 fn settled(
     agent: &mut Agent,
     mut holds: impl FnMut(&Agent) -> Result<bool, String>,
@@ -203,7 +204,6 @@ fn pinned(agent: &mut Agent, method: Method) -> Result<Duration, String> {
     pin(agent, method)?;
     check(bound(agent)?, "it is not pinned")?;
     let (took, events) = settled(agent, bound)?;
-    println!("BERTH-ASLEEP {method:?}: {events:?}");
     quiet(events)?;
     agent.unpin(None).map_err(|e| e.to_string())?;
     Ok(took)

@@ -127,7 +127,19 @@ fn on_each_kernel(line: &str, is_default: bool) -> [(&'static str, Case); 2] {
 }
 
 /// On the default kernel, with `BERTH_LAB_LONG=1`: it takes minutes.
-const LONG: [(&str, Case); 7] = [
+const LONG: [(&str, Case); 10] = [
+    (
+        "what acting without sched_ext survives: a duel of an hour",
+        survival::duel_of_an_hour,
+    ),
+    (
+        "what acting without sched_ext survives: a CPU that goes and comes, 1,000 times",
+        survival::a_thousand_cycles,
+    ),
+    (
+        "what acting without sched_ext survives: 10,000 cgroups",
+        survival::ten_thousand_groups,
+    ),
     ("what rivals of flms promise", rivals::held),
     ("full and partial mode", modes::modes),
     (

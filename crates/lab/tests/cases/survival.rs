@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What acting without sched_ext has to survive, on a real kernel beside real micro-VMs: somebody else who writes to
 //! what is pinned, again and again; CPUs that go and come; cgroups that are made, moved into and removed while VMs'
-//! weights are set. One boot. In short with the other cases (6 s of the duel, some cycles); as long as it is asked
-//! for with `BERTH_LAB_LONG=1` (`make survival`).
+//! weights are set. In short one boot with the other cases (6 s of the duel, some cycles); in full, with
+//! `BERTH_LAB_LONG=1` (`make survival`), a boot each.
 use super::agent::{load, place, rules, until};
 use super::path::{GROUPS, cpu_ns, enable};
-use super::{HUNG, check, host, is_long, options, read_scenario, with_micro_vms};
+use super::{HUNG, check, coarse, host, is_long, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy as Pin};
 use berth_agent::agent::{Agent, Event};
 use berth_agent::backend::Policy;
@@ -65,11 +65,11 @@ const SHORT: Amount = Amount {
     groups: 200,
     measured_s: 5,
 };
-const LONG: Amount = Amount {
-    duel_s: 3600,
-    cycles: 1000,
-    groups: 10_000,
-    measured_s: 10,
+const NOTHING: Amount = Amount {
+    duel_s: 0,
+    cycles: 0,
+    groups: 0,
+    measured_s: 0,
 };
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,16 +79,43 @@ struct Job {
 }
 
 pub fn survived(assets: &Assets) -> Result<String, String> {
-    let long = is_long();
-    let amount = if long { LONG } else { SHORT };
+    boot(assets, SHORT, options())
+}
+
+pub fn duel_of_an_hour(assets: &Assets) -> Result<String, String> {
+    let amount = Amount {
+        duel_s: 3600,
+        ..NOTHING
+    };
+    boot(assets, amount, coarse())
+}
+
+pub fn a_thousand_cycles(assets: &Assets) -> Result<String, String> {
+    let amount = Amount {
+        cycles: 1000,
+        ..NOTHING
+    };
+    boot(assets, amount, coarse())
+}
+
+pub fn ten_thousand_groups(assets: &Assets) -> Result<String, String> {
+    let amount = Amount {
+        groups: 10_000,
+        measured_s: 10,
+        ..NOTHING
+    };
+    boot(assets, amount, options())
+}
+
+fn boot(assets: &Assets, amount: Amount, options: LabOptions) -> Result<String, String> {
     let mut scenario = read_scenario("cores = 2", VMS)?;
     scenario.run.warmup_ns = 0;
     // It is ended before.
     scenario.run.measure_ns = 24 * 3_600 * 1_000_000_000;
     let job = Job { scenario, amount };
     let options = LabOptions {
-        timeout: if long { 12 * HUNG } else { HUNG },
-        ..options()
+        timeout: if is_long() { 12 * HUNG } else { HUNG },
+        ..options
     };
     let result = with_micro_vms(assets, "survival", host(1, 1, 1, 2, 1), json!(job), options)?;
     Ok(result.as_str().unwrap_or("").to_string())
@@ -105,12 +132,23 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         Ok(vms(&agent).count() == 4)
     })?;
     enable(Path::new(GROUPS))?;
-    let duel = duel(&mut agent, Duration::from_secs(job.amount.duel_s))?;
-    println!("BERTH-SURVIVAL {duel}");
-    let cycles = cpus_go_and_come(&mut agent, job.amount.cycles)?;
-    println!("BERTH-SURVIVAL {cycles}");
-    let groups = groups_come_and_go(&mut agent, job.amount)?;
-    Ok(json!(format!("{duel}; {cycles}; {groups}")))
+    let Amount {
+        duel_s,
+        cycles,
+        groups,
+        ..
+    } = job.amount;
+    let mut said = Vec::new();
+    if duel_s > 0 {
+        said.push(duel(&mut agent, Duration::from_secs(duel_s))?);
+    }
+    if cycles > 0 {
+        said.push(cpus_go_and_come(&mut agent, cycles)?);
+    }
+    if groups > 0 {
+        said.push(groups_come_and_go(&mut agent, job.amount)?);
+    }
+    Ok(json!(said.join("; ")))
 }
 
 pub(super) fn vms(agent: &Agent) -> impl Iterator<Item = &Vm> {

@@ -83,7 +83,10 @@ pub fn times(seeds: &[Vec<Row>]) -> String {
 pub fn parts(seeds: &[Vec<Row>]) -> String {
     let ways: Vec<&str> = PROFILED
         .into_iter()
-        .filter(|way| !of_way(seeds, way, &|r| r.packets as f64).contains(&0.0))
+        .filter(|way| {
+            let packets = of_way(seeds, way, &|r| r.packets as f64);
+            !packets.is_empty() && !packets.contains(&0.0)
+        })
         .collect();
     if ways.is_empty() {
         return String::new();

@@ -270,8 +270,9 @@ fn next(
     }
     if fits_the_lab(plan) {
         let lab = format!(
-            "berth lab {}",
-            options.scenario.as_deref().unwrap_or(&plan.name)
+            "berth lab {}{}",
+            quote(options.scenario.as_deref().unwrap_or(&plan.name)),
+            asked(options)
         );
         lines.push((
             "Verify",
@@ -279,6 +280,25 @@ fn next(
         ));
     }
     lines
+}
+
+/// What was asked of the scenario, as options; how many seeds there are hangs on the place.
+fn asked(options: &RunOptions) -> String {
+    let of = |option: &'static str, values: &[String]| -> String {
+        let each = values.iter().map(|v| format!(" --{option} {}", quote(v)));
+        each.collect()
+    };
+    let arms = match options.arm.as_slice() {
+        [] => String::new(),
+        arms => format!(" --arm {}", quote(&arms.join(","))),
+    };
+    [
+        of("set", &options.set),
+        of("vary", &options.vary),
+        arms,
+        of("policy", &options.policy),
+    ]
+    .concat()
 }
 
 #[cfg(test)]
@@ -322,6 +342,30 @@ mod tests {
             out.as_str(),
         ];
         Line::parse_from(head.iter().chain(arguments)).run
+    }
+
+    #[test]
+    fn what_was_asked_is_asked_again() {
+        let question = [
+            "berth",
+            "mine.toml",
+            "--set",
+            "vm.a.count=2",
+            "--vary",
+            "vm.b.count=1..3",
+            "--arm",
+            "linux,vmfair",
+            "--policy",
+            "my policy.bpf.c",
+            "--seeds",
+            "3",
+        ];
+        let said = asked(&Line::parse_from(question).run);
+        assert_eq!(
+            said,
+            " --set vm.a.count=2 --vary vm.b.count=1..3 --arm linux,vmfair --policy 'my policy.bpf.c'"
+        );
+        assert_eq!(asked(&Line::parse_from(["berth"]).run), "");
     }
 
     fn ready(options: &RunOptions) -> Plan {

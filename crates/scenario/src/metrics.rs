@@ -172,7 +172,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "disk_busy",
         &[],
         "1",
-        "share of time that disks work (host)",
+        "share of time that the busiest disk works (host)",
     ),
     (
         "disk_queue",

@@ -175,7 +175,7 @@ pub static COMPARE: Kind = Kind {
             "policies",
             "list of policies",
             Said("linux and vmfair, if there are no arms"),
-            "one arm each, of that name",
+            "one arm each, of that name (berth policy list)",
         ),
         key(
             "baseline",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One number for very many runs: equal as long as nothing depends on the build, on the number of workers, on
 //! addresses or on the time of day.
-use super::random;
+use super::random::{self, Kind};
 use crate::engine::hash::TraceHash;
 use crate::error::SimError;
 use crate::replicate::{Job, Replicate, jobs};
@@ -11,12 +11,20 @@ use berth_results::schema::RunRecord;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-/// Random scenario number `seed`, run with seed `seed`, under this policy.
+/// Random scenario number `seed`, run with seed `seed`, under this policy. Every other one has a step of a kind, each
+/// kind in turn, and the devices that it takes.
 ///
 /// # Errors
 /// Whatever ended the run.
 pub fn one(name: &str, policy: &Policy, seed: u64) -> Result<RunRecord, SimError> {
-    let scenario = random::scenario(name, &mut random::from_seed(seed));
+    let choose = &mut random::from_seed(seed);
+    let scenario = match seed % 2 {
+        0 => random::scenario(name, choose),
+        _ => {
+            let kind = Kind::ALL[(seed / 2) as usize % Kind::ALL.len()];
+            random::scenario_with(kind, name, choose)
+        }
+    };
     let none = BTreeMap::new();
     run_one(&scenario, name, policy, &none, seed, &Options::default())
 }

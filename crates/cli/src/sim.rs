@@ -274,10 +274,7 @@ fn next(
             quote(options.scenario.as_deref().unwrap_or(&plan.name)),
             asked(options)
         );
-        lines.push((
-            "Verify",
-            format!("{lab}   the same on a real kernel, in a throw-away VM"),
-        ));
+        lines.push(("Verify", format!("{lab}   the same on a real kernel")));
     }
     lines
 }

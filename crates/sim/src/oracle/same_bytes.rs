@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One number for very many runs: equal as long as nothing depends on the build, on the number of workers, on
 //! addresses or on the time of day.
-use super::random::{self, Kind};
+use super::random;
 use crate::engine::hash::TraceHash;
 use crate::error::SimError;
 use crate::replicate::{Job, Replicate, jobs};
 use crate::run::{Options, run_one};
 use berth_policy::policy::Policy;
 use berth_results::schema::RunRecord;
+use berth_scenario::step::Kind;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 

@@ -198,6 +198,7 @@ pub struct Pins<H: Host> {
     looked_for_others: Option<Instant>,
     sampler: Sampler,
     busy: Busy,
+    /// The CPUs that were online when it was last planned for them.
     online: String,
     systemd: bool,
     /// Without hands: what would be set, and for which VM.
@@ -285,6 +286,10 @@ impl<H: Host> Pins<H> {
     fn try_all(&mut self, host: &Keeper, asked: Vec<(VmKey, Pinning)>) -> Tried {
         // Whoever has just begun to look knows of no CPU how busy it is.
         self.busy.settle(&self.root);
+        if self.pins.is_empty() {
+            // From here on it is followed, and what goes before the first look is not missed.
+            self.online = follow::online(&self.root);
+        }
         let vms = host.snapshot();
         let (mut befores, mut refused) = (BTreeMap::new(), Vec::new());
         for (vm, asked) in asked {

@@ -366,9 +366,20 @@ fn threads_born_while_bound_get_what_their_process_had() {
 
 #[test]
 fn a_cpu_that_goes_offline_is_left_and_nobody_is_blamed() {
+    a_cpu_goes_offline(true);
+}
+
+#[test]
+fn a_cpu_that_goes_before_anybody_has_looked_is_left_too() {
+    a_cpu_goes_offline(false);
+}
+
+fn a_cpu_goes_offline(after_a_look: bool) {
     let mut world = World::new();
     let before = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
-    world.look();
+    if after_a_look {
+        world.look();
+    }
     // The kernel widens the masks of who has nowhere else to be.
     let left: Vec<u32> = (0..8).filter(|c| *c != before).collect();
     let list: Vec<String> = left.iter().map(ToString::to_string).collect();
@@ -389,6 +400,21 @@ fn a_cpu_that_goes_offline_is_left_and_nobody_is_blamed() {
         world.set()["the CPU affinity of thread 2310"],
         now.to_string()
     );
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
+#[test]
+fn cpus_that_came_while_nothing_was_pinned_are_no_news() {
+    let mut world = World::new();
+    world.pin("db", Policy::Full, None).unwrap();
+    world.look();
+    let db = world.key("db");
+    world.pins.unpin(&world.keeper, db).unwrap();
+    world.write("sys/devices/system/cpu/online", "0-3");
+    world.look();
+    world.pin("db", Policy::Full, None).unwrap();
+    assert_eq!(world.look(), Vec::<String>::new());
     world.pins.end().unwrap();
     world.nothing_is_left();
 }

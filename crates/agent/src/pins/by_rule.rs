@@ -2,7 +2,7 @@
 //! What the rules want is done: first planned without setting anything, since whoever else acts on a VM is to let go of
 //! it only if it can be pinned.
 use super::standing::{Due, PinRule, Ruled};
-use super::{PinError, Pins, find};
+use super::{PinError, Pins, find, follow};
 use crate::keeper::Keeper;
 use crate::register::VmKey;
 use berth_actuator::Host;
@@ -21,14 +21,13 @@ impl<H: Host> Pins<H> {
     /// What the rules want done now, and can be: whoever else has set something of these lets go of it first. Gives
     /// what is worth saying, too.
     pub fn due(&mut self, host: &Keeper) -> (Due, Vec<String>) {
-        let online = self.root.sys_text("devices/system/cpu/online");
+        let online = follow::online(&self.root);
         let pins = &self.pins;
-        let mut due = self.standing.due(
-            host.snapshot(),
-            self.root.now(),
-            online.as_deref().unwrap_or_default(),
-            &|vm| pins.contains_key(&vm),
-        );
+        let mut due = self
+            .standing
+            .due(host.snapshot(), self.root.now(), &online, &|vm| {
+                pins.contains_key(&vm)
+            });
         if due.pin.is_empty() {
             return (due, Vec::new());
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where all that is pinned goes, and how it gets there.
 use super::act::{self, Setting, settings};
-use super::{Method, Pin, PinError, Pins, Planned, by_cgroup, find, observe, sets};
+use super::{Method, Pin, PinError, Pins, Planned, by_cgroup, find, follow, observe, sets};
 use crate::register::VmKey;
 use berth_actuator::{Host, Knob, Outcome, Report};
 use berth_affinity::{Wanted, plan};
@@ -12,10 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl<H: Host> Pins<H> {
     /// Where everything goes.
     pub(super) fn planned(&self, vms: &Snapshot) -> Vec<Planned> {
-        let online: Option<CpuSet> = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .and_then(|t| t.parse().ok());
+        let online: Option<CpuSet> = follow::online(&self.root).parse().ok();
         let there: Vec<(VmKey, &Pin, berth_affinity::Vm)> = self
             .pins
             .iter()

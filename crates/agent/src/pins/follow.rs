@@ -10,6 +10,7 @@ use berth_affinity::auto::Seen;
 use berth_host::counters::Sampler;
 use berth_host::model::{Role, Snapshot, Vm};
 use berth_host::network;
+use berth_host::root::Root;
 use berth_optimiser::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,17 +65,11 @@ impl<H: Host> Pins<H> {
 
     /// CPUs came or went: what the kernel moved for that is nobody's wish.
     fn cpus_changed(&mut self, said: &mut Vec<String>) -> Result<bool, PinError> {
-        let online = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .unwrap_or_default();
+        let online = online(&self.root);
         if online == self.online {
             return Ok(false);
         }
-        let before = std::mem::replace(&mut self.online, online);
-        if before.is_empty() {
-            return Ok(false);
-        }
+        self.online = online;
         said.push(format!(
             "CPUs {} are online now: pins are planned anew",
             self.online
@@ -138,15 +133,11 @@ impl<H: Host> Pins<H> {
 
     /// What somebody else has set is his.
     fn yield_to_others(&mut self, said: &mut Vec<String>) {
-        let online = self
-            .root
-            .sys_text("devices/system/cpu/online")
-            .unwrap_or_default();
-        let Some(hands) = &mut self.hands else { return };
         // The kernel moves what is on a CPU that goes: next time.
-        if online != self.online {
+        if online(&self.root) != self.online {
             return;
         }
+        let Some(hands) = &mut self.hands else { return };
         let report = hands.yielded();
         for (knob, outcome) in &report.outcomes {
             let Some((_, vm)) = self.applied.remove(knob) else {
@@ -207,6 +198,12 @@ impl<H: Host> Pins<H> {
         }
         changed
     }
+}
+
+/// The CPUs that are online, as the kernel lists them.
+pub(super) fn online(root: &Root) -> String {
+    root.sys_text("devices/system/cpu/online")
+        .unwrap_or_default()
 }
 
 /// What was seen of a VM under `auto`.

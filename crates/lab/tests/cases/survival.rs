@@ -139,11 +139,12 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         ..
     } = job.amount;
     let mut said = Vec::new();
-    if duel_s > 0 {
-        said.push(duel(&mut agent, Duration::from_secs(duel_s))?);
-    }
+    // First: of the first cycle nobody has looked yet.
     if cycles > 0 {
         said.push(cpus_go_and_come(&mut agent, cycles)?);
+    }
+    if duel_s > 0 {
+        said.push(duel(&mut agent, Duration::from_secs(duel_s))?);
     }
     if groups > 0 {
         said.push(groups_come_and_go(&mut agent, job.amount)?);

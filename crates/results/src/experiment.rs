@@ -3,6 +3,7 @@
 use crate::schema::{Place, RunRecord};
 use crate::stats::{self, BySeed, Estimate, Ratio};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering::{Greater, Less};
 use std::collections::BTreeSet;
 
 /// Version of the results files.
@@ -159,11 +160,8 @@ impl Experiment {
             .iter()
             .filter(|(name, _)| *name != best)
             .all(|(name, _)| {
-                let difference = stats::paired_difference(
-                    &self.values(best, metric),
-                    &self.values(name, metric),
-                );
-                difference.is_some_and(|d| sign * d.mean < 0.0 && d.excludes(0.0))
+                let (ours, theirs) = (self.values(best, metric), self.values(name, metric));
+                stats::told_apart(&ours, &theirs) == Some(if sign > 0.0 { Less } else { Greater })
             });
         (measured.len() > 1 && beats_all).then_some(best)
     }
@@ -271,6 +269,13 @@ pub(crate) mod tests {
             None,
             "one seed proves nothing"
         );
+        // Ten times less with each seed, and the differences vary: sentences go by the ratio, and so does this.
+        let e = experiment(&[("a", &[10.0, 1000.0, 100.0]), ("b", &[1.0, 100.0, 10.0])]);
+        assert_eq!(e.lowest("web.response.p99"), Some("b"));
+        assert_eq!(e.highest("web.response.p99"), Some("a"));
+        // Of what can be 0 there is no ratio.
+        let e = experiment(&[("a", &[10.0, 11.0, 12.0]), ("b", &[0.0, 1.0, 2.0])]);
+        assert_eq!(e.lowest("web.response.p99"), Some("b"));
         let e = experiment(&[("a", &[10.0, 11.0])]);
         assert_eq!(
             e.lowest("web.response.p99"),

@@ -4,6 +4,7 @@
 //! Runs with different seeds are independent; runs of two arms with the same seed see the same arrivals, so that
 //! their difference varies less than either, and is what is tested.
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// A mean over seeds and the half width of its 95 % confidence interval (Student's t).
@@ -99,6 +100,19 @@ pub fn paired_ratio(a: &BySeed, b: &BySeed) -> Option<Ratio> {
 /// `a - b` over common seeds; none if there are none.
 pub fn paired_difference(a: &BySeed, b: &BySeed) -> Option<Estimate> {
     estimate(&pairs(a, b).map(|(x, y)| x - y).collect::<Vec<_>>())
+}
+
+/// Which is less, if the paired 95 % interval excludes "no difference": that of the ratio, where all values are above
+/// zero, else that of the difference. None: not told apart.
+pub fn told_apart(a: &BySeed, b: &BySeed) -> Option<Ordering> {
+    let (sure, by) = match paired_ratio(a, b) {
+        Some(ratio) => (ratio.differs(), ratio.ratio - 1.0),
+        None => {
+            let difference = paired_difference(a, b)?;
+            (difference.excludes(0.0), difference.mean)
+        }
+    };
+    by.partial_cmp(&0.0).filter(|_| sure)
 }
 
 /// The 97.5 % point of Student's t with `df` degrees of freedom, so that +- this many standard errors hold 95 %.

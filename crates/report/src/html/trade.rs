@@ -57,8 +57,7 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
                 arm: arm.name.clone(),
                 index,
                 x,
-                // A logarithmic axis has no place for what is not above zero.
-                y: (y.mean, (y.mean - half).max(y.mean / 10.0), y.mean + half),
+                y: (y.mean, y.mean - half, y.mean + half),
             })
         })
         .collect();
@@ -117,7 +116,7 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
             y.px(p.y.2),
             escape(&p.arm),
             time(p.y.0),
-            time(p.y.1),
+            if p.y.1 > 0.0 { time(p.y.1) } else { "0 or less".into() },
             time(p.y.2),
             p.x.0,
             p.x.1,
@@ -164,11 +163,17 @@ pub fn figure(e: &Experiment) -> Option<Figure> {
         HEIGHT - BOTTOM - 8.0,
         if worker.is_some() { "end" } else { "start" }
     ));
+    // A logarithmic axis has no place for what is not above zero.
+    let out = if points.iter().any(|p| p.y.1 <= 0.0) {
+        " A bar that leaves the picture below goes to 0 or beyond."
+    } else {
+        ""
+    };
     Some(Figure {
         title: "Gain against price".into(),
         caption: format!(
             "Each arm once: {latency} (logarithmic) against {what}. Bars are 95 % intervals over seeds; the cross-hair \
-             is the baseline, {base}."
+             is the baseline, {base}.{out}"
         ),
         body: format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"gain against price\">{svg}</svg>"

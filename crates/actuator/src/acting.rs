@@ -6,7 +6,7 @@ use crate::knob::{Host, Knob};
 use crate::ledger::{Entry, Ledger};
 use crate::restore::{restore, undo};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What has become of one value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -206,6 +206,25 @@ impl<H: Host> Acting<H> {
     /// What was set here, and what it was before.
     pub fn was(&self, knob: &Knob) -> Option<&str> {
         Some(&self.ledger.get(knob)?.was)
+    }
+
+    /// Groups whose CPU set was set here, with the list that they had before; of one that was made here: none.
+    pub fn cpu_sets(&self) -> BTreeMap<String, String> {
+        let one = |entry: &Entry| match &entry.knob {
+            Knob::Group { group, file } if file == "cpuset.cpus" => {
+                Some((group.clone(), entry.was.clone()))
+            }
+            _ => None,
+        };
+        let made = |entry: &Entry| match &entry.knob {
+            Knob::Made { group } => Some((group.clone(), String::new())),
+            _ => None,
+        };
+        let entries = || self.ledger.entries().iter();
+        entries()
+            .filter_map(one)
+            .chain(entries().filter_map(made))
+            .collect()
     }
 
     /// Whether what was set here is what is there now; false: nothing was, or somebody else has set it since.

@@ -241,7 +241,8 @@ fn one(host: &Host, room: &mut Room<'_>, w: &Wanted<'_>) -> Result<Placed, Refus
         return Err(Refusal::NoVcpus);
     }
     let stays = w.now.filter(|now| {
-        let shared = now.vcpus.iter().any(|c| room.taken(*c) > 0);
+        let mut both = now.vcpus.iter().chain(&now.path);
+        let shared = both.any(|c| room.taken(*c) > 0);
         let idle = host
             .cpus
             .iter()

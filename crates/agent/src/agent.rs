@@ -12,6 +12,7 @@ use crate::describe::Remark;
 use crate::keeper::Keeper;
 use crate::pinning::Held;
 use crate::pins::standing::{Due, PinRule};
+use crate::pins::would::Plan;
 use crate::pins::{PinError, Pinned, Pinning};
 use crate::place::Place;
 use crate::register::VmKey;
@@ -210,6 +211,21 @@ impl Agent {
         }
     }
 
+    /// What pinning these VMs would do, beside those that are pinned.
+    ///
+    /// # Errors
+    /// The host cannot be read, or is on paper.
+    pub fn would_pin(&mut self, asked: Vec<(VmKey, Pinning)>) -> Result<Plan, AgentError> {
+        self.keeper.look()?;
+        self.pins()?;
+        let running = self.running.as_ref();
+        let lent = running.map_or(BTreeMap::new(), |r| r.acting.cpu_sets());
+        match &mut self.pins {
+            Some(pins) => Ok(pins.would(&self.keeper, asked, lent)),
+            None => Err(AgentError::Idle),
+        }
+    }
+
     /// Undoes the pin of a VM, or all of them; how many, and what of them could not be undone.
     ///
     /// # Errors
@@ -229,7 +245,9 @@ impl Agent {
             return Ok(Vec::new());
         };
         let mut said = pins.look(&self.keeper)?;
-        let (due, refused) = pins.due(&self.keeper);
+        let running = self.running.as_ref();
+        let lent = || running.map_or(BTreeMap::new(), |r| r.acting.cpu_sets());
+        let (due, refused) = pins.due(&self.keeper, &lent);
         said.extend(refused);
         let mut held = pins.held();
         if due != Due::default() {

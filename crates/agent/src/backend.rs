@@ -106,6 +106,11 @@ pub trait Acting {
         None
     }
 
+    /// Groups whose CPU set it has set, with the list that they had before.
+    fn cpu_sets(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
     /// The last decision, where that is decided VM by VM.
     fn decision(&self) -> Option<&Decision> {
         None

@@ -4,6 +4,7 @@
 //! may change it. The agent's side of it is `door`.
 use crate::agent::{Started, Status};
 use crate::backend::Policy;
+use crate::pins::would::Plan;
 use crate::pins::{Pinned, Pinning};
 use crate::register::VmKey;
 use crate::rules::Rules;
@@ -62,6 +63,10 @@ pub enum Request {
         vm: VmKey,
         pinning: Pinning,
     },
+    /// What that would do to these VMs; nothing is set.
+    Plan {
+        vms: Vec<(VmKey, Pinning)>,
+    },
     /// Undoes that; none: of all VMs.
     Unpin {
         vm: Option<VmKey>,
@@ -88,6 +93,9 @@ pub struct Answer {
     /// What has become of a pin.
     #[serde(default)]
     pub pinned: Option<Pinned>,
+    /// What would become of VMs.
+    #[serde(default)]
+    pub plan: Option<Plan>,
     /// Pins that were undone: how many, and what of them could not be, a sentence each.
     #[serde(default)]
     pub unpinned: Option<(usize, Vec<String>)>,

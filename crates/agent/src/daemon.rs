@@ -317,6 +317,15 @@ impl Daemon<'_> {
                 self.over |= self.options.ends_with_policy && !self.agent.is_needed();
                 return answer;
             }
+            Request::Plan { vms } => {
+                return match self.agent.would_pin(vms) {
+                    Ok(plan) => Answer {
+                        plan: Some(plan),
+                        ..Answer::default()
+                    },
+                    Err(e) => Answer::failed(kind(&e), e.to_string()),
+                };
+            }
             Request::Unpin { vm } => {
                 let answer = match self.agent.unpin(vm) {
                     Ok(unpinned) => Answer {

@@ -2,6 +2,7 @@
 //! Pins on this machine: where it is remembered what they set, and who undoes it when this process is killed.
 use crate::keeper::Keeper;
 use crate::pins::standing::{Due, PinRule, Ruled};
+use crate::pins::would::Plan;
 use crate::pins::{PinError, Pinned, Pinning, Pins};
 use crate::place::{Hold, Place, PlaceError};
 use crate::register::VmKey;
@@ -64,14 +65,28 @@ impl Held {
         done
     }
 
+    /// What that would do to these VMs.
+    pub fn would(
+        &mut self,
+        host: &Keeper,
+        asked: Vec<(VmKey, Pinning)>,
+        lent: BTreeMap<String, String>,
+    ) -> Plan {
+        self.pins.would(host, asked, lent)
+    }
+
     /// VMs that are pinned when they appear.
     pub fn set_rules(&mut self, rules: Vec<PinRule>) {
         self.pins.set_rules(rules);
     }
 
     /// What the rules want done now; and what is worth saying.
-    pub fn due(&mut self, host: &Keeper) -> (Due, Vec<String>) {
-        self.pins.due(host)
+    pub fn due(
+        &mut self,
+        host: &Keeper,
+        lent: &dyn Fn() -> BTreeMap<String, String>,
+    ) -> (Due, Vec<String>) {
+        self.pins.due(host, lent)
     }
 
     /// Does it.

@@ -11,6 +11,7 @@
 //! follow     at each look: what has changed
 //! carry_out  where all that is pinned goes, and how it gets there
 //! act        from a plan to values that are set
+//! would      what pinning would do, without doing it
 //! ```
 //! A pin is the operator's rule: whatever else acts on this host leaves such a VM's CPUs alone.
 pub mod act;
@@ -21,6 +22,7 @@ mod follow;
 pub mod observe;
 pub mod sets;
 pub mod standing;
+pub mod would;
 
 use crate::keeper::Keeper;
 use crate::register::VmKey;
@@ -114,7 +116,7 @@ pub enum PinError {
 }
 
 /// One VM.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pin {
     name: String,
     asked: Pinning,
@@ -200,9 +202,12 @@ pub struct Pins<H: Host> {
     busy: Busy,
     /// The CPUs that were online when it was last planned for them.
     online: String,
+    /// Groups whose CPU set somebody here has set who lets go of a VM that is to be pinned, with the list that they had
+    /// before.
+    lent: BTreeMap<String, String>,
+    /// How many VMs that are not pinned here are bound to a CPU all the same, when one was last pinned.
+    taken: BTreeMap<u32, u32>,
     systemd: bool,
-    /// Without hands: what would be set, and for which VM.
-    would: Vec<(VmKey, Knob, String)>,
 }
 
 impl<H: Host> Pins<H> {
@@ -219,7 +224,8 @@ impl<H: Host> Pins<H> {
             sampler: Sampler::new(root.clone()),
             busy: Busy::default(),
             online: String::new(),
-            would: Vec::new(),
+            lent: BTreeMap::new(),
+            taken: BTreeMap::new(),
             systemd: root.is_live() && std::path::Path::new("/run/systemd/system").is_dir(),
             root,
         }
@@ -299,6 +305,9 @@ impl<H: Host> Pins<H> {
             }
         }
         self.look_at_networks(vms, true);
+        let others = vms.vms.iter().map(|vm| &**vm);
+        let others = others.filter(|vm| !self.pins.contains_key(&key(vm)));
+        self.taken = observe::taken(&self.root, others);
         let planned = loop {
             let planned = self.planned(vms);
             let new = |(vm, placed): &Planned| {
@@ -383,12 +392,6 @@ impl<H: Host> Pins<H> {
             Some(hands) => Ok(hands.end()?),
             None => Ok(Report::default()),
         }
-    }
-
-    /// What would be set of a VM, without hands.
-    pub fn would(&self, pid: i32) -> Vec<(&Knob, &str)> {
-        let of = self.would.iter().filter(|(vm, ..)| vm.pid == pid);
-        of.map(|(_, knob, value)| (knob, value.as_str())).collect()
     }
 
     /// How busy the CPUs are, watched before anything is planned.

@@ -597,6 +597,121 @@ fn what_cannot_be_is_refused_and_nothing_is_set() {
     assert!(error.to_string().contains("has ended meanwhile"), "{error}");
 }
 
+/// What it has set itself is no limit of a manager's.
+#[test]
+fn pinned_again_by_cgroup_it_may_be_anywhere_it_could_be_before() {
+    let mut world = World::new();
+    world.write("sys/fs/cgroup/vms/web/cpuset.cpus", "");
+    world.write("sys/fs/cgroup/vms/web/cgroup.procs", "2201\n");
+    world.write("sys/fs/cgroup/vms/cpuset.cpus.effective", "0-5");
+    let is = |world: &World, cpus: &str| {
+        world.write("sys/fs/cgroup/vms/web/cpuset.cpus.effective", cpus);
+    };
+    world.pin("web", Policy::Paper, Some(2)).unwrap();
+    is(&world, "2");
+    world.pin("web", Policy::Paper, Some(3)).unwrap();
+    let set = "cpuset.cpus of cgroup vms/web";
+    assert_eq!(world.set(), expect(&[(set, "3")]));
+    is(&world, "3");
+    let web = world.pin("web", Policy::L2, None).unwrap();
+    let mut all: Vec<u32> = [web.seat.vcpus, web.seat.path].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 4, "two vCPUs and two pairs of queues: {all:?}");
+    assert!(all.iter().all(|cpu| *cpu <= 5), "{all:?}");
+    assert!(web.warnings.is_empty(), "{:?}", web.warnings);
+    // The group above still counts.
+    is(&world, &world.set()[set]);
+    let error = world.pin("web", Policy::Paper, Some(7)).unwrap_err();
+    assert!(error.to_string().contains("which is 0-5"), "{error}");
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
+#[test]
+fn what_would_be_done_is_what_is_done_beside_what_is_pinned() {
+    let mut world = World::new();
+    let db = world.pin("db", Policy::Full, Some(1)).unwrap();
+    let (set, status) = (world.set(), world.pins.status());
+    let ask = |policy, cpu| Pinning {
+        ask: Ask {
+            policy,
+            cpu,
+            ..Ask::default()
+        },
+        method: Method::Auto,
+    };
+    let asked = vec![
+        (world.key("web"), ask(Policy::Full, None)),
+        (world.key("mac"), ask(Policy::Full, Some(77))),
+        (VmKey { pid: 4, start: 4 }, ask(Policy::Full, None)),
+    ];
+    let plan = world.pins.would(&world.keeper, asked, BTreeMap::new());
+    assert_eq!(world.set(), set);
+    assert_eq!(world.pins.status(), status);
+    let [web, mac, gone] = &plan.vms[..] else {
+        panic!("{plan:?}")
+    };
+    assert!(mac.pinned.is_none() && mac.values.is_empty());
+    assert!(mac.refused.as_ref().unwrap().contains("CPU 77"), "{mac:?}");
+    assert!(gone.refused.as_ref().unwrap().contains("ended"), "{gone:?}");
+    let seat = &web.pinned.as_ref().unwrap().seat;
+    let cpu = db.seat.vcpus[0];
+    assert!(!seat.vcpus.contains(&cpu) && !seat.path.contains(&cpu));
+    let now = world.pin("web", Policy::Full, None).unwrap();
+    assert_eq!(&now.seat, seat);
+    // irqbalance is told of those of all VMs at once.
+    let mut both: BTreeSet<String> = set.into_keys().collect();
+    both.extend(web.values.iter().map(|(what, _)| what.clone()));
+    assert_eq!(world.set().into_keys().collect::<BTreeSet<_>>(), both);
+    // Of one that is pinned: it stays.
+    let again = vec![(world.key("db"), ask(Policy::Full, None))];
+    let plan = world.pins.would(&world.keeper, again, BTreeMap::new());
+    assert_eq!(plan.vms[0].pinned.as_ref().unwrap().seat, db.seat);
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
+#[test]
+fn a_cpu_that_somebody_else_has_bound_a_vm_to_is_taken() {
+    let mut world = World::new();
+    let first = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
+    let db = world.key("db");
+    world.pins.unpin(&world.keeper, db).unwrap();
+    let bound = format!("Tgid:\t2401\nCpus_allowed_list:\t{first}\n");
+    world.write("proc/2401/task/2410/status", &bound);
+    let other = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
+    assert_ne!(other, first);
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
+/// A driver has made its queues anew: other interrupts.
+#[test]
+fn a_card_with_other_interrupts_is_followed() {
+    let mut world = World::new();
+    world.pin("mac", Policy::Full, None).unwrap();
+    world.look();
+    let of = |world: &World, number: &str| {
+        let set = world.set();
+        set.keys()
+            .any(|k| k.contains(&format!("interrupt {number} ")))
+    };
+    assert!(of(&world, "50"));
+    let card = world
+        .folder
+        .path()
+        .join("host/sys/devices/pci0000:80/0000:80:01.0/msi_irqs");
+    std::fs::rename(card.join("50"), card.join("51")).unwrap();
+    world.write("sys/kernel/irq/51/actions", "virtio3-input.0");
+    world.write("proc/irq/51/smp_affinity_list", "0-7");
+    world.root.sleep(Duration::from_secs(6));
+    assert_eq!(world.look(), Vec::<String>::new());
+    assert!(of(&world, "51") && !of(&world, "50"), "{:?}", world.set());
+    world.pins.end().unwrap();
+    world.nothing_is_left();
+}
+
 #[test]
 fn by_cgroup_in_both_versions() {
     // Version 2: its own.

@@ -9,14 +9,16 @@ use berth_affinity::{Ask, Policy};
 use berth_agent::backend::Way;
 use berth_agent::control::Request;
 use berth_agent::keeper::Keeper;
+use berth_agent::pins::would::Plan;
 use berth_agent::pins::{Method, Pinned, Pinning, Pins};
 use berth_agent::register::VmKey;
 use berth_agent::rules::Rules;
 use berth_host::discover::Scanner;
 use berth_host::model::Vm;
-use berth_host::network::{Network, Networks};
+use berth_host::network::Network;
 use berth_host::root::Root;
-use serde::Serialize;
+use berth_report::say;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,7 +134,7 @@ pub struct PlanArgs {
     #[command(flatten)]
     how: How,
 
-    /// Watch how busy CPUs are for so many seconds first
+    /// Watch how busy CPUs are for so many seconds first; a running agent has watched for five
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     over: Duration,
 
@@ -143,6 +145,9 @@ pub struct PlanArgs {
     /// As JSON: also each value that would be set
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    agent: SocketOption,
 }
 
 const PLAN_EXAMPLES: &str = "Examples:
@@ -150,26 +155,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   berth plan web db --policy l2      these two
   berth plan --json | jq .vms        every thread, interrupt and queue with its CPU
 
-Nothing is set.";
-
-/// What would be set of one VM, or why nothing can be.
-#[derive(Serialize)]
-struct Would {
-    vm: String,
-    pid: i32,
-    network: Option<Network>,
-    #[serde(flatten)]
-    pinned: Option<Pinned>,
-    refused: Option<String>,
-    /// What, and to which value.
-    values: Vec<(String, String)>,
-}
-
-#[derive(Serialize)]
-struct Plan {
-    vms: Vec<Would>,
-    networks: Networks,
-}
+Nothing is set. Where an agent runs, VMs that are pinned and not named stay where they are, and keep their CPUs.";
 
 fn key(vm: &Vm) -> VmKey {
     VmKey {
@@ -193,46 +179,44 @@ fn found(root: &Root, names: &[String]) -> Result<(Keeper, Vec<std::sync::Arc<Vm
     Ok((keeper, chosen))
 }
 
+/// By the agent, which knows what is pinned, or here. `agent`: its socket; none: this is not the host itself.
 fn planned(
     root: &Root,
     names: &[String],
     pinning: &Pinning,
     over: Duration,
+    agent: Option<&SocketOption>,
 ) -> Result<Plan, Failure> {
     let (keeper, chosen) = found(root, names)?;
+    let vms: Vec<_> = chosen.iter().map(|vm| (key(vm), pinning.clone())).collect();
+    if let Some(agent) = agent {
+        match listening(agent.path()) {
+            Ok(false) => {}
+            Ok(true) => {
+                let answer = ask(agent.path(), &Request::Plan { vms })?;
+                let none = || Failure::Run("the agent does not say what it would do".into());
+                return answer.plan.ok_or_else(none);
+            }
+            Err(Failure::Input(why)) => say!("note: {why}; planned as if it had pinned nothing"),
+            Err(e) => return Err(e),
+        }
+    }
     let mut pins: Pins<Live> = Pins::new(root.clone());
     pins.watch();
     root.sleep(over.max(Duration::from_millis(500)));
     pins.watch();
-    let asked = chosen.iter().map(|vm| (key(vm), pinning.clone())).collect();
-    let refused = pins
-        .pin_all(&keeper, asked)
-        .map_err(|e| Failure::Run(e.to_string()))?;
-    let status = pins.status();
-    let would = |vm: &std::sync::Arc<Vm>| Would {
-        vm: vm.name.clone(),
-        pid: vm.pid,
-        network: pins.networks().network(vm).cloned(),
-        pinned: status.iter().find(|p| p.pid == vm.pid).cloned(),
-        refused: refused
-            .iter()
-            .find(|(of, _)| *of == key(vm))
-            .map(|(_, why)| why.clone()),
-        values: pins
-            .would(vm.pid)
-            .into_iter()
-            .map(|(k, v)| (k.to_string(), v.into()))
-            .collect(),
-    };
-    Ok(Plan {
-        vms: chosen.iter().map(would).collect(),
-        networks: pins.networks().clone(),
-    })
+    Ok(pins.would(&keeper, vms, BTreeMap::new()))
 }
 
 pub fn plan(args: &PlanArgs) -> Done {
     let root = args.root.as_deref().map_or_else(Root::live, Root::at);
-    let plan = planned(&root, &args.vms, &args.how.pinning(), args.over)?;
+    let plan = planned(
+        &root,
+        &args.vms,
+        &args.how.pinning(),
+        args.over,
+        args.root.is_none().then_some(&args.agent),
+    )?;
     match args.json {
         true => output::json(&plan)?,
         false => output::print(&table(&plan)),
@@ -331,7 +315,13 @@ pub fn pin(args: &PinArgs) -> Done {
     let pinning = args.how.pinning();
     let names = [args.vm.clone()];
     if args.dry_run {
-        let plan = planned(&root, &names, &pinning, Duration::from_secs(1))?;
+        let plan = planned(
+            &root,
+            &names,
+            &pinning,
+            Duration::from_secs(1),
+            Some(&args.agent),
+        )?;
         if let Some(why) = plan.vms.iter().find_map(|vm| vm.refused.clone()) {
             return Err(Failure::Input(format!("{}: {why}", args.vm.escape_debug())));
         }

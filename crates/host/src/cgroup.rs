@@ -118,7 +118,15 @@ fn inside(cgroup: &str) -> Option<&str> {
 }
 
 /// CPUs that the cgroup of a thread lets it use, as far as they are online; none: it is in none that says.
-pub fn cpus(root: &Root, pid: i32, tid: i32) -> Option<Vec<u32>> {
+///
+/// `was`: of a group (below `/sys/fs/cgroup`) whose CPU set is left out of account: what its list was before, empty: no
+/// list of its own.
+pub fn cpus(
+    root: &Root,
+    pid: i32,
+    tid: i32,
+    was: &dyn Fn(&str) -> Option<String>,
+) -> Option<Vec<u32>> {
     let text = root.proc_text(&format!("{pid}/task/{tid}/cgroup"))?;
     let (mut old, mut new) = (None, None);
     for line in cgroup_lines(text.as_bytes()) {
@@ -133,16 +141,37 @@ pub fn cpus(root: &Root, pid: i32, tid: i32) -> Option<Vec<u32>> {
             _ => {}
         }
     }
-    let files = [
-        old.map(|path| format!("fs/cgroup/cpuset/{path}/cpuset.effective_cpus")),
-        new.map(|path| format!("fs/cgroup/{path}/cpuset.cpus.effective")),
-        new.map(|path| format!("fs/cgroup/unified/{path}/cpuset.cpus.effective")),
+    let hierarchies = [
+        ("cpuset", old, "cpuset.effective_cpus"),
+        ("", new, "cpuset.cpus.effective"),
+        ("unified", new, "cpuset.cpus.effective"),
     ];
-    let mut lists = files
-        .into_iter()
-        .flatten()
-        .filter_map(|file| root.sys_text(&file));
-    cpu_list(lists.next()?.as_bytes()).filter(|cpus| !cpus.is_empty())
+    let mut lists = hierarchies.into_iter().filter_map(|(mount, path, file)| {
+        let at = |path: &str| match (mount.is_empty(), path.is_empty()) {
+            (true, _) => path.to_string(),
+            (false, true) => mount.to_string(),
+            (false, false) => format!("{mount}/{path}"),
+        };
+        let list = |path: &str| {
+            let text = root.sys_text(&format!("fs/cgroup/{}/{file}", at(path)))?;
+            cpu_list(text.as_bytes())
+        };
+        let path = path?;
+        let Some(was) = was(&at(path)) else {
+            return list(path);
+        };
+        let above = list(path.rsplit_once('/').map_or("", |(above, _)| above));
+        let own = cpu_list(was.as_bytes()).filter(|own| !own.is_empty());
+        match (own, above) {
+            // One that shares nothing with the group above has all of that.
+            (Some(own), Some(above)) => Some(match own.iter().any(|cpu| above.contains(cpu)) {
+                true => own.into_iter().filter(|cpu| above.contains(cpu)).collect(),
+                false => above,
+            }),
+            (own, above) => own.or(above),
+        }
+    });
+    lists.next().filter(|cpus| !cpus.is_empty())
 }
 
 /// `cpu.max`: quota and period in microseconds, or `max`.

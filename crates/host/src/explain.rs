@@ -106,7 +106,8 @@ fn vcpus_may(root: &Root, vm: &Vm) -> Option<BTreeSet<u32>> {
     (!all.is_empty()).then_some(all)
 }
 
-fn may(root: &Root, thread: TaskId) -> Option<Vec<u32>> {
+/// CPUs that a thread may run on, by its affinity and its cgroup; none: it cannot be seen.
+pub fn may(root: &Root, thread: TaskId) -> Option<Vec<u32>> {
     let mut buf = [0; 4096];
     let path = format!("{}/task/{}/status", thread.pid, thread.tid);
     let text = root.proc().ok()?;

@@ -199,9 +199,25 @@ fn irqbalance_is_roots_and_cpu_sets_are_seen() {
         })
     );
     let root = Root::at(folder.path());
-    assert_eq!(cgroup::cpus(&root, 2201, 2210), Some((0..6).collect()));
-    assert_eq!(cgroup::cpus(&root, 2301, 2310), None);
-    assert_eq!(cgroup::cpus(&root, 4, 4), None);
+    let none = |_: &str| None;
+    let cpus = |pid, tid| cgroup::cpus(&root, pid, tid, &none);
+    assert_eq!(cpus(2201, 2210), Some((0..6).collect()));
+    assert_eq!(cpus(2301, 2310), None);
+    assert_eq!(cpus(4, 4), None);
+    // But for a set that was put there: what it was before, within the group above.
+    let was = |list: &'static str| {
+        let was = move |group: &str| (group == "vms/web").then(|| list.to_string());
+        cgroup::cpus(&root, 2201, 2210, &was)
+    };
+    assert_eq!(was(""), None, "nothing is said of the group above");
+    assert_eq!(was("2-3"), Some(vec![2, 3]));
+    let above = folder
+        .path()
+        .join("sys/fs/cgroup/vms/cpuset.cpus.effective");
+    std::fs::write(above, "3-7\n").unwrap();
+    assert_eq!(was(""), Some((3..8).collect()));
+    assert_eq!(was("2-3"), Some(vec![3]));
+    assert_eq!(was("0-1"), Some((3..8).collect()));
 }
 
 #[derive(Clone, Debug)]

@@ -145,6 +145,10 @@ impl Acting for Running {
         self.manager.counters()
     }
 
+    fn cpu_sets(&self) -> BTreeMap<String, String> {
+        self.manager.cpu_sets()
+    }
+
     fn warnings(&self) -> &[String] {
         self.manager.warnings()
     }

@@ -368,7 +368,8 @@ fn who_may_not_change_anything_may_ask_if_let_in() {
             method: Method::Auto,
         },
     };
-    for request in [Request::Stop, pin, Request::Unpin { vm: Some(vm) }] {
+    let plan = Request::Plan { vms: Vec::new() };
+    for request in [Request::Stop, pin, plan, Request::Unpin { vm: Some(vm) }] {
         let shown = format!("{request:?}");
         let (answer, seen) = asked(&mut door, nobody(request));
         let (kind, why) = answer.unwrap().error.unwrap();

@@ -6,6 +6,7 @@ use super::{PinError, Pins, find, follow};
 use crate::keeper::Keeper;
 use crate::register::VmKey;
 use berth_actuator::Host;
+use std::collections::BTreeMap;
 
 impl<H: Host> Pins<H> {
     /// VMs that are pinned when they appear, by name; the first rule that fits counts. In place of those before.
@@ -18,9 +19,13 @@ impl<H: Host> Pins<H> {
         self.standing.set_aside(why);
     }
 
-    /// What the rules want done now, and can be: whoever else has set something of these lets go of it first. Gives
-    /// what is worth saying, too.
-    pub fn due(&mut self, host: &Keeper) -> (Due, Vec<String>) {
+    /// What the rules want done now, and can be: whoever else has set something of these lets go of it first, also of
+    /// the CPU sets of groups that are `lent` to it, with what these were before. Gives what is worth saying, too.
+    pub fn due(
+        &mut self,
+        host: &Keeper,
+        lent: &dyn Fn() -> BTreeMap<String, String>,
+    ) -> (Due, Vec<String>) {
         let online = follow::online(&self.root);
         let pins = &self.pins;
         let mut due = self
@@ -31,6 +36,7 @@ impl<H: Host> Pins<H> {
         if due.pin.is_empty() {
             return (due, Vec::new());
         }
+        self.lent = lent();
         let asked = due.pin.iter().map(|(vm, r)| (*vm, r.pinning.clone()));
         let tried = self.try_all(host, asked.collect());
         for (vm, before) in tried.befores {

@@ -3,7 +3,7 @@
 use super::act::{self, Setting, settings};
 use super::{Method, Pin, PinError, Pins, Planned, by_cgroup, find, follow, observe, sets};
 use crate::register::VmKey;
-use berth_actuator::{Host, Knob, Outcome, Report};
+use berth_actuator::{Acting as Hands, Host, Knob, Outcome, Report};
 use berth_affinity::{Wanted, plan};
 use berth_host::model::Snapshot;
 use berth_optimiser::CpuSet;
@@ -13,16 +13,18 @@ impl<H: Host> Pins<H> {
     /// Where everything goes.
     pub(super) fn planned(&self, vms: &Snapshot) -> Vec<Planned> {
         let online: Option<CpuSet> = follow::online(&self.root).parse().ok();
+        let sets = self.sets_before();
         let there: Vec<(VmKey, &Pin, berth_affinity::Vm)> = self
             .pins
             .iter()
             .filter_map(|(key, pin)| {
                 let vm = find(vms, *key)?;
-                let vm = observe::vm(&self.root, vm, &self.networks, online.as_ref());
+                let was = |group: &str| sets.get(group).cloned();
+                let vm = observe::vm(&self.root, vm, &self.networks, online.as_ref(), &was);
                 Some((*key, pin, vm))
             })
             .collect();
-        let host = observe::host(&self.root, &self.busy.of(), BTreeMap::new());
+        let host = observe::host(&self.root, &self.busy.of(), self.taken.clone());
         let wanted: Vec<Wanted<'_>> = there
             .iter()
             .map(|(_, pin, vm)| Wanted {
@@ -36,12 +38,25 @@ impl<H: Host> Pins<H> {
         there.iter().map(|(key, ..)| *key).zip(plans).collect()
     }
 
+    /// CPU sets of groups as they were before they were set here.
+    fn sets_before(&self) -> BTreeMap<String, String> {
+        let mut sets = self.lent.clone();
+        sets.extend(self.hands.as_ref().map(Hands::cpu_sets).unwrap_or_default());
+        sets
+    }
+
     /// Sets what is planned, and undoes what is not any more.
     pub(super) fn carry_out(
         &mut self,
         vms: &Snapshot,
         planned: Vec<Planned>,
     ) -> Result<Report, PinError> {
+        let wanted = self.wanted(vms, planned);
+        self.set(wanted)
+    }
+
+    /// The values of what is planned.
+    pub(super) fn wanted(&mut self, vms: &Snapshot, planned: Vec<Planned>) -> Vec<Setting> {
         let mut wanted: Vec<Setting> = Vec::new();
         for (vm_key, placed) in planned {
             let (Some(vm), Some(pin)) = (find(vms, vm_key), self.pins.get_mut(&vm_key)) else {
@@ -101,13 +116,11 @@ impl<H: Host> Pins<H> {
             (pin.seat, pin.placed) = (Some(placed.seat.clone()), Some(placed));
         }
         act::unbalance(&mut wanted, &self.networks, self.hands.as_ref());
-        self.set(wanted)
+        wanted
     }
 
     fn set(&mut self, wanted: Vec<Setting>) -> Result<Report, PinError> {
         let Some(hands) = &mut self.hands else {
-            let would = wanted.into_iter().map(|s| (s.vm, s.knob, s.value));
-            self.would = would.collect();
             return Ok(Report::default());
         };
         let keep: BTreeSet<&Knob> = wanted.iter().map(|s| &s.knob).collect();

@@ -4,12 +4,13 @@
 use super::act::cpus_of;
 use super::{Pin, PinError, Pins, find, key};
 use crate::keeper::Keeper;
+use crate::register::VmKey;
 use berth_actuator::{Host, Knob, Outcome};
 use berth_affinity::Policy;
 use berth_affinity::auto::Seen;
 use berth_host::counters::Sampler;
 use berth_host::model::{Role, Snapshot, Vm};
-use berth_host::network;
+use berth_host::network::{self, Device, Irq, Networks};
 use berth_host::root::Root;
 use berth_optimiser::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,10 +124,24 @@ impl<H: Host> Pins<H> {
         };
         let networks = network::among(&self.root, &ours, &others);
         // Where interrupts are sent changes by itself.
+        let parts = |networks: &Networks| -> Vec<(String, Vec<Irq>, Vec<String>)> {
+            let anywhere = |irq: &Irq| Irq {
+                cpus: String::new(),
+                effective: None,
+                ..irq.clone()
+            };
+            let devices = networks.devices.values();
+            let one = |d: &Device| {
+                let queues = d.queues.iter().map(|q| q.name.clone());
+                let irqs = d.irqs.iter().map(anywhere);
+                (d.name.clone(), irqs.collect(), queues.collect())
+            };
+            devices.map(one).collect()
+        };
         let same = networks.vms == self.networks.vms
             && networks.users == self.networks.users
             && networks.balance == self.networks.balance
-            && networks.devices.keys().eq(self.networks.devices.keys());
+            && parts(&networks) == parts(&self.networks);
         self.networks = networks;
         !same
     }
@@ -167,11 +182,22 @@ impl<H: Host> Pins<H> {
         if !self.pins.values().any(auto) {
             return false;
         }
+        // They, and who is pinned to a CPU of theirs.
+        let theirs: BTreeSet<u32> = self
+            .pins
+            .values()
+            .filter(|pin| auto(pin))
+            .flat_map(|pin| pin.seat.iter().flat_map(cpus_of))
+            .collect();
+        let counts = |pin: &Pin| {
+            let mut cpus = pin.seat.iter().flat_map(cpus_of);
+            auto(pin) || cpus.any(|cpu| theirs.contains(&cpu))
+        };
         let watched = Snapshot {
             vms: vms
                 .vms
                 .iter()
-                .filter(|vm| self.pins.get(&key(vm)).is_some_and(auto))
+                .filter(|vm| self.pins.get(&key(vm)).is_some_and(counts))
                 .cloned()
                 .collect(),
             ..Snapshot::default()
@@ -184,12 +210,29 @@ impl<H: Host> Pins<H> {
         };
         let span_s = (self.root.now() - last).as_secs_f64();
         let busy = self.busy.of();
+        let uses: Vec<(VmKey, BTreeSet<u32>, f64)> = watched
+            .vms
+            .iter()
+            .filter_map(|vm| {
+                let seat = self.pins.get(&key(vm))?.seat.as_ref()?;
+                let threads = vm.threads.iter();
+                let used = threads.filter_map(|t| Some(self.sampler.thread(&t.id)?.cpus));
+                Some((key(vm), cpus_of(seat).collect(), used.sum()))
+            })
+            .collect();
         let mut changed = false;
         for vm in &watched.vms {
-            let Some(pin) = self.pins.get_mut(&key(vm)) else {
+            let Some(pin) = self.pins.get_mut(&key(vm)).filter(|pin| auto(pin)) else {
                 continue;
             };
-            let seen = seen(&self.sampler, vm, pin, &busy, span_s);
+            let own: BTreeSet<u32> = pin.seat.iter().flat_map(cpus_of).collect();
+            let beside = uses
+                .iter()
+                .filter(|(of, cpus, _)| *of != key(vm) && !cpus.is_disjoint(&own));
+            let seen = Seen {
+                others: beside.map(|(.., used)| used).sum(),
+                ..seen(&self.sampler, vm, pin, &busy, span_s)
+            };
             if let Some(why) = pin.auto.observe(&seen) {
                 said.push(format!("VM {}: {why}", pin.name));
                 pin.because = Some(why);

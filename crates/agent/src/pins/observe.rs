@@ -4,7 +4,7 @@ use berth_affinity::{Cpu, Host, Irq, Part, Queue, Thread, Vm};
 use berth_host::model::{self, Evidence, Role};
 use berth_host::network::Networks;
 use berth_host::root::Root;
-use berth_host::{cgroup, topology};
+use berth_host::{cgroup, explain, topology};
 use berth_optimiser::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,12 +52,35 @@ fn part(thread: &model::Thread) -> Part {
     }
 }
 
-/// One VM, with its network.
-pub fn vm(root: &Root, vm: &model::Vm, networks: &Networks, online: Option<&CpuSet>) -> Vm {
+/// CPUs that others' VMs are bound to by one vCPU or more, and how many VMs: who has bound them is not asked.
+pub fn taken<'a>(root: &Root, vms: impl Iterator<Item = &'a model::Vm>) -> BTreeMap<u32, u32> {
+    let mut taken = BTreeMap::new();
+    for vm in vms {
+        let vcpus = vm.threads.iter();
+        let vcpus = vcpus.filter(|t| matches!(t.role, Role::Vcpu(_)));
+        let bound = vcpus.filter_map(|t| {
+            let cpus = explain::may(root, t.id)?;
+            cpus.first().copied().filter(|_| cpus.len() == 1)
+        });
+        for cpu in bound.collect::<BTreeSet<u32>>() {
+            *taken.entry(cpu).or_default() += 1;
+        }
+    }
+    taken
+}
+
+/// One VM, with its network. `was`: CPU sets of groups before they were set here ([`cgroup::cpus`]).
+pub fn vm(
+    root: &Root,
+    vm: &model::Vm,
+    networks: &Networks,
+    online: Option<&CpuSet>,
+    was: &dyn Fn(&str) -> Option<String>,
+) -> Vm {
     let mut sets: BTreeMap<(i32, i32), Option<CpuSet>> = BTreeMap::new();
     let mut allowed = |id: &model::TaskId| {
         let read = || {
-            let set = CpuSet::of(cgroup::cpus(root, id.pid, id.tid)?)?;
+            let set = CpuSet::of(cgroup::cpus(root, id.pid, id.tid, was)?)?;
             // One that has all of them is none.
             let whole = online.is_some_and(|o| o.iter().all(|cpu| set.has(cpu)));
             (!whole).then_some(set)

@@ -4,6 +4,7 @@ use super::{World, expect};
 use berth_affinity::{Ask, Policy};
 use berth_agent::pins::standing::{Due, PinRule};
 use berth_agent::pins::{Method, Pinning};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn rule(name: &str, policy: Policy, cpu: Option<u32>) -> PinRule {
@@ -25,7 +26,7 @@ impl World {
     /// As the agent does it at each look.
     fn follow(&mut self) -> Vec<String> {
         let mut said = self.look();
-        let (due, refused) = self.pins.due(&self.keeper);
+        let (due, refused) = self.pins.due(&self.keeper, &BTreeMap::new);
         said.extend(refused);
         said.extend(self.pins.follow_rules(&self.keeper, due).unwrap());
         said
@@ -170,7 +171,7 @@ fn to_ask_what_is_due_changes_nothing() {
         rule("db", Policy::Paper, Some(3)),
         rule("mac", Policy::Full, Some(4000)),
     ]);
-    let (due, said) = world.pins.due(&world.keeper);
+    let (due, said) = world.pins.due(&world.keeper, &BTreeMap::new);
     assert_eq!(due.pin.len(), 1, "{due:?}");
     assert!(said.len() == 1 && said[0].contains("mac"), "{said:?}");
     assert_eq!((world.set(), world.pins.held()), (set, held));
@@ -189,7 +190,10 @@ fn a_vm_is_waited_for_until_it_has_grown() {
         .pins
         .set_rules(vec![rule("young", Policy::Paper, Some(2))]);
     assert!(world.follow().is_empty());
-    assert_eq!(world.pins.due(&world.keeper), (Due::default(), Vec::new()));
+    assert_eq!(
+        world.pins.due(&world.keeper, &BTreeMap::new),
+        (Due::default(), Vec::new())
+    );
     world.root.sleep(Duration::from_millis(2100));
     assert!(world.follow()[0].contains("VM young pinned"));
 }

@@ -2,10 +2,10 @@
 //! irqbalance: whether it runs.
 use crate::procfile::{self, status_value};
 use crate::root::Root;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// It runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Balance {
     pub pid: i32,
     /// Start, in clock ticks since boot.

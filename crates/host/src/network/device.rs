@@ -3,13 +3,13 @@
 use super::{last_of_link, names};
 use crate::dir::Dir;
 use crate::root::Root;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Interrupts and queues of a device that are looked at.
 const MOST: usize = 4096;
 
 /// An interrupt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irq {
     pub irq: u32,
     /// What it is for, as in `/proc/interrupts`.
@@ -25,14 +25,14 @@ pub struct Irq {
 }
 
 /// A queue: `rx-0`, `tx-0`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub name: String,
     /// CPUs as the kernel's mask; none: that cannot be set.
     pub mask: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub name: String,
     /// The kernel's number of it; none: it is no network device here.

@@ -17,7 +17,7 @@ use crate::model::{Snapshot, Vm};
 use crate::root::Root;
 pub use balance::Balance;
 pub use device::{Device, Irq, Queue};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const DEPTH: usize = 8;
 const PORTS: usize = 4096;
 
 /// How a VM is connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     Tap,
@@ -37,7 +37,7 @@ pub enum Kind {
 }
 
 /// What a tap is a port of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
     /// Linux's own: its ports are known.
@@ -49,7 +49,7 @@ pub enum Switch {
 }
 
 /// One connection of a VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     pub kind: Kind,
     /// The tap, or the address of the device that is passed through.
@@ -67,7 +67,7 @@ pub struct Link {
 }
 
 /// The network of one VM.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     pub links: Vec<Link>,
     /// Files of `/dev/vhost-net`: pairs of queues whose packets the kernel moves.
@@ -112,7 +112,7 @@ impl Network {
 }
 
 /// The networks of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
     /// By process and its start.
     #[serde(skip)]

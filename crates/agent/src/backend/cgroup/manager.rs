@@ -142,6 +142,12 @@ impl<H: Host> Manager<H> {
         }
     }
 
+    /// Groups whose CPU set is set, with the list that they had before.
+    pub fn cpu_sets(&self) -> BTreeMap<String, String> {
+        let hands = self.hands.as_ref();
+        hands.map(Hands::cpu_sets).unwrap_or_default()
+    }
+
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What pinning would do, without doing it.
+use super::{Pinned, Pinning, Pins, find};
+use crate::keeper::Keeper;
+use crate::register::VmKey;
+use berth_actuator::Host;
+use berth_host::network::{Network, Networks};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What would be set of one VM, or why nothing can be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Would {
+    pub vm: String,
+    pub pid: i32,
+    pub network: Option<Network>,
+    pub pinned: Option<Pinned>,
+    pub refused: Option<String>,
+    /// What, and to which value.
+    pub values: Vec<(String, String)>,
+}
+
+/// What would become of these VMs, all at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub vms: Vec<Would>,
+    pub networks: Networks,
+}
+
+impl<H: Host> Pins<H> {
+    /// Plans these VMs beside those that are pinned, in place of what there is of them; nothing is set. One that has
+    /// ended is refused. `lent`: CPU sets of groups that whoever else acts here would let go of, with what they were.
+    pub fn would(
+        &mut self,
+        host: &Keeper,
+        asked: Vec<(VmKey, Pinning)>,
+        lent: BTreeMap<String, String>,
+    ) -> Plan {
+        self.lent = lent;
+        let keys: Vec<VmKey> = asked.iter().map(|(vm, _)| *vm).collect();
+        let (pins, online) = (self.pins.clone(), self.online.clone());
+        let tried = self.try_all(host, asked);
+        let wanted = self.wanted(host.snapshot(), tried.planned);
+        let one = |key: &VmKey| {
+            let found = find(host.snapshot(), *key);
+            let refused = tried.refused.iter().find(|(of, _)| of == key);
+            let refused = refused.map(|(_, why)| why.clone());
+            let pin = self.pins.get(key).filter(|_| refused.is_none());
+            let of = wanted.iter().filter(|s| s.vm == *key);
+            Would {
+                vm: found.map_or(String::new(), |vm| vm.name.clone()),
+                pid: key.pid,
+                network: found.and_then(|vm| self.networks.network(vm).cloned()),
+                pinned: pin.map(|pin| Pinned {
+                    set: 0,
+                    ..self.told(key, pin)
+                }),
+                refused,
+                values: of.map(|s| (s.knob.to_string(), s.value.clone())).collect(),
+            }
+        };
+        let plan = Plan {
+            vms: keys.iter().map(one).collect(),
+            networks: self.networks.clone(),
+        };
+        (self.pins, self.online) = (pins, online);
+        plan
+    }
+}

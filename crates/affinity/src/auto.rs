@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! When `auto` has the whole path on one CPU, when on two, and when nowhere in particular.
 //!
-//! It begins with `full`. Where that CPU is asked for more than 85 % of three seconds, mostly by this VM and others that
-//! are pinned there, and its threads wait for one another, the path goes to another core (`l2`); where that is not
-//! enough, nothing is bound. When what they use would keep the CPUs of the stage before busy for less than 50 %, for
-//! 30 s, it goes back there.
+//! It begins with `full`. Where that CPU is asked for more than 85 % of three seconds, mostly by this VM and others
+//! that are pinned there, and its threads wait for one another, the path goes to another core (`l2`); where that is
+//! not enough, nothing is bound. When what they use would keep the CPUs of the stage before busy for less than 50 %,
+//! for 30 s, it goes back there.
 //!
 //! What a CPU is asked for is the time that it is busy, and the time that this VM's threads wait for it. Without the
 //! second a stream whose threads take turns, each waiting for the other while the CPU idles in between, would go

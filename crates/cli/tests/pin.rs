@@ -392,6 +392,14 @@ fn pins_and_unpins(network: bool) {
             queues()
         );
     }
+    // The agent is asked: it knows what is pinned.
+    let plan = operator.agent("plan", &[name(), "--policy", "full", "--json"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let planned = &plan["vms"][0]["pinned"];
+    assert_eq!(planned["why"], "it stays where it is", "{plan}");
+    let dry = operator.agent("pin", &[name(), "--cpu", "0", "--dry-run"]);
+    assert!(text(&dry).contains("CPU 0 as asked"), "{}", text(&dry));
+    assert!(vm.all_at("1"), "{:?}", vm.threads());
     // Once more, and otherwise.
     operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
     operator.pin(&["--policy", "paper", "--method", "taskset", "--cpu", "0"]);

@@ -323,6 +323,9 @@ fn parse(pid: i32, answer: &Value) -> Option<Vcpus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
     use std::os::unix::net::UnixListener;
 
     fn words(line: &str) -> Vec<String> {
@@ -358,7 +361,7 @@ mod tests {
     }
 
     /// A monitor that says these things to whoever connects, one after each line it hears, and ends.
-    fn monitor(says: Vec<String>) -> (tempfile::TempDir, String) {
+    fn monitor(says: Vec<Vec<u8>>) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
         let listener = UnixListener::bind(&path).unwrap();
@@ -366,7 +369,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut heard = [0; 256];
             for line in says {
-                if stream.write_all(line.as_bytes()).is_err() {
+                if stream.write_all(&line).is_err() {
                     return;
                 }
                 let _ = stream.read(&mut heard);
@@ -381,7 +384,7 @@ mod tests {
     }
 
     fn asked(says: &[&str]) -> io::Result<Vcpus> {
-        let (_folder, path) = monitor(says.iter().map(|s| s.to_string()).collect());
+        let (_folder, path) = monitor(says.iter().map(|s| s.as_bytes().to_vec()).collect());
         // What is tested is what it says, not how soon.
         ask_within(own(), &path, Duration::from_secs(3600))
     }
@@ -416,6 +419,45 @@ mod tests {
             assert!(asked(&[greeting, done, &bad]).is_err(), "{bad}");
         }
         assert!(asked(&["[".repeat(2000).as_str()]).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..Default::default() })]
+
+        /// Damaged words, some left out: no answer, or one that names threads of the process. One that then says
+        /// nothing more is not waited for.
+        #[test]
+        fn whatever_a_monitor_says(
+            hits in vec((0..3usize, any::<Index>(), any::<u8>()), 0..6),
+            without in 0..9usize,
+            more in vec(any::<u8>(), 0..20),
+        ) {
+            let cpu = format!("[{{\"cpu-index\":3,\"thread-id\":{}}}]", own());
+            let mut says = [
+                b"{\"QMP\": {}}\r\n".to_vec(),
+                b"{\"return\": {}}\r\n".to_vec(),
+                format!("{{\"return\": {cpu}}}\r\n").into_bytes(),
+            ];
+            for (line, at, by) in &hits {
+                let at = at.index(says[*line].len());
+                says[*line][at] ^= by;
+            }
+            says[2].extend(&more);
+            let said = says.into_iter().enumerate().filter(|(i, _)| *i != without);
+            let (_folder, path) = monitor(said.map(|(_, line)| line).collect());
+            for tid in ask_within(own(), &path, Duration::from_millis(20)).unwrap_or_default().keys() {
+                prop_assert!(Path::new(&format!("/proc/self/task/{tid}")).exists());
+            }
+        }
+
+        #[test]
+        fn any_command_line_has_monitors_or_none(
+            args in vec(prop_oneof!["-qmp|--chardev|-mon|unix:|socket", "[a-z=,:/]{0,30}", any::<String>()], 0..12),
+        ) {
+            for monitor in monitors(&args) {
+                prop_assert!(args.iter().any(|a| a.len() >= monitor.len()));
+            }
+        }
     }
 
     #[test]

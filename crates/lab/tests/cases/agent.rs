@@ -3,7 +3,7 @@
 //! killed, another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
 use super::path::cpu_ns;
-use super::{OBJECT, check, coarse, host, is_long, options, read_scenario, with_micro_vms};
+use super::{HUNG, OBJECT, check, coarse, host, is_long, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
 use berth_agent::backend::{Policy, Value as Setting, Way};
 use berth_agent::place::Place;
@@ -12,6 +12,7 @@ use berth_agent::tripwire::LIMIT;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
+use berth_lab::run::LabOptions;
 use berth_loadgen::{LoadError, Outcome};
 use berth_scenario::model::Scenario;
 use berth_scx::{LoadOptions, Loaded, State};
@@ -56,7 +57,13 @@ pub fn acting(assets: &Assets) -> Result<String, String> {
     // Whoever asks for rounds asks for their times.
     let in_full = is_long() || std::env::var_os("BERTH_LAB_ROUNDS").is_some();
     let (policies, options) = match in_full {
-        true => (MORE_POLICIES.as_slice(), options()),
+        true => (
+            MORE_POLICIES.as_slice(),
+            LabOptions {
+                timeout: 12 * HUNG,
+                ..options()
+            },
+        ),
         false => (POLICIES.as_slice(), coarse()),
     };
     let input = json!({

@@ -251,7 +251,8 @@ impl<H: Host> Acting<H> {
                 self.forget(knob);
                 Some(Outcome::Foreign(there))
             }
-            Some(_) if same(&there, value) => Some(Outcome::Already),
+            // One that the kernel has moved is asked for anew, else it moves it back when it can.
+            Some(entry) if entry.next.is_none() && same(&there, value) => Some(Outcome::Already),
             Some(entry) => {
                 entry.next = Some(value.into());
                 None
@@ -310,7 +311,8 @@ impl<H: Host> Acting<H> {
         }
     }
 
-    /// The kernel itself has changed these, for want of CPUs: what is there now counts as set here.
+    /// The kernel itself has changed these, for want of CPUs: what is there now counts as set here, and what was there
+    /// before still does, for the kernel goes back to it when it can.
     ///
     /// # Errors
     /// The ledger cannot be written.
@@ -321,7 +323,7 @@ impl<H: Host> Acting<H> {
                 && let Ok(there) = self.host.read(knob)
                 && !entry.ours(&there)
             {
-                entry.written(there);
+                entry.next = Some(there);
                 any = true;
             }
         }

@@ -23,6 +23,8 @@ struct Memory {
     takes: RefCell<BTreeMap<Knob, (String, String)>>,
     /// What was read and written, in order.
     done: RefCell<Vec<Knob>>,
+    /// What was written, in order.
+    written: RefCell<Vec<(Knob, String)>>,
 }
 
 type Shared = Rc<Memory>;
@@ -56,6 +58,8 @@ impl Host for Shared {
             });
         }
         self.done.borrow_mut().push(knob.clone());
+        let written = (knob.clone(), value.to_string());
+        self.written.borrow_mut().push(written);
         let takes = self.takes.borrow();
         let value = match takes.get(knob) {
             Some((first, other)) if value != first => other,
@@ -271,6 +275,36 @@ fn a_value_that_is_lent_goes_back_and_forth_and_ends_where_it_was() {
     assert_eq!(lent, Outcome::Foreign("1".into()));
     acting.end().unwrap();
     assert_eq!(host.values.borrow()[&knob], "1");
+}
+
+/// The kernel moves a thread off a CPU that goes, and back when it comes, to what was asked for last.
+#[test]
+fn a_thread_that_the_kernel_has_moved_is_asked_for_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host();
+    let is = |value: &str| drop(host.values.borrow_mut().insert(thread(1), value.into()));
+    let writes = |host: &Shared| host.written.borrow().clone();
+    let (mut acting, _) = Acting::begin(host.clone(), ledger(folder.path())).unwrap();
+    acting.set(&[(thread(1), "1".into())]).unwrap();
+    is(ALL);
+    acting.acknowledge(&[thread(1)].into()).unwrap();
+    // Both are ours.
+    assert!(acting.yielded().outcomes.is_empty());
+    is("1");
+    assert!(acting.yielded().outcomes.is_empty());
+    // Once it is asked for, that is what counts.
+    is("0");
+    acting.acknowledge(&[thread(1)].into()).unwrap();
+    host.written.borrow_mut().clear();
+    acting.set(&[(thread(1), "0".into())]).unwrap();
+    assert_eq!(writes(&host), [(thread(1), "0".to_string())]);
+    let report = acting.set(&[(thread(1), "0".into())]).unwrap();
+    assert_eq!(report.outcomes[0].1, Outcome::Already);
+    // It looks as it did before all: asked for nevertheless.
+    is(ALL);
+    host.written.borrow_mut().clear();
+    acting.end().unwrap();
+    assert_eq!(writes(&host), [(thread(1), ALL.to_string())]);
 }
 
 #[test]

@@ -446,7 +446,8 @@ mod tests {
             let said = says.into_iter().enumerate().filter(|(i, _)| *i != without);
             let (_folder, path) = monitor(said.map(|(_, line)| line).collect());
             for tid in ask_within(own(), &path, Duration::from_millis(20)).unwrap_or_default().keys() {
-                prop_assert!(Path::new(&format!("/proc/self/task/{tid}")).exists());
+                let own = Path::new("/proc/self/task").join(tid.to_string());
+                prop_assert!(own.exists());
             }
         }
 

@@ -165,8 +165,8 @@ fn put_back(host: &impl Host, entry: &Entry, before: Result<String, Error>) -> O
     if !entry.ours(&before) && !same(&before, &entry.was) && !half_way && !half_done {
         return Outcome::Foreign(before);
     }
-    // It may have become so with another one that was put back. Of a thread the kernel remembers what was asked for last,
-    // and goes back to it when a CPU comes that was gone: only asking for what was there before ends that.
+    // It may have become so with another one that was put back. Of a thread the kernel remembers what was asked for
+    // last, and goes back to it when a CPU comes that was gone: only asking for what was there before ends that.
     let remembered = matches!(knob, Knob::Affinity { .. });
     if !remembered && before == entry.was && host.read(knob).is_ok_and(|now| now == entry.was) {
         return Outcome::Already;

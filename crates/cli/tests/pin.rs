@@ -7,19 +7,17 @@
 mod acting;
 #[path = "pin/by_rule.rs"]
 mod by_rule;
+#[path = "acting/vm.rs"]
+mod vm;
 
 use acting::{HUNG, kill, until};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::process::{Command, ExitCode, Output};
 use std::time::{Duration, Instant};
-
-/// Marks a process that is a VM.
-const VM: &str = "BERTH_TEST_VM";
+use vm::{VM, Vm, call_me, idle};
 
 /// Its name: other runs of this test may have VMs at the same time.
 fn name() -> &'static str {
@@ -135,75 +133,83 @@ fn network() -> Result<(), String> {
 
 /// The tap, a port of the bridge; none: there is no network.
 fn tap() -> Option<File> {
-    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
-    let tun = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-        .ok()?;
-    let mut request = [0u8; 40];
-    request[..4].copy_from_slice(b"tapx");
-    // IFF_TAP and IFF_NO_PI.
-    request[16..18].copy_from_slice(&0x1002u16.to_ne_bytes());
-    // SAFETY: `struct ifreq` is 40 bytes, which outlive the call.
-    let done = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
-    (done == 0 && ip("link set tapx master brx").is_ok()).then_some(tun)
+    vm::tap().filter(|_| ip("link set tapx master brx").is_ok())
 }
 
 // --- a VM
 
-fn call_me(name: &str) {
-    let name = CString::new(name).unwrap();
-    // SAFETY: a C string that outlives the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-}
-
-/// One vCPU that sleeps; another thread for each byte that comes.
+/// One vCPU that sleeps; another thread for each byte that comes, [`FREE`] for one that frees itself first.
 fn vm() -> ! {
-    call_me("qemu-system-x86");
-    // SAFETY: who made this process has it ended with itself.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let _tap = match Path::new("/sys/class/net/brx").exists() {
         true => tap(),
         false => None,
     };
-    let idle = || loop {
-        std::thread::sleep(Duration::from_secs(1));
-    };
-    let (named, is_named) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        call_me("CPU 0/TCG");
-        let _ = named.send(());
-        idle()
-    });
-    // Before, it does not look like a VM.
-    let _ = is_named.recv();
-    println!("up");
+    vm::look_like_one(|| idle());
     let mut byte = [0];
     while std::io::Read::read(&mut std::io::stdin(), &mut byte).is_ok_and(|n| n > 0) {
         std::thread::spawn(move || {
             call_me("worker");
+            if byte[0] == FREE {
+                free_myself();
+            }
             idle()
         });
     }
     std::process::exit(0)
 }
 
-struct Vm(Child);
+const FREE: u8 = b'f';
+
+fn free_myself() {
+    // SAFETY: all zeroes are an empty set; it outlives the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// A process that does nothing until this is dropped.
+struct Stopped(i32);
+
+impl Stopped {
+    fn begin(pid: i32) -> Stopped {
+        // SAFETY: a signal to a process of this test.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        let stopped = Stopped(pid);
+        let state = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T'))
+        };
+        until("all of its threads have stopped", || {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+            tasks.flatten().all(state)
+        });
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
 
 impl Vm {
     fn start() -> Vm {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .arg0("qemu-system-x86_64")
-            .args(["-name", name(), "-smp", "1"])
-            .env(VM, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut up = [0; 2];
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
-        Vm(child)
+        Vm::begin(name(), "1")
+    }
+
+    /// Another thread, which is free before the agent can see it: it is born with the mask of who makes it.
+    fn another_thread_frees_itself(&mut self, agent: i32) {
+        let all = everywhere();
+        let _stopped = Stopped::begin(agent);
+        assert!(self.threads().iter().all(|t| t.1 != all));
+        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), &[FREE]).unwrap();
+        until("it has freed itself", || {
+            self.threads().iter().any(|t| t.1 == all)
+        });
     }
 
     fn another_thread(&mut self) {
@@ -235,13 +241,6 @@ impl Vm {
         let text = std::fs::read_to_string(format!("/proc/{}/cgroup", self.0.id())).unwrap();
         let line = text.lines().find(|l| l.contains(":cpuset:"));
         line.map_or(String::new(), |l| l.rsplit(':').next().unwrap_or("").into())
-    }
-}
-
-impl Drop for Vm {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -408,12 +407,12 @@ fn pins_and_unpins(network: bool) {
     operator.pin(&["--policy", "full", "--method", "taskset", "--cpu", "1"]);
     vm.another_thread();
     assert!(vm.all_at("1"));
-    // Somebody frees a new thread before it is known: it goes back where its VM is.
-    let status = operator.agent("status", &[]);
+    vm.another_thread_frees_itself(operator.both().0);
+    until("it is where its VM is", || vm.all_at("1"));
+    let status = text(&operator.agent("status", &[]));
     assert!(
-        text(&status).contains("has its whole path on CPU 1"),
-        "{}",
-        text(&status)
+        status.contains("has its whole path on CPU 1") && !status.contains("somebody else"),
+        "{status}"
     );
     let unpinned = operator.agent("unpin", &[name()]);
     assert!(unpinned.status.success(), "{unpinned:?}");

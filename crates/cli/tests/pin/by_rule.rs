@@ -120,6 +120,8 @@ pub fn rules_pin_whoever_comes() {
     stays(&vm, "1", DECIDED);
     vm.another_thread();
     until("it follows", || vm.all_at("1"));
+    vm.another_thread_frees_itself(daemon.child.id() as i32);
+    until("it is where its VM is", || vm.all_at("1"));
     let status = text(&operator.agent("status", &[]));
     assert!(
         status.contains(&format!("as the rule for {} says", name())),

@@ -398,42 +398,72 @@ fn interrupts_and_queues_of_others_are_not_touched() {
     }
 }
 
-/// irqbalance's protocol, from its side.
+/// irqbalance as it is seen by its socket: it leaves alone interrupt 9, until it is told otherwise.
+struct Balance {
+    socket: PathBuf,
+    knob: Knob,
+    /// Gives the lists that it was told.
+    told: std::thread::JoinHandle<Vec<String>>,
+    _idle: Idle,
+}
+
+impl Balance {
+    /// Its socket is below `folder`.
+    fn start(folder: &Path) -> Balance {
+        std::fs::create_dir(folder.join("run")).unwrap();
+        let idle = Idle::start();
+        let Knob::Affinity { pid, start, .. } = idle.affinity() else {
+            unreachable!()
+        };
+        let socket = folder.join(format!("run/irqbalance{pid}.sock"));
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        Balance {
+            socket,
+            knob: Knob::Unbalanced { pid, start },
+            told: std::thread::spawn(move || balance(&listener)),
+            _idle: idle,
+        }
+    }
+
+    fn end(self) -> Vec<String> {
+        use std::io::Write;
+        let mut stream = std::os::unix::net::UnixStream::connect(&self.socket).unwrap();
+        stream.write_all(b"end").unwrap();
+        self.told.join().unwrap()
+    }
+}
+
+/// Its protocol, from its side; one connection after the other. Who has asked may have been killed since.
+fn balance(listener: &std::os::unix::net::UnixListener) -> Vec<String> {
+    use std::io::{Read, Write};
+    let mut banned = "9".to_string();
+    let mut told = Vec::new();
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut buffer = [0; 500];
+        let n = stream.read(&mut buffer).unwrap_or(0);
+        let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+        if let Some(list) = text.strip_prefix("settings ban irqs ") {
+            banned = if list == "NONE" { "" } else { list }.into();
+            told.push(list.to_string());
+        } else if text == "setup" {
+            let irq = |n: &str| format!("IRQ {n} LOAD 0 DIFF 0 CLASS 0 ");
+            let irqs: String = banned.split_whitespace().map(irq).collect();
+            let _ = write!(stream, "SLEEP 10 {irqs}BANNED 00000000");
+        } else if !text.is_empty() {
+            break;
+        }
+    }
+    told
+}
+
 #[test]
 fn irqbalance_is_told_what_to_leave_alone() {
-    use std::io::{Read, Write};
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("run")).unwrap();
-    let idle = Idle::start();
-    let Knob::Affinity { pid, start, .. } = idle.affinity() else {
-        unreachable!()
-    };
-    let socket = folder.path().join(format!("run/irqbalance{pid}.sock"));
-    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let daemon = std::thread::spawn(move || {
-        let mut banned = "9".to_string();
-        let mut told = Vec::new();
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut buffer = [0; 500];
-            let n = stream.read(&mut buffer).unwrap();
-            let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
-            match text.strip_prefix("settings ban irqs ") {
-                Some("NONE") => banned.clear(),
-                Some(list) => banned = list.into(),
-                None if text == "setup" => {
-                    let irq = |n: &str| format!("IRQ {n} LOAD 0 DIFF 0 CLASS 0 ");
-                    let irqs: String = banned.split_whitespace().map(irq).collect();
-                    write!(stream, "SLEEP 10 {irqs}BANNED 00000000").unwrap();
-                }
-                None => break,
-            }
-            told.push(text);
-        }
-        told
-    });
+    let balance = Balance::start(folder.path());
+    let knob = balance.knob.clone();
     let live = || Live::new().with_devices_at(folder.path());
-    let knob = Knob::Unbalanced { pid, start };
     let ledger = Ledger::open(&folder.path().join("state"), &this_boot().unwrap()).unwrap();
     let (mut acting, _) = Acting::begin(live(), ledger).unwrap();
     let report = acting.set(&[(knob.clone(), "9 41 42".into())]).unwrap();
@@ -449,16 +479,67 @@ fn irqbalance_is_told_what_to_leave_alone() {
             .to_string()
             .contains("240 bytes")
     );
-    drop(std::os::unix::net::UnixStream::connect(&socket));
-    let told = daemon.join().unwrap();
-    let settings: Vec<&String> = told.iter().filter(|t| t.starts_with("settings")).collect();
-    assert_eq!(
-        settings,
-        ["settings ban irqs 9 41 42", "settings ban irqs 9"]
-    );
+    assert_eq!(balance.end(), ["9 41 42", "9"]);
     // Nobody answers.
     let error = live().read(&knob).unwrap_err().to_string();
     assert!(error.contains("irqbalance"), "{error}");
+}
+
+/// An interrupt is moved, which irqbalance is to leave alone meanwhile, and for no longer.
+#[test]
+fn killed_at_every_system_call_irqbalance_leaves_alone_what_it_did() {
+    let _alone = alone();
+    let folder = in_memory();
+    let balance = Balance::start(folder.path());
+    let (irq, path) = devices(folder.path()).swap_remove(0);
+    let steps = [
+        vec![(balance.knob.clone(), "9 41".to_string())],
+        vec![(irq, "1-1".to_string())],
+    ];
+    let live = || Live::new().with_devices_at(folder.path());
+    let list = || live().read(&balance.knob).unwrap();
+    let cpus = || std::fs::read_to_string(&path).unwrap();
+    let (state, before) = (folder.path().join("state"), cpus());
+    let (mut calls, mut told, mut moved) = (0, 0, 0);
+    loop {
+        let through = killed_after(calls, || {
+            if act(live(), &state, &steps).is_err() {
+                // SAFETY: as at the end of the child.
+                unsafe { libc::_exit(1) }
+            }
+        });
+        // It is told before the interrupt is moved, and again after that is back.
+        let (left_alone, is_moved) = (list(), cpus() != before);
+        assert!(
+            left_alone == "9 41" || left_alone == "9" && !is_moved,
+            "killed at {calls}: {left_alone:?}, {}",
+            cpus()
+        );
+        told += usize::from(left_alone == "9 41");
+        moved += usize::from(is_moved);
+        let mut ledger = Ledger::open(&state, &this_boot().unwrap()).unwrap();
+        restore(&live(), &mut ledger).unwrap();
+        assert!(
+            ledger.entries().is_empty(),
+            "killed at {calls}: {:?}",
+            ledger.entries()
+        );
+        assert_eq!((list(), cpus()), ("9".into(), before.clone()), "{calls}");
+        if through {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(
+        calls > 150 && moved > 10 && told > moved,
+        "{calls} calls, told after {told}, moved after {moved}"
+    );
+    assert!(
+        balance
+            .end()
+            .iter()
+            .all(|list| list == "9 41" || list == "9")
+    );
 }
 
 /// A cgroup that freezes a process, of version 1 or 2.

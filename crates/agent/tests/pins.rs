@@ -3,6 +3,8 @@
 //! followed, and that all is what it was in the end.
 #[path = "pins/by_rule.rs"]
 mod by_rule;
+#[path = "pins/denied.rs"]
+mod denied;
 
 use berth_actuator::ledger::Ledger;
 use berth_actuator::{ALL, Acting, Error, HERE, Host, Knob, NOWHERE};
@@ -29,6 +31,9 @@ struct Memory {
     gone: RefCell<BTreeSet<Knob>>,
     /// Words of knobs that nobody may set.
     refuses: RefCell<Vec<&'static str>>,
+    /// Words of knobs that this process may not set, and how often it has tried.
+    denies: RefCell<Vec<&'static str>>,
+    denied: RefCell<usize>,
     writes: RefCell<usize>,
 }
 
@@ -60,13 +65,15 @@ impl Host for Paper {
     fn write(&self, knob: &Knob, value: &str) -> Result<(), Error> {
         self.read(knob)?;
         let name = knob.to_string();
-        if self
-            .0
-            .refuses
-            .borrow()
-            .iter()
-            .any(|word| name.contains(word))
-        {
+        let among = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        if among(&self.0.denies.borrow()) {
+            *self.0.denied.borrow_mut() += 1;
+            return Err(Error::Denied {
+                what: name,
+                why: "not permitted".into(),
+            });
+        }
+        if among(&self.0.refuses.borrow()) {
             return Err(Error::Refused {
                 what: name,
                 why: "no".into(),
@@ -170,6 +177,20 @@ impl World {
         std::fs::write(path, text).unwrap();
     }
 
+    /// A thread of the VM `mac` is born.
+    fn thread(&self, tid: i32, start: u64) {
+        let folder = format!("proc/2401/task/{tid}");
+        let stat = format!(
+            "{tid} (worker) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} {}0 0 0 0 0 0 0\n",
+            "0 ".repeat(16)
+        );
+        self.write(&format!("{folder}/stat"), &stat);
+        self.write(&format!("{folder}/comm"), "worker\n");
+        for file in ["schedstat", "syscall", "cgroup"] {
+            self.write(&format!("{folder}/{file}"), "0 0 0\n");
+        }
+    }
+
     fn nothing_is_left(&self) {
         assert_eq!(self.set(), BTreeMap::new());
         assert!(!self.folder.path().join("state/changes.json").exists());
@@ -271,16 +292,7 @@ fn new_threads_follow_and_ended_vms_are_forgotten() {
     world.pin("mac", Policy::Full, Some(5)).unwrap();
     // Born on the CPU of its process, and one that was not.
     for tid in [2411, 2412] {
-        let folder = format!("proc/2401/task/{tid}");
-        let stat = format!(
-            "{tid} (worker) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 9000 {}0 0 0 0 0 0 0\n",
-            "0 ".repeat(16)
-        );
-        world.write(&format!("{folder}/stat"), &stat);
-        world.write(&format!("{folder}/comm"), "worker\n");
-        for file in ["schedstat", "syscall", "cgroup"] {
-            world.write(&format!("{folder}/{file}"), "0 0 0\n");
-        }
+        world.thread(tid, 9000);
     }
     let thread = |tid| Knob::Affinity {
         pid: 2401,
@@ -872,15 +884,7 @@ fn threads_that_come_and_go_fill_neither_the_log_nor_the_memory() {
     for round in 0..120u64 {
         let (tid, start) = (3000 + round as i32, 9000 + round);
         let folder = format!("proc/2401/task/{tid}");
-        let stat = format!(
-            "{tid} (worker) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start} {}0 0 0 0 0 0 0\n",
-            "0 ".repeat(16)
-        );
-        world.write(&format!("{folder}/stat"), &stat);
-        world.write(&format!("{folder}/comm"), "worker\n");
-        for file in ["schedstat", "syscall", "cgroup"] {
-            world.write(&format!("{folder}/{file}"), "0 0 0\n");
-        }
+        world.thread(tid, start);
         said.extend(world.look());
         let thread = Knob::Affinity {
             pid: 2401,

@@ -7,6 +7,8 @@
 mod acting;
 #[path = "pin/by_rule.rs"]
 mod by_rule;
+#[path = "pin/denied.rs"]
+mod denied;
 #[path = "acting/vm.rs"]
 mod vm;
 
@@ -29,8 +31,8 @@ fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;
     }
-    if std::env::var_os(VM).is_some() {
-        vm();
+    if let Some(mark) = std::env::var_os(VM) {
+        vm(mark == denied::OF_NOBODY);
     }
     let (allowed, online) = cpus();
     if online < 2 || allowed < online {
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
     wrong_input_sets_nothing();
     pins_and_unpins(network);
     leaves_to_others_what_they_set();
+    denied::what_a_user_may_not_set_is_left_and_said(network);
     killed_it_is_undone();
     the_optimiser_goes_around_it();
     by_rule::what_the_optimiser_moved_is_pinned();
@@ -139,11 +142,14 @@ fn tap() -> Option<File> {
 // --- a VM
 
 /// One vCPU that sleeps; another thread for each byte that comes, [`FREE`] for one that frees itself first.
-fn vm() -> ! {
+fn vm(of_nobody: bool) -> ! {
     let _tap = match Path::new("/sys/class/net/brx").exists() {
         true => tap(),
         false => None,
     };
+    if of_nobody {
+        denied::become_nobody();
+    }
     vm::look_like_one(|| idle());
     let mut byte = [0];
     while std::io::Read::read(&mut std::io::stdin(), &mut byte).is_ok_and(|n| n > 0) {
@@ -248,13 +254,22 @@ impl Vm {
 
 struct Operator {
     folder: tempfile::TempDir,
+    /// Where `berth` is that somebody begins who has no rights; none: with this test's own rights.
+    nobodys: Option<PathBuf>,
 }
 
 impl Operator {
     fn new() -> Operator {
         Operator {
             folder: tempfile::tempdir().unwrap(),
+            nobodys: None,
         }
+    }
+
+    fn nobody() -> Operator {
+        let mut operator = Operator::new();
+        operator.nobodys = Some(vm::berth_for_nobody(operator.folder.path()));
+        operator
     }
 
     fn socket(&self) -> PathBuf {
@@ -266,10 +281,14 @@ impl Operator {
     }
 
     fn berth(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_berth"))
-            .args(arguments)
-            .output()
-            .unwrap()
+        let mut command = match &self.nobodys {
+            None => Command::new(env!("CARGO_BIN_EXE_berth")),
+            Some(program) => Command::new(program),
+        };
+        if self.nobodys.is_some() {
+            vm::as_nobody(&mut command);
+        }
+        command.args(arguments).output().unwrap()
     }
 
     fn agent(&self, verb: &str, more: &[&str]) -> Output {

@@ -40,7 +40,10 @@ fn main() -> ExitCode {
     if guest::is_guest() {
         guest::main_with(&HANDLERS);
     }
-    if let Some(code) = cases::called_as_program().or_else(cases::called_as_vm) {
+    let called = cases::called_as_program()
+        .or_else(cases::called_as_vm)
+        .or_else(cases::called_as_guardian);
+    if let Some(code) = called {
         return code;
     }
     if std::env::args().any(|a| a == "--list") {

@@ -171,6 +171,7 @@ pub use braked::inside as braked_inside;
 pub use cycles::inside as cycles_inside;
 pub use limits::inside as limits_inside;
 pub use modes::inside as modes_inside;
+pub use noticed::called_as_guardian;
 pub use optimised::inside as optimised_inside;
 pub use path::{called_as_vm, inside as path_inside};
 pub use programs::{called_as_one as called_as_program, inside as programs_inside};

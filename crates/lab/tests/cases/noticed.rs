@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork
-//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed; and how soon it answers
-//! where ten times as many threads as CPUs want to run, and clients say nothing. Part of the boot of `agent`.
+//! of its process until the policy knows its vCPU), a vCPU that is added, the same of a VM that is pinned until its
+//! thread is bound, which frees itself when it begins, a VM that is killed; and how soon it answers where ten times as
+//! many threads as CPUs want to run, and clients say nothing. Part of the boot of `agent`.
 use super::agent::{policy, rules};
 use super::check;
+use berth_actuator::guardian;
+use berth_actuator::live::Live;
+use berth_affinity::{Ask, Policy as Pin};
 use berth_agent::agent::Status;
 use berth_agent::control::{self, Request};
 use berth_agent::daemon::{self, Options};
+use berth_agent::pins::{Method, Pinning};
+use berth_agent::register::VmKey;
 use berth_agent::signals::Asked;
+use berth_host::procfile::stat;
 use berth_host::root::Root;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -26,6 +34,8 @@ const ROUNDS: u64 = 4;
 const ANSWERED_MS: f64 = 50.0;
 const SOCKET: &str = "/run/noticed.sock";
 const GROUP: &str = "/sys/fs/cgroup/noticed";
+/// The CPU on which a VM is pinned.
+const PINNED: &str = "1";
 // `include/uapi/linux/kvm.h`
 const KVM_CREATE_VM: libc::Ioctl = 0xae01;
 const KVM_CREATE_VCPU: libc::Ioctl = 0xae41;
@@ -66,6 +76,19 @@ pub(super) fn noticed(rounds_each: u64) -> Result<String, String> {
     said
 }
 
+/// This program as the guardian of the daemon's pins.
+pub fn called_as_guardian() -> Option<ExitCode> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next()? != "guardian" {
+        return None;
+    }
+    let folder = PathBuf::from(words.next()?);
+    Some(match guardian::watch(&Live::new(), &folder) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
 fn rounds(number: u64) -> Result<String, String> {
     let end = Instant::now() + Duration::from_secs(10);
     while !Path::new(SOCKET).exists() {
@@ -84,7 +107,7 @@ fn rounds(number: u64) -> Result<String, String> {
     let mut worst = Duration::ZERO;
     for (what, busy) in [("idle", 0), ("busy", 4)] {
         let _busy = Busy::threads(busy);
-        let mut all: [Vec<Duration>; 3] = Default::default();
+        let mut all: [Vec<Duration>; 4] = Default::default();
         for round in 0..number {
             let took = one(round).map_err(|e| format!("{what}, round {round}: {e}"))?;
             for (of_all, one) in all.iter_mut().zip(took) {
@@ -92,7 +115,8 @@ fn rounds(number: u64) -> Result<String, String> {
             }
         }
         said += &format!("; {what}:");
-        for (event, times) in ["arrival", "vCPU added", "exit"].iter().zip(&mut all) {
+        let events = ["arrival", "vCPU added", "vCPU bound", "exit"];
+        for (event, times) in events.iter().zip(&mut all) {
             times.sort_unstable();
             let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
             worst = worst.max(most);
@@ -195,8 +219,9 @@ impl Drop for Busy {
     }
 }
 
-/// Times from arrival, the second vCPU, and the end of one VM until the daemon knew.
-fn one(round: u64) -> Result<[Duration; 3], String> {
+/// Times from arrival, the second vCPU, and the end of one VM until the daemon knew; and of a third vCPU, of a pinned
+/// VM, until it was bound.
+fn one(round: u64) -> Result<[Duration; 4], String> {
     // Not in step with the daemon's looks.
     let pause = || std::thread::sleep(Duration::from_millis(130 + round * 89 % 210));
     pause();
@@ -217,11 +242,64 @@ fn one(round: u64) -> Result<[Duration; 3], String> {
     let began = Instant::now();
     vm.orders.write_all(b"+").map_err(|e| e.to_string())?;
     let added = until(began, "its second vCPU", &known(2))?;
+    pin(vm.pid)?;
+    pause();
+    let began = Instant::now();
+    vm.orders.write_all(b"+").map_err(|e| e.to_string())?;
+    let bound = loop {
+        let masks = masks(vm.pid)?;
+        if masks.len() == 4 && masks.iter().all(|cpus| cpus == PINNED) {
+            break began.elapsed();
+        }
+        let late = began.elapsed() > Duration::from_secs(5);
+        check(!late, format!("its third vCPU is not bound: {masks:?}"))?;
+        std::thread::sleep(Duration::from_millis(2));
+    };
     pause();
     let began = Instant::now();
     drop(vm);
     let gone = until(began, "its end", &|s| s.vms.is_empty())?;
-    Ok([arrival, added, gone])
+    Ok([arrival, added, bound, gone])
+}
+
+/// All threads of the VM's process on one CPU.
+fn pin(pid: libc::pid_t) -> Result<(), String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read(&path).map_err(|e| format!("{path}: {e}"))?;
+    let start = stat(&text).ok_or("no start")?.start;
+    let ask = Ask {
+        policy: Pin::Paper,
+        cpu: PINNED.parse().ok(),
+        ..Ask::default()
+    };
+    let request = Request::Pin {
+        vm: VmKey { pid, start },
+        pinning: Pinning {
+            ask,
+            method: Method::Taskset,
+        },
+    };
+    let answer = control::ask(Path::new(SOCKET), &request, &[]).map_err(|e| e.to_string())?;
+    let complaints = answer.pinned.map(|p| p.complaints);
+    check(
+        complaints.as_ref().is_some_and(Vec::is_empty),
+        format!("{:?} {complaints:?}", answer.error),
+    )
+}
+
+/// Where each thread of a process may run.
+fn masks(pid: libc::pid_t) -> Result<Vec<String>, String> {
+    let failed = |e: io::Error| format!("threads of {pid}: {e}");
+    let mut all = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
+        let path = task.map_err(failed)?.path().join("status");
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let mask = text
+            .lines()
+            .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+        all.push(mask.unwrap_or("").trim().to_string());
+    }
+    Ok(all)
 }
 
 fn until(began: Instant, what: &str, holds: &dyn Fn(&Status) -> bool) -> Result<Duration, String> {
@@ -285,6 +363,20 @@ impl Drop for Vm {
     }
 }
 
+/// The calling thread may run on any CPU.
+fn anywhere() -> io::Result<()> {
+    // SAFETY: all zeroes are an empty set; a value of this function's own.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        (0..2).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn be(mut orders: io::PipeReader) -> io::Result<()> {
     fs::write(format!("{GROUP}/cgroup.procs"), "0")?;
     let kvm = fs::File::options()
@@ -313,6 +405,9 @@ fn be(mut orders: io::PipeReader) -> io::Result<()> {
             )?);
             let thread = std::thread::Builder::new().name(format!("CPU {number}/KVM"));
             threads.push(thread.spawn(|| {
+                if let Err(e) = anywhere() {
+                    println!("the VM: {e}");
+                }
                 loop {
                     if !BUSY.load(Ordering::Relaxed) {
                         std::thread::park();

@@ -11,7 +11,7 @@ use berth_agent::backend::cgroup::manager::Manager;
 use berth_agent::backend::cgroup::parameters::settings;
 use berth_agent::config;
 use berth_agent::keeper::Keeper;
-use berth_agent::rules::Rules;
+use berth_agent::rules::{Rules, fits};
 use berth_host::root::Root;
 use berth_optimiser::{Decision, Observation, Optimiser, Settings};
 use berth_report::progress::Bar;
@@ -132,6 +132,7 @@ fn watched(args: &Args, rules: Rules, settings: Settings) -> Result<Would, Failu
     let eyes = root.is_live().then(Live::new);
     let mut manager =
         Manager::dry(root.clone(), settings, eyes).map_err(|e| Failure::Input(e.to_string()))?;
+    let promised: Vec<String> = rules.promises.iter().map(|p| p.name.clone()).collect();
     let mut keeper = Keeper::new(root.clone(), rules);
     keeper.watch_classes(root.clone());
     let visible = !args.quiet && std::io::stderr().is_terminal();
@@ -159,7 +160,15 @@ fn watched(args: &Args, rules: Rules, settings: Settings) -> Result<Would, Failu
         std::thread::sleep(LOOK);
     }
     drop(bar);
-    let warnings = manager.warnings().to_vec();
+    let mut warnings = manager.warnings().to_vec();
+    let vms = &keeper.snapshot().vms;
+    let nobody = |name: &&String| !vms.iter().any(|vm| fits(name, &vm.name));
+    for name in promised.iter().filter(nobody) {
+        warnings.push(format!(
+            "no VM is called {}, to which something is promised (berth ls)",
+            name.escape_debug()
+        ));
+    }
     match (manager.seen(), manager.decision()) {
         (Some(seen), Some(decision)) => Ok(Would {
             seen: seen.clone(),

@@ -225,12 +225,19 @@ fn acts_and_undoes() {
         "3",
         "--target",
         "berth-test-web=0.95",
+        "--limit",
+        "berth-test-wib=1",
         "--json",
     ]);
     let would: serde_json::Value =
         serde_json::from_slice(&dry.stdout).unwrap_or_else(|e| panic!("{e} {dry:?}"));
     assert!(
         would["vms"]["berth-test-web"]["setting"]["cpus"].is_string(),
+        "{would}"
+    );
+    let warnings = would["warnings"].to_string();
+    assert!(
+        warnings.contains("no VM is called berth-test-wib"),
         "{would}"
     );
     assert!(web.all_at(&all), "it is only said");

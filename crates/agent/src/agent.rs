@@ -215,13 +215,13 @@ impl Agent {
     ///
     /// # Errors
     /// The host cannot be read, or is on paper.
-    pub fn would_pin(&mut self, asked: Vec<(VmKey, Pinning)>) -> Result<Plan, AgentError> {
+    pub fn would_pin(&mut self, vms: &[VmKey], pinning: &Pinning) -> Result<Plan, AgentError> {
         self.keeper.look()?;
         self.pins()?;
         let running = self.running.as_ref();
         let lent = running.map_or(BTreeMap::new(), |r| r.acting.cpu_sets());
         match &mut self.pins {
-            Some(pins) => Ok(pins.would(&self.keeper, asked, lent)),
+            Some(pins) => Ok(pins.would(&self.keeper, vms, pinning, lent)),
             None => Err(AgentError::Idle),
         }
     }

@@ -42,8 +42,8 @@ pub fn folder(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// A line of the answer, at most.
-const MAX_LINE: u64 = 4 << 20;
+/// A line of the answer, at most: what would become of thousands of VMs is long.
+const MAX_LINE: u64 = 64 << 20;
 /// How long who asks waits for the agent; loading a policy takes the verifier some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,7 +65,8 @@ pub enum Request {
     },
     /// What that would do to these VMs; nothing is set.
     Plan {
-        vms: Vec<(VmKey, Pinning)>,
+        vms: Vec<VmKey>,
+        pinning: Pinning,
     },
     /// Undoes that; none: of all VMs.
     Unpin {

@@ -317,8 +317,8 @@ impl Daemon<'_> {
                 self.over |= self.options.ends_with_policy && !self.agent.is_needed();
                 return answer;
             }
-            Request::Plan { vms } => {
-                return match self.agent.would_pin(vms) {
+            Request::Plan { vms, pinning } => {
+                return match self.agent.would_pin(&vms, &pinning) {
                     Ok(plan) => Answer {
                         plan: Some(plan),
                         ..Answer::default()

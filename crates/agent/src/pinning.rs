@@ -69,10 +69,11 @@ impl Held {
     pub fn would(
         &mut self,
         host: &Keeper,
-        asked: Vec<(VmKey, Pinning)>,
+        vms: &[VmKey],
+        pinning: &Pinning,
         lent: BTreeMap<String, String>,
     ) -> Plan {
-        self.pins.would(host, asked, lent)
+        self.pins.would(host, vms, pinning, lent)
     }
 
     /// VMs that are pinned when they appear.

@@ -653,20 +653,23 @@ fn what_would_be_done_is_what_is_done_beside_what_is_pinned() {
         },
         method: Method::Auto,
     };
-    let asked = vec![
-        (world.key("web"), ask(Policy::Full, None)),
-        (world.key("mac"), ask(Policy::Full, Some(77))),
-        (VmKey { pid: 4, start: 4 }, ask(Policy::Full, None)),
-    ];
-    let plan = world.pins.would(&world.keeper, asked, BTreeMap::new());
-    assert_eq!(world.set(), set);
-    assert_eq!(world.pins.status(), status);
-    let [web, mac, gone] = &plan.vms[..] else {
+    let would = |world: &mut World, vms: &[VmKey], cpu| {
+        let how = ask(Policy::Full, cpu);
+        world.pins.would(&world.keeper, vms, &how, BTreeMap::new())
+    };
+    let vms = [world.key("web"), VmKey { pid: 4, start: 4 }];
+    let plan = would(&mut world, &vms, None);
+    let [web, gone] = &plan.vms[..] else {
         panic!("{plan:?}")
     };
-    assert!(mac.pinned.is_none() && mac.values.is_empty());
-    assert!(mac.refused.as_ref().unwrap().contains("CPU 77"), "{mac:?}");
     assert!(gone.refused.as_ref().unwrap().contains("ended"), "{gone:?}");
+    let mac = [world.key("mac")];
+    let nowhere = would(&mut world, &mac, Some(77)).vms.remove(0);
+    assert!(nowhere.pinned.is_none() && nowhere.values.is_empty());
+    let why = nowhere.refused.unwrap();
+    assert!(why.contains("CPU 77"), "{why}");
+    assert_eq!(world.set(), set);
+    assert_eq!(world.pins.status(), status);
     let seat = &web.pinned.as_ref().unwrap().seat;
     let cpu = db.seat.vcpus[0];
     assert!(!seat.vcpus.contains(&cpu) && !seat.path.contains(&cpu));
@@ -677,8 +680,8 @@ fn what_would_be_done_is_what_is_done_beside_what_is_pinned() {
     both.extend(web.values.iter().map(|(what, _)| what.clone()));
     assert_eq!(world.set().into_keys().collect::<BTreeSet<_>>(), both);
     // Of one that is pinned: it stays.
-    let again = vec![(world.key("db"), ask(Policy::Full, None))];
-    let plan = world.pins.would(&world.keeper, again, BTreeMap::new());
+    let again = [world.key("db")];
+    let plan = would(&mut world, &again, None);
     assert_eq!(plan.vms[0].pinned.as_ref().unwrap().seat, db.seat);
     world.pins.end().unwrap();
     world.nothing_is_left();

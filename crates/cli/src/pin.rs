@@ -188,15 +188,24 @@ fn planned(
     agent: Option<&SocketOption>,
 ) -> Result<Plan, Failure> {
     let (keeper, chosen) = found(root, names)?;
-    let vms: Vec<_> = chosen.iter().map(|vm| (key(vm), pinning.clone())).collect();
+    let vms: Vec<VmKey> = chosen.iter().map(|vm| key(vm)).collect();
     if let Some(agent) = agent {
-        match listening(agent.path()) {
-            Ok(false) => {}
-            Ok(true) => {
-                let answer = ask(agent.path(), &Request::Plan { vms })?;
+        let request = Request::Plan {
+            vms: vms.clone(),
+            pinning: pinning.clone(),
+        };
+        let asked = match listening(agent.path()) {
+            Ok(true) => ask(agent.path(), &request).map(Some),
+            Ok(false) => Ok(None),
+            Err(e) => Err(e),
+        };
+        match asked {
+            Ok(None) => {}
+            Ok(Some(answer)) => {
                 let none = || Failure::Run("the agent does not say what it would do".into());
                 return answer.plan.ok_or_else(none);
             }
+            // It does not tell everybody, and one of an older version does not know the question.
             Err(Failure::Input(why)) => say!("note: {why}; planned as if it had pinned nothing"),
             Err(e) => return Err(e),
         }
@@ -205,7 +214,7 @@ fn planned(
     pins.watch();
     root.sleep(over.max(Duration::from_millis(500)));
     pins.watch();
-    Ok(pins.would(&keeper, vms, BTreeMap::new()))
+    Ok(pins.would(&keeper, &vms, pinning, BTreeMap::new()))
 }
 
 pub fn plan(args: &PlanArgs) -> Done {

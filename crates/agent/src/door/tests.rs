@@ -368,7 +368,10 @@ fn who_may_not_change_anything_may_ask_if_let_in() {
             method: Method::Auto,
         },
     };
-    let plan = Request::Plan { vms: Vec::new() };
+    let plan = Request::Plan {
+        vms: vec![vm],
+        pinning: Pinning::default(),
+    };
     for request in [Request::Stop, pin, plan, Request::Unpin { vm: Some(vm) }] {
         let shown = format!("{request:?}");
         let (answer, seen) = asked(&mut door, nobody(request));

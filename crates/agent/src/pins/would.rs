@@ -33,11 +33,12 @@ impl<H: Host> Pins<H> {
     pub fn would(
         &mut self,
         host: &Keeper,
-        asked: Vec<(VmKey, Pinning)>,
+        vms: &[VmKey],
+        pinning: &Pinning,
         lent: BTreeMap<String, String>,
     ) -> Plan {
         self.lent = lent;
-        let keys: Vec<VmKey> = asked.iter().map(|(vm, _)| *vm).collect();
+        let asked = vms.iter().map(|vm| (*vm, pinning.clone())).collect();
         let (pins, online) = (self.pins.clone(), self.online.clone());
         let tried = self.try_all(host, asked);
         let wanted = self.wanted(host.snapshot(), tried.planned);
@@ -60,7 +61,7 @@ impl<H: Host> Pins<H> {
             }
         };
         let plan = Plan {
-            vms: keys.iter().map(one).collect(),
+            vms: vms.iter().map(one).collect(),
             networks: self.networks.clone(),
         };
         (self.pins, self.online) = (pins, online);

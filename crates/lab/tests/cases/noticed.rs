@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How soon the daemon notices, on an idle machine and on one whose CPUs are all busy: a VM that comes (from the fork
-//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed; how soon it answers where
-//! ten times as many threads as CPUs want to run, and clients say nothing; and, without a policy, how soon a new vCPU of
-//! a pinned VM is bound. Part of the boot of `agent`.
+//! of its process until the policy knows its vCPU), a vCPU that is added, a VM that is killed; how soon it answers
+//! where ten times as many threads as CPUs want to run, and clients say nothing; and, without a policy, how soon a new
+//! vCPU of a pinned VM is bound. Part of the boot of `agent`.
 use super::agent::{policy, rules};
 use super::check;
 use berth_actuator::guardian;

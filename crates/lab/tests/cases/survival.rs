@@ -127,9 +127,10 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     // It ends with this machine.
     let _load = load(job.scenario, 1);
     let mut agent = Agent::new(Root::live(), place(), rules(), None);
-    until("4 VMs are known", &mut || {
+    until("4 VMs are known, and their vCPUs", &mut || {
         tick(&mut agent)?;
-        Ok(vms(&agent).count() == 4)
+        let whole = vms(&agent).filter(|vm| vm.threads.len() > 1);
+        Ok(whole.count() == 4)
     })?;
     enable(Path::new(GROUPS))?;
     let Amount {

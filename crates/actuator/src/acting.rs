@@ -294,7 +294,7 @@ impl<H: Host> Acting<H> {
         {
             return Outcome::of(&e);
         }
-        if unchanged {
+        if unchanged && !same(&there, value) {
             return Outcome::Refused(format!("{knob} stays {}", there.escape_debug()));
         }
         let outcome = match same(&there, value) {

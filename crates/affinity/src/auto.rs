@@ -9,6 +9,9 @@
 //! What a CPU is asked for is the time that it is busy, and the time that this VM's threads wait for it. Without the
 //! second a stream whose threads take turns, each waiting for the other while the CPU idles in between, would go
 //! unseen (paper K, A6: 72 % busy, and a quarter less through).
+//!
+//! Where nothing is bound nobody knows who would share a CPU: of several VMs that are to be on one, each tries `l2`
+//! again after 30 s of calm, for the 3 s until it is too busy there.
 use crate::policy::Policy;
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +39,12 @@ pub struct Seen {
     pub path: f64,
     /// CPUs that its threads waited for.
     pub waits: f64,
-    /// How busy the busiest of its CPUs was, 0 to 1, whoever ran there.
+    /// What the CPU of its that was asked for most was asked for: how busy it was, and what this VM's threads there
+    /// waited for it.
+    pub asked: f64,
+    /// How busy that one was, 0 to 1, whoever ran there.
     pub busy: f64,
-    /// CPUs that other VMs used which are pinned to one of its CPUs.
+    /// Of it, what threads of other VMs used that are pinned there.
     pub others: f64,
     /// CPUs on which its path is under `l2`.
     pub paths: usize,
@@ -89,7 +95,7 @@ impl Auto {
         };
         let own = seen.load(self.stage) + seen.others;
         let too_busy = self.stage != Policy::None
-            && seen.busy + seen.waits > BUSY
+            && seen.asked > BUSY
             && own >= OWN * seen.busy
             // Else it would go back before long.
             && own > CALM
@@ -141,6 +147,7 @@ mod tests {
             vcpus: vec![vcpu],
             path,
             waits,
+            asked: busy + waits,
             busy,
             others: 0.0,
             paths: 1,
@@ -214,6 +221,13 @@ mod tests {
             ..seen(0.25, 0.23, 0.8, 0.97)
         };
         assert_eq!(until(&mut Auto::default(), Policy::L2, &beside), Some(3));
+        // Several, that wait a little each for CPUs of their own: none of these is asked for too much.
+        let spread = Seen {
+            vcpus: vec![0.55, 0.5, 0.5, 0.5],
+            asked: 0.64,
+            ..seen(0.0, 0.1, 0.36, 0.55)
+        };
+        assert_eq!(until(&mut Auto::default(), Policy::L2, &spread), None);
         // Several vCPUs: each has a CPU, all of the path is on one.
         let several = Seen {
             vcpus: vec![0.3, 0.4],
@@ -248,6 +262,7 @@ mod tests {
                 vcpus: vec![x; 3],
                 path: x,
                 waits: x,
+                asked: x,
                 busy: x,
                 others: x,
                 paths: 0,

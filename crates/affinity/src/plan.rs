@@ -243,10 +243,14 @@ fn one(host: &Host, room: &mut Room<'_>, w: &Wanted<'_>) -> Result<Placed, Refus
     let stays = w.now.filter(|now| {
         let mut both = now.vcpus.iter().chain(&now.path);
         let shared = both.any(|c| room.taken(*c) > 0);
+        let may = |c: &Cpu| {
+            let mut moved = w.vm.threads.iter().filter(|t| moves(w.acts, t));
+            moved.all(|t| t.allowed.as_ref().is_none_or(|a| a.has(c.cpu)))
+        };
         let idle = host
             .cpus
             .iter()
-            .any(|c| room.taken(c.cpu) == 0 && (!c.isolated || w.ask.isolated));
+            .any(|c| room.taken(c.cpu) == 0 && (!c.isolated || w.ask.isolated) && may(c));
         fits(host, w, now) && !(shared && idle && w.ask.cpu.is_none())
     });
     let (seat, why) = match stays {

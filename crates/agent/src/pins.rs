@@ -143,6 +143,15 @@ impl Pin {
         }
     }
 
+    /// The CPU that a thread was given.
+    fn cpu_of(&self, tid: i32) -> Option<u32> {
+        let threads = &self.placed.as_ref()?.threads;
+        threads
+            .iter()
+            .find(|(of, _)| *of == tid)
+            .map(|(_, cpu)| *cpu)
+    }
+
     /// True: it is new, and not one of very many.
     fn complain(&mut self, what: String) -> bool {
         if self.complaints.contains(&what) {
@@ -177,8 +186,6 @@ type Planned = (VmKey, Result<Placed, berth_affinity::Refusal>);
 
 /// VMs that were planned otherwise than they are.
 struct Tried {
-    /// What there was of each before; none: it was not pinned.
-    befores: BTreeMap<VmKey, Option<Pin>>,
     /// These are as they were, and why.
     refused: Vec<(VmKey, String)>,
     planned: Vec<Planned>,
@@ -202,8 +209,8 @@ pub struct Pins<H: Host> {
     busy: Busy,
     /// The CPUs that were online when it was last planned for them.
     online: String,
-    /// Groups whose CPU set somebody here has set who lets go of a VM that is to be pinned, with the list that they had
-    /// before.
+    /// While it is rehearsed: groups whose CPU set somebody here has set who lets go of a VM that is to be pinned, with
+    /// the list that they had before.
     lent: BTreeMap<String, String>,
     /// How many VMs that are not pinned here are bound to a CPU all the same, when one was last pinned.
     taken: BTreeMap<u32, u32>,
@@ -324,11 +331,29 @@ impl<H: Host> Pins<H> {
                 refused.push((vm, why));
             }
         };
-        Tried {
-            befores,
-            refused,
-            planned,
-        }
+        Tried { refused, planned }
+    }
+
+    /// Plans these, and asks about it; then all is as if that had not been. `lent`: CPU sets of groups that whoever
+    /// else acts here would let go of, with what they were.
+    fn rehearsed<T>(
+        &mut self,
+        host: &Keeper,
+        asked: Vec<(VmKey, Pinning)>,
+        lent: BTreeMap<String, String>,
+        about: impl FnOnce(&mut Self, Tried) -> T,
+    ) -> T {
+        let (pins, online) = (self.pins.clone(), self.online.clone());
+        let (networks, taken) = (self.networks.clone(), self.taken.clone());
+        let looked = self.looked_for_networks;
+        self.lent = lent;
+        let tried = self.try_all(host, asked);
+        let told = about(self, tried);
+        (self.pins, self.online) = (pins, online);
+        (self.networks, self.taken) = (networks, taken);
+        self.looked_for_networks = looked;
+        self.lent.clear();
+        told
     }
 
     fn put_back(&mut self, vm: VmKey, before: Option<Pin>) {

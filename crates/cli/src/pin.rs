@@ -206,7 +206,11 @@ fn planned(
                 return answer.plan.ok_or_else(none);
             }
             // It does not tell everybody, and one of an older version does not know the question.
-            Err(Failure::Input(why)) => say!("note: {why}; planned as if it had pinned nothing"),
+            Err(Failure::Input(why)) => {
+                say!(
+                    "note: planned as if nothing were pinned, since the agent does not say ({why})"
+                );
+            }
             Err(e) => return Err(e),
         }
     }

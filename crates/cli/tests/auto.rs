@@ -54,8 +54,9 @@ fn seen(metrics: &Value, vms: u32) -> Seen {
         span_s: 1.0,
         vcpus: vec![most],
         path: cpus - most,
-        // `share` is of the time that it wants to run.
+        // `share` is of the time that it wants to run. All of it is for the busiest CPU, at most.
         waits: cpus * share / (1.0 - share),
+        asked: of("vm1.path_cpu.max") + cpus * share / (1.0 - share),
         busy: of("vm1.path_cpu.max"),
         others,
         paths: 1,

@@ -411,7 +411,8 @@ fn pins_and_unpins(network: bool) {
         );
     }
     // The agent is asked: it knows what is pinned.
-    let plan = operator.agent("plan", &[name(), "--policy", "full", "--json"]);
+    let how = ["--policy", "full", "--cpu", "1"];
+    let plan = operator.agent("plan", &[&[name(), "--json"], &how[..]].concat());
     let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
     let planned = &plan["vms"][0]["pinned"];
     assert_eq!(planned["why"], "it stays where it is", "{plan}");

@@ -36,13 +36,9 @@ impl<H: Host> Pins<H> {
         if due.pin.is_empty() {
             return (due, Vec::new());
         }
-        self.lent = lent();
         let asked = due.pin.iter().map(|(vm, r)| (*vm, r.pinning.clone()));
-        let tried = self.try_all(host, asked.collect());
-        for (vm, before) in tried.befores {
-            self.put_back(vm, before);
-        }
-        let said = self.refused_by_rule(host, &mut due, &tried.refused);
+        let refused = self.rehearsed(host, asked.collect(), lent(), |_, tried| tried.refused);
+        let said = self.refused_by_rule(host, &mut due, &refused);
         (due, said)
     }
 

@@ -210,29 +210,30 @@ impl<H: Host> Pins<H> {
         };
         let span_s = (self.root.now() - last).as_secs_f64();
         let busy = self.busy.of();
-        let uses: Vec<(VmKey, BTreeSet<u32>, f64)> = watched
-            .vms
-            .iter()
-            .filter_map(|vm| {
-                let seat = self.pins.get(&key(vm))?.seat.as_ref()?;
-                let threads = vm.threads.iter();
-                let used = threads.filter_map(|t| Some(self.sampler.thread(&t.id)?.cpus));
-                Some((key(vm), cpus_of(seat).collect(), used.sum()))
-            })
-            .collect();
+        // What each uses of each CPU that its threads are pinned to.
+        let mut uses: Vec<(VmKey, u32, f64)> = Vec::new();
+        for vm in &watched.vms {
+            let Some(pin) = self.pins.get(&key(vm)) else {
+                continue;
+            };
+            let threads = vm.threads.iter();
+            uses.extend(threads.filter_map(|t| {
+                let used = self.sampler.thread(&t.id)?.cpus;
+                Some((key(vm), pin.cpu_of(t.id.tid)?, used))
+            }));
+        }
         let mut changed = false;
         for vm in &watched.vms {
             let Some(pin) = self.pins.get_mut(&key(vm)).filter(|pin| auto(pin)) else {
                 continue;
             };
-            let own: BTreeSet<u32> = pin.seat.iter().flat_map(cpus_of).collect();
-            let beside = uses
-                .iter()
-                .filter(|(of, cpus, _)| *of != key(vm) && !cpus.is_disjoint(&own));
-            let seen = Seen {
-                others: beside.map(|(.., used)| used).sum(),
-                ..seen(&self.sampler, vm, pin, &busy, span_s)
+            let others = |cpu: u32| {
+                let there = uses
+                    .iter()
+                    .filter(|(of, on, _)| *of != key(vm) && *on == cpu);
+                there.map(|(.., used)| used).sum()
             };
+            let seen = seen(&self.sampler, vm, pin, &busy, &others, span_s);
             if let Some(why) = pin.auto.observe(&seen) {
                 said.push(format!("VM {}: {why}", pin.name));
                 pin.because = Some(why);
@@ -249,26 +250,40 @@ pub(super) fn online(root: &Root) -> String {
         .unwrap_or_default()
 }
 
-/// What was seen of a VM under `auto`.
-fn seen(sampler: &Sampler, vm: &Vm, pin: &Pin, busy: &BTreeMap<u32, f64>, span_s: f64) -> Seen {
+/// What was seen of a VM under `auto`; `others`: what other VMs used of a CPU that are pinned there.
+fn seen(
+    sampler: &Sampler,
+    vm: &Vm,
+    pin: &Pin,
+    busy: &BTreeMap<u32, f64>,
+    others: &dyn Fn(u32) -> f64,
+    span_s: f64,
+) -> Seen {
     let mut seen = Seen {
         span_s,
         paths: pin.seat.as_ref().map_or(1, |s| s.path.len().max(1)),
         ..Seen::default()
     };
+    let mut waits: BTreeMap<u32, f64> = BTreeMap::new();
     for thread in &vm.threads {
         let Some(rates) = sampler.thread(&thread.id) else {
             continue;
         };
         seen.waits += rates.waiting;
+        if let Some(cpu) = pin.cpu_of(thread.id.tid) {
+            *waits.entry(cpu).or_default() += rates.waiting;
+        }
         match thread.role {
             Role::Vcpu(_) => seen.vcpus.push(rates.cpus),
             _ => seen.path += rates.cpus,
         }
     }
-    let cpus = pin.seat.iter().flat_map(cpus_of);
-    seen.busy = cpus
-        .filter_map(|cpu| busy.get(&cpu).copied())
-        .fold(0.0, f64::max);
+    for cpu in pin.seat.iter().flat_map(cpus_of) {
+        let Some(busy) = busy.get(&cpu) else { continue };
+        let asked = busy + waits.get(&cpu).copied().unwrap_or(0.0);
+        if asked > seen.asked {
+            (seen.asked, seen.busy, seen.others) = (asked, *busy, others(cpu));
+        }
+    }
     seen
 }

@@ -37,34 +37,31 @@ impl<H: Host> Pins<H> {
         pinning: &Pinning,
         lent: BTreeMap<String, String>,
     ) -> Plan {
-        self.lent = lent;
         let asked = vms.iter().map(|vm| (*vm, pinning.clone())).collect();
-        let (pins, online) = (self.pins.clone(), self.online.clone());
-        let tried = self.try_all(host, asked);
-        let wanted = self.wanted(host.snapshot(), tried.planned);
-        let one = |key: &VmKey| {
-            let found = find(host.snapshot(), *key);
-            let refused = tried.refused.iter().find(|(of, _)| of == key);
-            let refused = refused.map(|(_, why)| why.clone());
-            let pin = self.pins.get(key).filter(|_| refused.is_none());
-            let of = wanted.iter().filter(|s| s.vm == *key);
-            Would {
-                vm: found.map_or(String::new(), |vm| vm.name.clone()),
-                pid: key.pid,
-                network: found.and_then(|vm| self.networks.network(vm).cloned()),
-                pinned: pin.map(|pin| Pinned {
-                    set: 0,
-                    ..self.told(key, pin)
-                }),
-                refused,
-                values: of.map(|s| (s.knob.to_string(), s.value.clone())).collect(),
+        self.rehearsed(host, asked, lent, |pins, tried| {
+            let wanted = pins.wanted(host.snapshot(), tried.planned);
+            let one = |key: &VmKey| {
+                let found = find(host.snapshot(), *key);
+                let refused = tried.refused.iter().find(|(of, _)| of == key);
+                let refused = refused.map(|(_, why)| why.clone());
+                let pin = pins.pins.get(key).filter(|_| refused.is_none());
+                let of = wanted.iter().filter(|s| s.vm == *key);
+                Would {
+                    vm: found.map_or(String::new(), |vm| vm.name.clone()),
+                    pid: key.pid,
+                    network: found.and_then(|vm| pins.networks.network(vm).cloned()),
+                    pinned: pin.map(|pin| Pinned {
+                        set: 0,
+                        ..pins.told(key, pin)
+                    }),
+                    refused,
+                    values: of.map(|s| (s.knob.to_string(), s.value.clone())).collect(),
+                }
+            };
+            Plan {
+                vms: vms.iter().map(one).collect(),
+                networks: pins.networks.clone(),
             }
-        };
-        let plan = Plan {
-            vms: vms.iter().map(one).collect(),
-            networks: self.networks.clone(),
-        };
-        (self.pins, self.online) = (pins, online);
-        plan
+        })
     }
 }

@@ -3,8 +3,12 @@
 //! followed, and that all is what it was in the end.
 #[path = "pins/by_rule.rs"]
 mod by_rule;
+#[path = "pins/cpus.rs"]
+mod cpus;
 #[path = "pins/denied.rs"]
 mod denied;
+#[path = "pins/where_to.rs"]
+mod where_to;
 
 use berth_actuator::ledger::Ledger;
 use berth_actuator::{ALL, Acting, Error, HERE, Host, Knob, NOWHERE};
@@ -377,110 +381,6 @@ fn threads_born_while_bound_get_what_their_process_had() {
 }
 
 #[test]
-fn a_cpu_that_goes_offline_is_left_and_nobody_is_blamed() {
-    a_cpu_goes_offline(true);
-}
-
-#[test]
-fn a_cpu_that_goes_before_anybody_has_looked_is_left_too() {
-    a_cpu_goes_offline(false);
-}
-
-fn a_cpu_goes_offline(after_a_look: bool) {
-    let mut world = World::new();
-    let before = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
-    if after_a_look {
-        world.look();
-    }
-    // The kernel widens the masks of who has nowhere else to be.
-    let left: Vec<u32> = (0..8).filter(|c| *c != before).collect();
-    let list: Vec<String> = left.iter().map(ToString::to_string).collect();
-    world.write("sys/devices/system/cpu/online", &list.join(","));
-    let masks: Vec<Knob> = world.paper.0.values.borrow().keys().cloned().collect();
-    for knob in masks.iter().filter(|k| matches!(k, Knob::Affinity { .. })) {
-        world.paper.0.values.borrow_mut().remove(knob);
-    }
-    let said = world.look();
-    assert!(said.iter().any(|s| s.contains("planned anew")), "{said:?}");
-    assert!(
-        !said.iter().any(|s| s.contains("somebody else")),
-        "{said:?}"
-    );
-    let now = world.pins.status()[0].seat.vcpus[0];
-    assert_ne!(now, before);
-    assert_eq!(
-        world.set()["the CPU affinity of thread 2310"],
-        now.to_string()
-    );
-    world.pins.end().unwrap();
-    world.nothing_is_left();
-}
-
-#[test]
-fn cpus_that_came_while_nothing_was_pinned_are_no_news() {
-    let mut world = World::new();
-    world.pin("db", Policy::Full, None).unwrap();
-    world.look();
-    let db = world.key("db");
-    world.pins.unpin(&world.keeper, db).unwrap();
-    world.write("sys/devices/system/cpu/online", "0-3");
-    world.look();
-    world.pin("db", Policy::Full, None).unwrap();
-    assert_eq!(world.look(), Vec::<String>::new());
-    world.pins.end().unwrap();
-    world.nothing_is_left();
-}
-
-/// The host sleeps: all CPUs but one go, the kernel gives whoever has none left all of them, and all come back.
-#[test]
-fn a_host_that_slept_is_as_it_was() {
-    let mut world = World::new();
-    world.pin("db", Policy::Full, Some(5)).unwrap();
-    world.pin("web", Policy::L2, None).unwrap();
-    world.look();
-    let awake = world.set();
-    let writes = *world.paper.0.writes.borrow();
-    // Whoever is frozen meanwhile sees nothing of it.
-    assert!(world.look().is_empty());
-    assert_eq!(*world.paper.0.writes.borrow(), writes);
-    // By hand, and looked at in between.
-    for _ in 0..3 {
-        world.write("sys/devices/system/cpu/online", "0");
-        let threads: Vec<Knob> = world.paper.0.values.borrow().keys().cloned().collect();
-        for knob in threads
-            .iter()
-            .filter(|k| matches!(k, Knob::Affinity { .. }))
-        {
-            let lost = world.paper.0.values.borrow()[knob] != "0";
-            if lost {
-                world.paper.0.values.borrow_mut().remove(knob);
-            }
-        }
-        world.look();
-        let vcpu = "the CPU affinity of thread 2310";
-        assert_eq!(world.set().get(vcpu), None, "that CPU is not there");
-        let status = world.pins.status();
-        let db = status.iter().find(|p| p.vm == "db").unwrap();
-        assert!(db.complaints[0].contains("CPU 5 is offline"), "{db:?}");
-        world.root.sleep(Duration::from_secs(30));
-        world.look();
-        world.write("sys/devices/system/cpu/online", "0-7");
-        let said = world.look();
-        assert!(
-            !said.iter().any(|s| s.contains("somebody else")),
-            "{said:?}"
-        );
-        let status = world.pins.status();
-        assert!(status.iter().all(|p| p.complaints.is_empty()), "{status:?}");
-        let now = world.set();
-        assert_eq!(now[vcpu], "5");
-        assert!(awake.keys().eq(now.keys()), "{awake:?} {now:?}");
-    }
-    world.pins.end().unwrap();
-    world.nothing_is_left();
-}
-
-#[test]
 fn auto_goes_to_two_cpus_where_one_is_too_busy_and_comes_back() {
     let mut world = World::new();
     let pinned = world.pin("mac", Policy::Auto, Some(5)).unwrap();
@@ -607,98 +507,6 @@ fn what_cannot_be_is_refused_and_nothing_is_set() {
     let pinning = Pinning::default();
     let error = world.pins.pin(&world.keeper, key, pinning).unwrap_err();
     assert!(error.to_string().contains("has ended meanwhile"), "{error}");
-}
-
-/// What it has set itself is no limit of a manager's.
-#[test]
-fn pinned_again_by_cgroup_it_may_be_anywhere_it_could_be_before() {
-    let mut world = World::new();
-    world.write("sys/fs/cgroup/vms/web/cpuset.cpus", "");
-    world.write("sys/fs/cgroup/vms/web/cgroup.procs", "2201\n");
-    world.write("sys/fs/cgroup/vms/cpuset.cpus.effective", "0-5");
-    let is = |world: &World, cpus: &str| {
-        world.write("sys/fs/cgroup/vms/web/cpuset.cpus.effective", cpus);
-    };
-    world.pin("web", Policy::Paper, Some(2)).unwrap();
-    is(&world, "2");
-    world.pin("web", Policy::Paper, Some(3)).unwrap();
-    let set = "cpuset.cpus of cgroup vms/web";
-    assert_eq!(world.set(), expect(&[(set, "3")]));
-    is(&world, "3");
-    let web = world.pin("web", Policy::L2, None).unwrap();
-    let mut all: Vec<u32> = [web.seat.vcpus, web.seat.path].concat();
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all.len(), 4, "two vCPUs and two pairs of queues: {all:?}");
-    assert!(all.iter().all(|cpu| *cpu <= 5), "{all:?}");
-    assert!(web.warnings.is_empty(), "{:?}", web.warnings);
-    // The group above still counts.
-    is(&world, &world.set()[set]);
-    let error = world.pin("web", Policy::Paper, Some(7)).unwrap_err();
-    assert!(error.to_string().contains("which is 0-5"), "{error}");
-    world.pins.end().unwrap();
-    world.nothing_is_left();
-}
-
-#[test]
-fn what_would_be_done_is_what_is_done_beside_what_is_pinned() {
-    let mut world = World::new();
-    let db = world.pin("db", Policy::Full, Some(1)).unwrap();
-    let (set, status) = (world.set(), world.pins.status());
-    let ask = |policy, cpu| Pinning {
-        ask: Ask {
-            policy,
-            cpu,
-            ..Ask::default()
-        },
-        method: Method::Auto,
-    };
-    let would = |world: &mut World, vms: &[VmKey], cpu| {
-        let how = ask(Policy::Full, cpu);
-        world.pins.would(&world.keeper, vms, &how, BTreeMap::new())
-    };
-    let vms = [world.key("web"), VmKey { pid: 4, start: 4 }];
-    let plan = would(&mut world, &vms, None);
-    let [web, gone] = &plan.vms[..] else {
-        panic!("{plan:?}")
-    };
-    assert!(gone.refused.as_ref().unwrap().contains("ended"), "{gone:?}");
-    let mac = [world.key("mac")];
-    let nowhere = would(&mut world, &mac, Some(77)).vms.remove(0);
-    assert!(nowhere.pinned.is_none() && nowhere.values.is_empty());
-    let why = nowhere.refused.unwrap();
-    assert!(why.contains("CPU 77"), "{why}");
-    assert_eq!(world.set(), set);
-    assert_eq!(world.pins.status(), status);
-    let seat = &web.pinned.as_ref().unwrap().seat;
-    let cpu = db.seat.vcpus[0];
-    assert!(!seat.vcpus.contains(&cpu) && !seat.path.contains(&cpu));
-    let now = world.pin("web", Policy::Full, None).unwrap();
-    assert_eq!(&now.seat, seat);
-    // irqbalance is told of those of all VMs at once.
-    let mut both: BTreeSet<String> = set.into_keys().collect();
-    both.extend(web.values.iter().map(|(what, _)| what.clone()));
-    assert_eq!(world.set().into_keys().collect::<BTreeSet<_>>(), both);
-    // Of one that is pinned: it stays.
-    let again = [world.key("db")];
-    let plan = would(&mut world, &again, None);
-    assert_eq!(plan.vms[0].pinned.as_ref().unwrap().seat, db.seat);
-    world.pins.end().unwrap();
-    world.nothing_is_left();
-}
-
-#[test]
-fn a_cpu_that_somebody_else_has_bound_a_vm_to_is_taken() {
-    let mut world = World::new();
-    let first = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
-    let db = world.key("db");
-    world.pins.unpin(&world.keeper, db).unwrap();
-    let bound = format!("Tgid:\t2401\nCpus_allowed_list:\t{first}\n");
-    world.write("proc/2401/task/2410/status", &bound);
-    let other = world.pin("db", Policy::Full, None).unwrap().seat.vcpus[0];
-    assert_ne!(other, first);
-    world.pins.end().unwrap();
-    world.nothing_is_left();
 }
 
 /// A driver has made its queues anew: other interrupts.

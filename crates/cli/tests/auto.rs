@@ -64,7 +64,7 @@ fn seen(metrics: &Value, vms: u32) -> Seen {
 }
 
 #[test]
-fn auto_ends_where_a_stream_loses_nothing() {
+fn a_stream_loses_no_more_than_a_twentieth_under_auto() {
     for vms in [1, 2, 4] {
         let figures = figures(vms);
         let through = |arm: &str| figures[arm]["vm1.throughput"].as_f64().unwrap();

@@ -300,14 +300,21 @@ impl<'a> Section<'a> {
     /// "expected ..., found ..." at a value.
     pub fn wrong_type(&self, key: &str, node: &Node) -> Error {
         let takes = self.kind.key(key).map_or("something else", |k| k.takes);
-        Error::at(
+        let error = Error::at(
             &node.at,
             format!(
                 "`{}` takes {takes}, not {}",
                 self.address(key),
                 node.value.what()
             ),
-        )
+        );
+        match &node.value {
+            Value::Str(text) => match two_numbers(text) {
+                Some((from, to)) => error.note(format!("a range to vary over is {from}..{to}")),
+                None => error,
+            },
+            _ => error,
+        }
     }
 
     /// A string with `parse` applied; its error is reported at the value.
@@ -462,13 +469,18 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Host CPUs: `[0, 1]`, `"0-3,8"` or `"all"`. `None`: not said, or all.
+    /// Host CPUs: `[0, 1]`, `"0-3,8"`, `2` or `"all"`. Empty: not said, or all.
     pub fn cpus(&self, key: &str, nr_cpus: u32) -> Result<Vec<u32>> {
         let Some(node) = self.node(key)? else {
             return Ok(Vec::new());
         };
         let mut cpus = Vec::new();
+        let one = |item: &Node, cpu: i64| match u32::try_from(cpu).ok().filter(|c| *c < nr_cpus) {
+            Some(cpu) => Ok(cpu),
+            None => Err(no_such_cpu(&item.at, &cpu.to_string(), nr_cpus)),
+        };
         match &node.value {
+            Value::Int(cpu) => cpus.push(one(&node, *cpu)?),
             Value::Str(text) => match cpu_list(text, nr_cpus) {
                 Ok(None) => return Ok(Vec::new()),
                 Ok(Some(list)) => cpus = list,
@@ -488,10 +500,7 @@ impl<'a> Section<'a> {
                         )
                         .label(format!("this is {}", item.value.what())));
                     };
-                    match u32::try_from(cpu).ok().filter(|c| *c < nr_cpus) {
-                        Some(cpu) => cpus.push(cpu),
-                        None => return Err(no_such_cpu(&item.at, &cpu.to_string(), nr_cpus)),
-                    }
+                    cpus.push(one(item, cpu)?);
                 }
             }
             _ => return Err(self.wrong_type(key, &node)),
@@ -510,6 +519,12 @@ impl<'a> Section<'a> {
         }
         Ok(cpus)
     }
+}
+
+/// `1-4`, as ranges are written elsewhere.
+fn two_numbers(text: &str) -> Option<(u64, u64)> {
+    let (from, to) = text.split_once('-')?;
+    from.parse().ok().zip(to.parse().ok())
 }
 
 fn no_such_cpu(at: &At, cpu: &str, nr_cpus: u32) -> Error {

@@ -5,7 +5,7 @@
 use super::agent::{load, place, policy, quiet, rules, state as loaded, until};
 use super::any_kernel::{put_back, state};
 use super::path::{GROUPS, enable};
-use super::survival::{GOES, LOOK, SOON, masks, pin, vms};
+use super::survival::{GOES, LOOK, SOON, masks, pin, whole};
 use super::{HUNG, check, clean, coarse, host, is_long, read_scenario};
 use berth_agent::agent::{Agent, Event};
 use berth_agent::backend::Policy;
@@ -92,9 +92,9 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
         ..rules()
     };
     let mut agent = Agent::new(Root::live(), place(), rules, None);
-    until("2 VMs are known", &mut || {
+    until("2 VMs are known, and their vCPUs", &mut || {
         quiet(agent.tick().map_err(|e| e.to_string())?)?;
-        Ok(vms(&agent).count() == 2)
+        Ok(whole(&agent) == 2)
     })?;
     enable(Path::new(GROUPS))?;
     slept(&mut agent, sleeps as u32).map(|said| json!(said))

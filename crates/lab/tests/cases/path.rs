@@ -13,6 +13,7 @@ mod vm;
 mod ways;
 
 use super::agent::{place, until};
+use super::survival::set_mask;
 use super::{NEVER, check, host, options, read_scenario, with_micro_vms};
 use berth_affinity::{Ask, Policy};
 use berth_agent::agent::Agent;
@@ -53,6 +54,7 @@ policies = ["linux"]
 "#;
 const HOGS: usize = 6;
 const CPUS: u32 = 2;
+const EVERY_CPU: [usize; CPUS as usize] = [0, 1];
 pub(super) const GROUPS: &str = "/sys/fs/cgroup/berth";
 const BRIDGE: &str = "br0";
 const CABLE: &str = "cable0";
@@ -157,8 +159,10 @@ pub fn measured(assets: &Assets) -> Result<String, String> {
         said += &format!("\n\n{}\n{}", table::times(&all), table::parts(&all));
     }
     if ways == Ways::Pairs {
-        for [none, auto] in &PAIRS {
-            said += &table::compared(&all, none.name, auto.name);
+        for [none, ways @ ..] in &PAIRS {
+            for way in ways {
+                said += &table::compared(&all, none.name, way.name);
+            }
         }
     }
     Ok(said)
@@ -332,6 +336,9 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
             count(job, client, &agent, arm, &mut row)?;
         }
         agent.unpin(None).map_err(|e| e.to_string())?;
+        if arm.first_thread.is_some() {
+            first_threads(&agent, &EVERY_CPU)?;
+        }
         put_back(&before, &state()?)?;
         println!("{row:?}");
         rows.push(row);
@@ -375,11 +382,19 @@ impl Drop for Echo {
 fn check_bound(agent: &Agent, arm: &Arm, before: &State, now: &State) -> Result<(), String> {
     let policy = arm.pin.map_or(Policy::None, |p| p.0);
     if policy == Policy::None {
+        let other = |(file, was): &(&String, &String)| now.get(*file).is_some_and(|is| is != *was);
+        let set: Vec<&String> = before.iter().filter(other).map(|(file, _)| file).collect();
+        let by_hand = match arm.first_thread {
+            None => 0,
+            Some(_) => arm.vms,
+        };
+        let leads = |file: &&String| {
+            let mut parts = file.rsplit('/');
+            parts.next() == parts.nth(1)
+        };
         return check(
-            before
-                .iter()
-                .all(|(file, was)| now.get(file).is_none_or(|is| is == was)),
-            "something was set",
+            set.len() == by_hand && set.iter().all(leads),
+            format!("{}: {set:?} was set", arm.name),
         );
     }
     let vms = agent.vms().vms.iter();
@@ -533,11 +548,19 @@ fn bind(agent: &mut Agent, arm: &Arm) -> Result<String, String> {
             pin(agent, arm, vm, (Policy::Full, Method::Auto, Some(cpu)))?;
         }
     }
+    if let Some(cpu) = arm.first_thread {
+        first_threads(agent, &[cpu as usize])?;
+    }
     let mut said = Vec::new();
     for vm in keys(agent, vm::NAME) {
         said.push(pin(agent, arm, vm, (policy, method, cpu))?);
     }
     Ok(said.join(", "))
+}
+
+fn first_threads(agent: &Agent, cpus: &[usize]) -> Result<(), String> {
+    let mut vms = keys(agent, vm::NAME).into_iter();
+    vms.try_for_each(|vm| set_mask(vm.pid, cpus))
 }
 
 fn pin(

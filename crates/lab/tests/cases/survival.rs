@@ -129,8 +129,7 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
     let mut agent = Agent::new(Root::live(), place(), rules(), None);
     until("4 VMs are known, and their vCPUs", &mut || {
         tick(&mut agent)?;
-        let whole = vms(&agent).filter(|vm| vm.threads.len() > 1);
-        Ok(whole.count() == 4)
+        Ok(whole(&agent) == 4)
     })?;
     enable(Path::new(GROUPS))?;
     let Amount {
@@ -156,6 +155,11 @@ pub fn inside(input: &Value, _: Option<&mut Loaded>) -> Result<Value, String> {
 pub(super) fn vms(agent: &Agent) -> impl Iterator<Item = &Vm> {
     let vms = agent.vms().vms.iter().map(AsRef::as_ref);
     vms.filter(|vm| !vm.name.starts_with("init-"))
+}
+
+/// VMs whose vCPU is known: the process of one is seen before.
+pub(super) fn whole(agent: &Agent) -> usize {
+    vms(agent).filter(|vm| vm.known_vcpus() == 1).count()
 }
 
 fn web(agent: &Agent) -> Result<&Vm, String> {
@@ -215,7 +219,7 @@ pub(super) fn masks(agent: &Agent) -> Result<Vec<(i32, String)>, String> {
     bound.map(|t| of(t.id.tid)).collect()
 }
 
-fn set_mask(tid: i32, cpus: &[usize]) -> Result<(), String> {
+pub(super) fn set_mask(tid: i32, cpus: &[usize]) -> Result<(), String> {
     // SAFETY: all zeroes are an empty set; a value of this function's own.
     let done = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

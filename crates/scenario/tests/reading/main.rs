@@ -259,6 +259,10 @@ fn edits_of_the_command_line() {
         ),
         (4, 8, 500_000_000, 7)
     );
+    for one in ["0", "[0]", "\"0\""] {
+        let s = set(SMALL, &[&format!("vm.web.affinity={one}")]).unwrap();
+        assert_eq!(s.vms[0].affinity, [0], "{one}");
+    }
     let s = set(SMALL, &["task.hog.loop=[\"compute 1ms\", \"sleep 1ms\"]"]);
     assert!(s.unwrap_err().contains("both a loop and a model"));
     let s = set(SMALL, &["policy.slice=5ms"]).unwrap();
@@ -289,6 +293,7 @@ fn edits_of_the_command_line() {
         ("vm.web.count", "does not say what to set"),
         ("vm.web.count=", "set to nothing"),
         ("vm.web.count.x=1", "which is no table"),
+        ("vm.web.vcpus=1-4", "a range to vary over is 1..4"),
         ("run.measure=5", "write \"5us\""),
         ("=", ""),
         ("nonsense.x=1", "unknown key `nonsense`"),

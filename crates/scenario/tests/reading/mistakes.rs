@@ -123,6 +123,7 @@ fn mistakes() {
         ("[vm.web]\nweight = 10001", &["1 to 10000"]),
         ("[vm.web]\naffinity = []", &["is empty", "at least one CPU"]),
         ("[vm.web]\naffinity = [4]", &["no CPU 4", "0 to 3"]),
+        ("[vm.web]\naffinity = 4", &["no CPU 4", "0 to 3"]),
         ("[vm.web]\naffinity = \"2-1\"", &["range `2-1` is empty"]),
         ("[vm.web]\naffinity = \"0-3,9\"", &["no CPU 9"]),
         ("[vm.web]\ncap = \"0 CPUs\"", &["a cap of zero"]),

@@ -12,6 +12,8 @@ pub struct Arm {
     pub name: &'static str,
     /// None: no agent looks at all.
     pub pin: Option<(Policy, Method, Option<u32>)>,
+    /// The first thread of each VM that answers is on this CPU, by hand, as `taskset -p` has it.
+    pub first_thread: Option<u32>,
     /// The computing VMs are bound to this CPU, too.
     pub confined: Option<u32>,
     /// VMs that answer; none goes before more.
@@ -22,39 +24,47 @@ const fn arm(name: &'static str, policy: Policy, method: Method, cpu: Option<u32
     Arm {
         name,
         pin: Some((policy, method, cpu)),
+        first_thread: None,
         confined: None,
         vms: 1,
     }
 }
 
+const fn of(vms: usize, arm: Arm) -> Arm {
+    Arm { vms, ..arm }
+}
+
 pub const LINUX: Arm = Arm {
     name: "linux",
     pin: None,
+    first_thread: None,
     confined: None,
     vms: 1,
 };
+const NONE: Arm = arm("none", Policy::None, Method::Auto, None);
+const AUTO: Arm = arm("auto", Policy::Auto, Method::Auto, None);
 
 /// With as many VMs that answer as there may be.
 const FOUR: [Arm; 2] = [
     Arm {
-        vms: client::VMS,
-        ..arm(FOUR_UNBOUND, Policy::None, Method::Auto, None)
+        name: FOUR_UNBOUND,
+        ..of(client::VMS, NONE)
     },
     Arm {
-        vms: client::VMS,
-        ..arm(FOUR_AUTO, Policy::Auto, Method::Auto, None)
+        name: FOUR_AUTO,
+        ..of(client::VMS, AUTO)
     },
 ];
 
 const ARMS: [Arm; 13] = [
     LINUX,
-    arm("none", Policy::None, Method::Auto, None),
+    NONE,
     arm("paper, taskset", Policy::Paper, Method::Taskset, None),
     arm("paper, cgroup", Policy::Paper, Method::Cgroup, None),
     arm("full", Policy::Full, Method::Auto, None),
     arm(ON_CPU_0, Policy::Full, Method::Auto, Some(0)),
     arm("l2", Policy::L2, Method::Auto, None),
-    arm("auto", Policy::Auto, Method::Auto, None),
+    AUTO,
     Arm {
         confined: Some(0),
         ..arm(CONFINED, Policy::Full, Method::Auto, Some(1))
@@ -78,20 +88,42 @@ const LINUX_AGAIN: &str = "linux again";
 const FOUR_UNBOUND: &str = "4 VMs: none";
 const FOUR_AUTO: &str = "4 VMs: auto";
 const FOUR_CONFINED: &str = "4 VMs: full, confined";
-/// [`Ways::Pairs`]: what chooses by itself beside nothing bound, with the VMs that answer.
-pub const PAIRS: [[Arm; 2]; 2] = [
+/// [`Ways::Pairs`]: each is held against the first of its line, in which nothing is bound, with as many VMs that
+/// answer.
+pub const PAIRS: [[Arm; 3]; 3] = [
     [
+        NONE,
+        AUTO,
         Arm {
-            vms: 2,
-            ..arm("2 VMs: none", Policy::None, Method::Auto, None)
-        },
-        Arm {
-            vms: 2,
-            ..arm("2 VMs: auto", Policy::Auto, Method::Auto, None)
+            name: "first thread alone",
+            first_thread: Some(1),
+            ..NONE
         },
     ],
-    FOUR,
+    [
+        Arm {
+            name: "2 VMs: none",
+            ..of(2, NONE)
+        },
+        Arm {
+            name: "2 VMs: auto",
+            ..of(2, AUTO)
+        },
+        Arm {
+            name: "2 VMs: auto, all on CPU 1",
+            ..of(2, ON_ONE)
+        },
+    ],
+    [
+        FOUR[0],
+        FOUR[1],
+        Arm {
+            name: "4 VMs: auto, all on CPU 1",
+            ..of(client::VMS, ON_ONE)
+        },
+    ],
 ];
+const ON_ONE: Arm = arm("", Policy::Auto, Method::Auto, Some(1));
 /// Ways to compare with, and those that set the same files as others do: only with `BERTH_LAB_SEEDS=N` or
 /// `BERTH_LAB_LONG=1` (3 seeds).
 const MORE: [&str; 6] = [
@@ -110,7 +142,7 @@ pub enum Ways {
     Short,
     /// All, and in some where the kernel spends its time.
     All,
-    /// [`PAIRS`], the second of each first with every other seed.
+    /// [`PAIRS`], those of a line each time in another order.
     Pairs,
 }
 
@@ -141,12 +173,9 @@ impl Ways {
             Ways::All => ARMS.iter().collect(),
             Ways::Pairs => PAIRS
                 .iter()
-                .flat_map(|[a, b]| {
-                    if seed.is_multiple_of(2) {
-                        [b, a]
-                    } else {
-                        [a, b]
-                    }
+                .flat_map(|line| {
+                    let turned = seed as usize % line.len();
+                    line[turned..].iter().chain(&line[..turned])
                 })
                 .collect(),
         }

@@ -255,17 +255,18 @@ fn next(
             in_words(finished)
         ),
     )];
-    let first = results
-        .experiments
-        .first()
-        .filter(|_| plan.variants.len() == 1);
-    if let Some(look) = first.and_then(berth_report::waiting::look) {
+    if let Some((which, look)) = berth_report::waiting::look(&results.experiments) {
         let scenario = options.scenario.as_deref().unwrap_or(&plan.name);
-        let sets = options.set.iter().map(|s| format!(" --set {}", quote(s)));
-        let sets: String = sets.collect();
+        let varied = plan.variants.get(which).map_or(&[][..], |v| &v.set);
+        let what = [
+            options_of("set", &options.set),
+            options_of("set", varied),
+            options_of("policy", &options.policy),
+        ]
+        .concat();
         lines.push((
             "Look",
-            format!("berth sim {}{sets} {look}", quote(scenario)),
+            format!("berth sim {}{what} {look}", quote(scenario)),
         ));
     }
     if fits_the_lab(plan) {
@@ -281,21 +282,22 @@ fn next(
 
 /// What was asked of the scenario, as options; how many seeds there are hangs on the place.
 fn asked(options: &RunOptions) -> String {
-    let of = |option: &'static str, values: &[String]| -> String {
-        let each = values.iter().map(|v| format!(" --{option} {}", quote(v)));
-        each.collect()
-    };
     let arms = match options.arm.as_slice() {
         [] => String::new(),
         arms => format!(" --arm {}", quote(&arms.join(","))),
     };
     [
-        of("set", &options.set),
-        of("vary", &options.vary),
+        options_of("set", &options.set),
+        options_of("vary", &options.vary),
         arms,
-        of("policy", &options.policy),
+        options_of("policy", &options.policy),
     ]
     .concat()
+}
+
+fn options_of(option: &str, values: &[String]) -> String {
+    let each = values.iter().map(|v| format!(" --{option} {}", quote(v)));
+    each.collect()
 }
 
 #[cfg(test)]

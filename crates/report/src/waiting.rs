@@ -48,17 +48,26 @@ fn worst_of_all<'a>(
     all.max_by_key(|(_, _, w)| w.ns())
 }
 
-/// Options of `berth sim` that show the worst wait in a trace: `--arm linux --seed 7 --trace 8.1s..8.3s`.
-pub fn look(e: &Experiment) -> Option<String> {
-    let (arm, run, w) = worst_of_all(e, &group(e)?)?;
+/// Options of `berth sim` that show the worst wait of all these experiments in a trace, and of which of them it is:
+/// `--arm linux --seed 7 --trace 8.1s..8.3s`.
+pub fn look(all: &[Experiment]) -> Option<(usize, String)> {
+    let of = |e| worst_of_all(e, &group(e)?);
+    let each = all
+        .iter()
+        .enumerate()
+        .filter_map(|(i, e)| Some((i, of(e)?)));
+    let (which, (arm, run, w)) = each.max_by_key(|(_, (_, _, w))| w.ns())?;
     // Tenths of a second around it.
     let tenth = 100_000_000;
     let from = (w.from_ns / tenth) as f64 / 10.0;
     let to = (w.to_ns / tenth + 1) as f64 / 10.0;
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    arm.chars()
-        .all(plain)
-        .then(|| format!("--arm {arm} --seed {} --trace {from}s..{to}s", run.seed))
+    arm.chars().all(plain).then(|| {
+        (
+            which,
+            format!("--arm {arm} --seed {} --trace {from}s..{to}s", run.seed),
+        )
+    })
 }
 
 /// The sentence of a worst wait.

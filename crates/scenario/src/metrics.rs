@@ -33,7 +33,7 @@ pub const QUANTITIES: [(&str, &[&str], &str, &str); 42] = [
         "run_delay",
         &["mean", "p50", "p99", "max", "share", "count"],
         "ns",
-        "each stay in a run queue",
+        "each stay in a run queue; share: of waiting and running",
     ),
     ("cpu", &[], "CPU", "mean CPUs used"),
     (

@@ -228,6 +228,14 @@ fn variants() {
         "{text}"
     );
     assert_eq!(place.results()["experiments"].as_array().unwrap().len(), 2);
+    // Where the longest wait of them all is, and that command shows it.
+    let look = text.lines().find_map(|l| l.trim().strip_prefix("Look "));
+    let look: Vec<&str> = look.unwrap().split_whitespace().skip(1).collect();
+    assert!(
+        look[..4] == ["sim", "short.toml", "--set", "vm.hog.count=4"],
+        "{look:?}"
+    );
+    place.works(&look);
 }
 
 #[test]

@@ -51,9 +51,8 @@ pub fn list(view: &View, style: &Style) -> String {
     }
     let mut words = vec![
         format!(
-            "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue (the guest sees it \
-             as \
-             steal). Mean wait: in a queue, each time.",
+            "Over {:.1} s. Run delay: of the time a VM's threads wanted to run, the part they stood in a queue (the \
+             guest sees that of its vCPUs as steal). Mean wait: in a queue, each time.",
             view.seconds
         ),
         "Class: what it seems to be for, by its bursts and wake-ups so far. Why: berth explain VM.".into(),

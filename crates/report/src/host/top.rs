@@ -180,7 +180,8 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
         .into_iter()
         .enumerate()
         .map(|(i, l)| {
-            let l = cut(&l, style.width);
+            // What goes on elsewhere is read there, whole.
+            let l = if screen.live { cut(&l, style.width) } else { l };
             if i == 0 || (screen.live && i == chosen_row) {
                 style.bold(&l)
             } else {
@@ -472,6 +473,13 @@ mod tests {
         let lines = top(&view, &screen, &STYLE);
         assert!(
             lines[2].contains("RUN DELAY") && !lines[2].contains("CPUS USED"),
+            "{lines:#?}"
+        );
+        // In a pipe all of it is there.
+        let lines = top(&view, &Screen::plain(), &STYLE);
+        assert!(
+            HEADS.iter().all(|head| lines[2].contains(head))
+                && lines[3].ends_with("build-server-02 90 %"),
             "{lines:#?}"
         );
         screen.help = true;

@@ -226,6 +226,8 @@ fn acts_and_undoes() {
         "--target",
         "berth-test-web=0.95",
         "--limit",
+        "berth-test-web=0.97",
+        "--limit",
         "berth-test-wib=1",
         "--json",
     ]);
@@ -237,7 +239,8 @@ fn acts_and_undoes() {
     );
     let warnings = would["warnings"].to_string();
     assert!(
-        warnings.contains("no VM is called berth-test-wib"),
+        warnings.contains("no VM is called berth-test-wib")
+            && warnings.contains("berth-test-web: its weight and cap would not be set"),
         "{would}"
     );
     assert!(web.all_at(&all), "it is only said");

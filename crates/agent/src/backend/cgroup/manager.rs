@@ -554,7 +554,7 @@ impl<H: Host> Manager<H> {
     /// Sets what was decided.
     fn carry_out(&mut self, host: &Keeper, changes: &[Change]) {
         if self.hands.is_none() {
-            return;
+            return self.rehearse(host, changes);
         }
         let changes = self.without_company(host, changes);
         let Some(hands) = &mut self.hands else { return };
@@ -611,6 +611,30 @@ impl<H: Host> Manager<H> {
                 }
             }
             Err(e) => self.give_up(e.to_string()),
+        }
+        remarks.into_iter().for_each(|r| self.warn(r));
+    }
+
+    /// What of these could not be set is said.
+    fn rehearse(&mut self, host: &Keeper, changes: &[Change]) {
+        let mut remarks = Vec::new();
+        for Change { vm, from, to, .. } in changes {
+            let known = host.snapshot().vms.iter().find(|known| known.name == *vm);
+            let Some(kept) = known.and_then(|vm| self.vms.get(&key(vm))) else {
+                continue;
+            };
+            match &kept.home.shares {
+                Err(why) if from.weight != to.weight || from.cap != to.cap => remarks.push(
+                    format!("VM {vm}: its weight and cap would not be set: {why}"),
+                ),
+                _ => {}
+            }
+            match &kept.home.freeze {
+                Err(why) if from.run_fraction != to.run_fraction => {
+                    remarks.push(format!("VM {vm}: it would not be frozen: {why}"));
+                }
+                _ => {}
+            }
         }
         remarks.into_iter().for_each(|r| self.warn(r));
     }

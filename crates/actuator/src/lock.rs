@@ -157,7 +157,8 @@ fn told(file: &File) -> (Option<String>, Vec<PathBuf>) {
     (holder, folders.collect())
 }
 
-/// `process 4711 (berth daemon --socket /run/berth/control.sock)`; none: it has ended.
+/// `process 4711 (berth daemon --socket /run/berth/control.sock)`; none: it has ended, or is about to: what it was begun
+/// with goes before its files do.
 fn who(pid: i32, start: u64) -> Option<String> {
     if start_of(Path::new("/proc"), pid, pid)? != start {
         return None;
@@ -168,6 +169,9 @@ fn who(pid: i32, start: u64) -> Option<String> {
         .filter(|w| !w.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
+    if words.is_empty() {
+        return None;
+    }
     let command: String = words.join(" ").chars().take(COMMAND).collect();
     Some(format!("process {pid} ({})", command.escape_debug()))
 }

@@ -643,6 +643,7 @@ fn killed_at_every_system_call_nobody_stays_frozen() {
 
 #[test]
 fn another_thread_of_the_same_number_is_not_touched() {
+    let _alone = alone();
     let idle = Idle::start();
     let Knob::Affinity { pid, tid, start } = idle.affinity() else {
         unreachable!()

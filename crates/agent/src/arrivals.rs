@@ -209,6 +209,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_vm_is_noticed_at_once() {
+        let _one = crate::place::tests::one_at_a_time();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let vms = vm(child.id().cast_signed());
         let key = VmKey {

@@ -125,7 +125,8 @@ impl Place {
         all.iter().flat_map(|changes| both(changes)).collect()
     }
 
-    /// Keeps others from acting on this host, as long as what it gives is there.
+    /// Keeps others from acting on this host, as long as what it gives is there. For the end of one that was killed it
+    /// is waited.
     ///
     /// # Errors
     /// Another process acts: who.
@@ -137,7 +138,9 @@ impl Place {
         if let Some(lock) = held.upgrade() {
             return Ok(Some(lock));
         }
-        let lock = Arc::new(Lock::take(&alone.path, &self.changes)?);
+        let lock = Arc::new(waiting(is_ending, || {
+            Lock::take(&alone.path, &self.changes)
+        })?);
         *held = Arc::downgrade(&lock);
         Ok(Some(lock))
     }
@@ -223,7 +226,8 @@ impl Undone {
 pub fn undo(folders: &[PathBuf]) -> Undone {
     let (mut ledgers, mut undone) = (Vec::new(), Undone::default());
     for folder in folders {
-        match this_boot().and_then(|boot| Ledger::open(folder, &boot)) {
+        let open = |boot: String| waiting(is_ending, || Ledger::open(folder, &boot));
+        match this_boot().and_then(open) {
             Ok(ledger) => ledgers.push(ledger),
             Err(e @ Error::Held { .. }) => undone.held.push((folder.clone(), e)),
             Err(e) => undone.wrong.push(e),
@@ -277,11 +281,28 @@ fn undo_others(lock: &Lock, said: &mut Vec<String>) -> Result<(), Error> {
 
 /// Opens a ledger; a guardian that is at work is waited for.
 fn patiently(folder: &Path) -> Result<Ledger, Error> {
-    let (boot, end) = (this_boot()?, Instant::now() + PATIENCE);
+    let boot = this_boot()?;
+    waiting(
+        |e| matches!(e, Error::Held { .. }),
+        || Ledger::open(folder, &boot),
+    )
+}
+
+/// What is killed lets go of its files a moment after it has gone.
+fn is_ending(held: &Error) -> bool {
+    matches!(held, Error::Held { by: None, .. })
+}
+
+/// Takes something; where that fails in this way, it is tried again for a while.
+fn waiting<T>(
+    passes: impl Fn(&Error) -> bool,
+    take: impl Fn() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let end = Instant::now() + PATIENCE;
     loop {
-        match Ledger::open(folder, &boot) {
-            Err(Error::Held { .. }) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
-            opened => return opened,
+        match take() {
+            Err(e) if passes(&e) && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+            taken => return taken,
         }
     }
 }
@@ -307,7 +328,7 @@ fn words(report: &Report) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use berth_actuator::live::start_of;
     use berth_actuator::{Acting, Host, Knob};
@@ -315,6 +336,11 @@ mod tests {
 
     /// A child that is being made holds for a moment what other tests have open, their locks, too.
     static ONE: Mutex<()> = Mutex::new(());
+
+    /// One test at a time makes children, or lets go of a lock that it takes again.
+    pub(crate) fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     struct Idle(Child);
 
@@ -355,7 +381,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_next_undoes_what_was_left_wherever_it_is() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one_at_a_time();
         let folder = tempfile::tempdir().unwrap();
         let (_idle, knob) = idle();
         let was = Live::new().read(&knob).unwrap();
@@ -386,8 +412,36 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_one_that_is_killed_is_waited_for() {
+        let _one = one_at_a_time();
+        let folder = tempfile::tempdir().unwrap();
+        let (_idle, knob) = idle();
+        let was = Live::new().read(&knob).unwrap();
+        let dead = place(folder.path(), "dead");
+        // What holds the lock, what holds the ledger.
+        for file in [folder.path().join("lock"), dead.state().join("lock")] {
+            leaves(&dead, &knob);
+            let text = std::fs::read_to_string(&file).unwrap();
+            let folders = text.split_once('\n').map_or("", |(_, f)| f);
+            std::fs::write(&file, format!("1 0\n{folders}")).unwrap();
+            let held = std::fs::File::open(&file).unwrap();
+            held.lock().unwrap();
+            let ends = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(held);
+            });
+            match file.starts_with(dead.state()) {
+                false => drop(place(folder.path(), "other").undo_left()),
+                true => assert_eq!(undo(&[dead.state()]).failures().count(), 0),
+            }
+            assert_eq!(Live::new().read(&knob).unwrap(), was, "{}", file.display());
+            ends.join().unwrap();
+        }
+    }
+
+    #[test]
     fn one_that_cannot_be_read_keeps_nobody_from_being_undone() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one_at_a_time();
         let folder = tempfile::tempdir().unwrap();
         let (_idle, knob) = idle();
         let was = Live::new().read(&knob).unwrap();
@@ -422,7 +476,7 @@ mod tests {
 
     #[test]
     fn of_two_the_second_is_refused_by_the_firsts_name() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one_at_a_time();
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (place(folder.path(), "a"), place(folder.path(), "b"));
         let acts = first.begin().unwrap();
@@ -441,7 +495,7 @@ mod tests {
 
     #[test]
     fn beside_one_that_acts_nothing_is_undone_and_that_is_said() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = one_at_a_time();
         let folder = tempfile::tempdir().unwrap();
         let (_idle, knob) = idle();
         let (dead, acts) = (place(folder.path(), "dead"), place(folder.path(), "acts"));

@@ -4,16 +4,14 @@
 //!
 //! No harness: this program is also the VMs.
 mod acting;
+#[path = "acting/vm.rs"]
+mod vm;
 
-use acting::{kill, until};
-use std::ffi::CString;
-use std::os::unix::process::CommandExt;
+use acting::{Stopped, cpus, everywhere, kill, text, until};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output};
 use std::time::Duration;
-
-/// Marks a process that is a VM.
-const VM: &str = "BERTH_TEST_VM";
+use vm::{VM, Vm, call_me, idle};
 
 fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
@@ -52,32 +50,11 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// CPUs that this process may run on, and those that are online.
-fn cpus() -> (i64, i64) {
-    // SAFETY: all zeroes are an empty set; it outlives the calls.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
-        let allowed = i64::from(libc::CPU_COUNT(&set));
-        (allowed, libc::sysconf(libc::_SC_NPROCESSORS_ONLN))
-    }
-}
-
 // --- a VM
-
-fn call_me(name: &str) {
-    let name = CString::new(name).unwrap();
-    // SAFETY: a C string that outlives the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-}
 
 /// One vCPU that always runs; another thread for each byte that comes.
 fn vm() -> ! {
-    call_me("qemu-system-x86");
-    // SAFETY: who made this process has it ended with itself.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-    std::thread::spawn(|| {
-        call_me("CPU 0/TCG");
+    vm::look_like_one(|| {
         loop {
             std::hint::spin_loop();
         }
@@ -87,63 +64,31 @@ fn vm() -> ! {
     while std::io::Read::read(&mut std::io::stdin(), &mut byte).is_ok_and(|n| n > 0) {
         std::thread::spawn(|| {
             call_me("worker");
-            loop {
-                std::thread::sleep(Duration::from_secs(1));
-            }
+            idle()
         });
     }
     std::process::exit(0)
 }
 
-struct Vm(Child);
-
-impl Vm {
-    fn start(name: &str) -> Vm {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .arg0("qemu-system-x86_64")
-            .args(["-name", name, "-smp", "1"])
-            .env(VM, "1")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        Vm(child)
-    }
-
-    fn another_thread(&mut self) {
-        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"x").unwrap();
-    }
-
-    /// Where its threads may run, and their names.
-    fn threads(&self) -> Vec<(i32, String, String)> {
-        let folder = format!("/proc/{}/task", self.0.id());
-        let read = |tid: i32| {
-            let status = std::fs::read_to_string(format!("{folder}/{tid}/status")).ok()?;
-            let of = |key: &str| {
-                Some(
-                    status
-                        .lines()
-                        .find_map(|l| l.strip_prefix(key))?
-                        .trim()
-                        .to_string(),
-                )
-            };
-            Some((tid, of("Name:")?, of("Cpus_allowed_list:")?))
-        };
-        let tids = std::fs::read_dir(&folder).unwrap();
-        let tids = tids.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
-        tids.filter_map(read).collect()
-    }
-
-    /// All threads are there.
-    fn all_at(&self, cpus: &str) -> bool {
-        self.threads().iter().all(|t| t.2 == cpus)
-    }
+/// A VM of this name.
+fn begin(name: &str) -> Vm {
+    Vm::begin(name, "1")
 }
 
-impl Drop for Vm {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Vm {
+    /// All its threads have the same CPUs, and not these.
+    fn bound_from(&self, all: &str) -> bool {
+        let threads = self.threads();
+        threads.iter().all(|t| t.1 == threads[0].1) && threads[0].1 != all
+    }
+
+    fn vcpu(&self) -> i32 {
+        let named = |tid: i32| {
+            let file = format!("/proc/{}/task/{tid}/comm", self.0.id());
+            std::fs::read_to_string(file).is_ok_and(|name| name.trim() == "CPU 0/TCG")
+        };
+        let tids = self.threads().into_iter().map(|t| t.0);
+        tids.into_iter().find(|tid| named(*tid)).unwrap()
     }
 }
 
@@ -202,27 +147,14 @@ impl Drop for Operator {
     }
 }
 
-fn text(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
-}
-
-/// Where a thread may run that nobody has bound.
-fn everywhere() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let list = status
-        .lines()
-        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
-    list.unwrap().trim().into()
-}
-
 fn acts_and_undoes() {
     let all = everywhere();
-    let (mut web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let (mut web, operator) = (begin("berth-test-web"), Operator::new());
     let dry = operator.berth(&[
         "optimise",
         "--dry-run",
         "--over",
-        "3",
+        "6",
         "--target",
         "berth-test-web=0.95",
         "--limit",
@@ -245,10 +177,8 @@ fn acts_and_undoes() {
     );
     assert!(web.all_at(&all), "it is only said");
     operator.start();
-    until("web has CPUs of its own", || {
-        !web.all_at(&all) && web.threads().windows(2).all(|w| w[0].2 == w[1].2)
-    });
-    let own = web.threads()[0].2.clone();
+    until("web has CPUs of its own", || web.bound_from(&all));
+    let own = web.threads()[0].1.clone();
     let status = operator.agent("status", &[]);
     assert!(
         text(&status).contains(&format!("set to CPUs {own}")),
@@ -256,7 +186,6 @@ fn acts_and_undoes() {
         text(&status)
     );
     web.another_thread();
-    until("there is another thread", || web.threads().len() == 3);
     assert!(web.all_at(&own), "it was born there");
     // While an agent acts it undoes itself; and there is one only.
     let restore = operator.berth(&["restore", "--state", &operator.state()]);
@@ -290,25 +219,18 @@ fn is_root() -> bool {
 
 fn leaves_to_others_what_they_set() {
     let all = everywhere();
-    let (web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let (web, operator) = (begin("berth-test-web"), Operator::new());
     operator.start();
-    until("web has CPUs of its own", || !web.all_at(&all));
-    until("all of it", || {
-        web.threads().windows(2).all(|w| w[0].2 == w[1].2)
-    });
+    until("web has CPUs of its own", || web.bound_from(&all));
     let own: usize = web.threads()[0]
-        .2
+        .1
         .split(['-', ','])
         .next()
         .unwrap()
         .parse()
         .unwrap();
     let other = usize::from(own == 0);
-    let (vcpu, ..) = web
-        .threads()
-        .into_iter()
-        .find(|t| t.1 == "CPU 0/TCG")
-        .unwrap();
+    let vcpu = web.vcpu();
     // SAFETY: all zeroes are an empty set; it outlives the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -324,16 +246,16 @@ fn leaves_to_others_what_they_set() {
     operator.agent("stop", &[]);
     let left = web.threads();
     let vcpu = left.iter().find(|t| t.0 == vcpu).unwrap();
-    assert_eq!(vcpu.2, other.to_string(), "{left:?}");
+    assert_eq!(vcpu.1, other.to_string(), "{left:?}");
     assert!(
-        left.iter().filter(|t| t.0 != vcpu.0).all(|t| t.2 == all),
+        left.iter().filter(|t| t.0 != vcpu.0).all(|t| t.1 == all),
         "{left:?}"
     );
 }
 
 fn killed_it_is_undone() {
     let all = everywhere();
-    let (mut web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let (mut web, operator) = (begin("berth-test-web"), Operator::new());
     // By its guardian.
     operator.start();
     until("web has CPUs of its own", || !web.all_at(&all));
@@ -348,14 +270,10 @@ fn killed_it_is_undone() {
     until("and ends", || operator.processes().0.is_empty());
     // Both at once: by hand, with a thread that was born since.
     operator.start();
-    until("web has CPUs of its own", || !web.all_at(&all));
-    until("all of it", || {
-        web.threads().windows(2).all(|w| w[0].2 == w[1].2)
-    });
+    until("web has CPUs of its own", || web.bound_from(&all));
     let (agent, guardian) = operator.both();
     kill(&[guardian, agent]);
     web.another_thread();
-    until("there is another thread", || web.threads().len() == 3);
     until("they have ended", || operator.processes().0.is_empty());
     if web.all_at(&all) {
         // The agent saw its guardian go, and had time to undo it: nothing is left to do.
@@ -371,8 +289,7 @@ fn killed_it_is_undone() {
 /// Agent and guardian are killed, and neither lives to see the other one go.
 fn kill_both(operator: &Operator) {
     let (agent, guardian) = operator.both();
-    // SAFETY: a signal to a process of this test.
-    unsafe { libc::kill(agent, libc::SIGSTOP) };
+    let _stopped = Stopped::begin(agent);
     kill(&[guardian, agent]);
     until("they have ended", || {
         let (agent, guardian) = operator.processes();
@@ -405,7 +322,7 @@ impl Drop for Watching {
 /// Whatever it will do itself, and wherever its socket is.
 fn whoever_comes_next_undoes_it() {
     let all = everywhere();
-    let (web, operator) = (Vm::start("berth-test-web"), Operator::new());
+    let (web, operator) = (begin("berth-test-web"), Operator::new());
     let other = Operator::new();
     let bound = || {
         operator.start();
@@ -492,7 +409,7 @@ impl Drop for Groups {
 }
 
 fn limits_by_cgroups_of_version_1(groups: &Groups) {
-    let (vm, operator) = (Vm::start("berth-test-hog"), Operator::new());
+    let (vm, operator) = (begin("berth-test-hog"), Operator::new());
     groups.put(&vm);
     let quota = || groups.read("cpu", "cpu.cfs_quota_us");
     let before = (
@@ -533,20 +450,14 @@ fn limits_by_cgroups_of_version_1(groups: &Groups) {
     until("it is frozen again", || state() == "FROZEN");
     let (agent, guardian) = operator.both();
     loop {
-        // SAFETY: signals to a process of this test.
-        let signal = |signal| unsafe { libc::kill(agent, signal) };
-        signal(libc::SIGSTOP);
-        until("it has stopped", || {
-            let stat = std::fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
-            stat.rsplit(')').next().unwrap().trim().starts_with('T')
-        });
+        let _stopped = Stopped::begin(agent);
         if state() == "FROZEN" {
+            kill(&[guardian, agent]);
             break;
         }
-        signal(libc::SIGCONT);
+        drop(_stopped);
         std::thread::sleep(Duration::from_millis(7));
     }
-    kill(&[guardian, agent]);
     until("they have ended", || {
         let (agent, guardian) = operator.processes();
         agent.is_empty() && guardian.is_empty()

@@ -9,10 +9,14 @@ mod acting;
 mod by_rule;
 #[path = "pin/denied.rs"]
 mod denied;
+#[path = "acting/nobody.rs"]
+mod nobody;
+#[path = "acting/tap.rs"]
+mod tap;
 #[path = "acting/vm.rs"]
 mod vm;
 
-use acting::{HUNG, kill, until};
+use acting::{HUNG, Stopped, cpus, everywhere, kill, text, until};
 use serde_json::Value;
 use std::ffi::CString;
 use std::fs::File;
@@ -60,17 +64,6 @@ fn main() -> ExitCode {
     let path = if network { "and queues of a tap" } else { "" };
     println!("ok    threads {path} were pinned, followed, left to others, and undone five ways");
     ExitCode::SUCCESS
-}
-
-/// CPUs that this process may run on, and those that are online.
-fn cpus() -> (i64, i64) {
-    // SAFETY: all zeroes are an empty set; it outlives the calls.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
-        let allowed = i64::from(libc::CPU_COUNT(&set));
-        (allowed, libc::sysconf(libc::_SC_NPROCESSORS_ONLN))
-    }
 }
 
 // --- a network of one's own
@@ -136,7 +129,7 @@ fn network() -> Result<(), String> {
 
 /// The tap, a port of the bridge; none: there is no network.
 fn tap() -> Option<File> {
-    vm::tap().filter(|_| ip("link set tapx master brx").is_ok())
+    tap::tap().filter(|_| ip("link set tapx master brx").is_ok())
 }
 
 // --- a VM
@@ -175,33 +168,6 @@ fn free_myself() {
     }
 }
 
-/// A process that does nothing until this is dropped.
-struct Stopped(i32);
-
-impl Stopped {
-    fn begin(pid: i32) -> Stopped {
-        // SAFETY: a signal to a process of this test.
-        unsafe { libc::kill(pid, libc::SIGSTOP) };
-        let stopped = Stopped(pid);
-        let state = |task: std::fs::DirEntry| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T'))
-        };
-        until("all of its threads have stopped", || {
-            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-            tasks.flatten().all(state)
-        });
-        stopped
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { libc::kill(self.0, libc::SIGCONT) };
-    }
-}
-
 impl Vm {
     fn start() -> Vm {
         Vm::begin(name(), "1")
@@ -216,31 +182,6 @@ impl Vm {
         until("it has freed itself", || {
             self.threads().iter().any(|t| t.1 == all)
         });
-    }
-
-    fn another_thread(&mut self) {
-        let before = self.threads().len();
-        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"x").unwrap();
-        until("there is another thread", || self.threads().len() > before);
-    }
-
-    /// Threads, and where each may run.
-    fn threads(&self) -> Vec<(i32, String)> {
-        let folder = format!("/proc/{}/task", self.0.id());
-        let tids = std::fs::read_dir(&folder).unwrap();
-        let tids = tids.filter_map(|t| t.ok()?.file_name().to_str()?.parse().ok());
-        let read = |tid: i32| {
-            let status = std::fs::read_to_string(format!("{folder}/{tid}/status")).ok()?;
-            let line = status
-                .lines()
-                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
-            Some((tid, line.trim().to_string()))
-        };
-        tids.filter_map(read).collect()
-    }
-
-    fn all_at(&self, cpus: &str) -> bool {
-        self.threads().iter().all(|t| t.1 == cpus)
     }
 
     fn cpuset(&self) -> String {
@@ -268,7 +209,7 @@ impl Operator {
 
     fn nobody() -> Operator {
         let mut operator = Operator::new();
-        operator.nobodys = Some(vm::berth_for_nobody(operator.folder.path()));
+        operator.nobodys = Some(nobody::berth_for_nobody(operator.folder.path()));
         operator
     }
 
@@ -286,7 +227,7 @@ impl Operator {
             Some(program) => Command::new(program),
         };
         if self.nobodys.is_some() {
-            vm::as_nobody(&mut command);
+            nobody::as_nobody(&mut command);
         }
         command.args(arguments).output().unwrap()
     }
@@ -312,16 +253,8 @@ impl Operator {
         acting::both(&self.socket(), &self.state())
     }
 
-    /// What is killed lets go of its files a moment after it has gone from /proc.
     fn restore(&self) -> Output {
-        let end = Instant::now() + HUNG;
-        loop {
-            let out = self.berth(&["restore", "--state", &self.state()]);
-            if out.status.code() != Some(2) || Instant::now() > end {
-                return out;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.berth(&["restore", "--state", &self.state()])
     }
 
     fn remembers(&self) -> bool {
@@ -333,19 +266,6 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.agent("stop", &[]);
     }
-}
-
-fn text(out: &Output) -> String {
-    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
-}
-
-/// Where a thread may run that nobody has bound.
-fn everywhere() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let list = status
-        .lines()
-        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
-    list.unwrap().trim().into()
 }
 
 /// Masks of the path's receive queues.

@@ -3,6 +3,10 @@
 //! samples and calls, and where the kernel gives none, why.
 //!
 //! No harness: this program is also the VM.
+#[path = "acting/nobody.rs"]
+mod nobody;
+#[path = "acting/tap.rs"]
+mod tap;
 #[path = "acting/vm.rs"]
 mod vm;
 
@@ -42,7 +46,7 @@ fn main() -> ExitCode {
 fn busy() -> ! {
     // SAFETY: this program has one thread yet.
     let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
-    let mut tap = alone.then(vm::tap).flatten();
+    let mut tap = alone.then(tap::tap).flatten();
     vm::look_like_one(move || {
         loop {
             if let Some(tap) = &mut tap {
@@ -248,10 +252,10 @@ fn without_rights_it_is_said() {
         return println!("not tried: only root can be somebody else, who may not sample");
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = vm::berth_for_nobody(folder.path());
+    let program = nobody::berth_for_nobody(folder.path());
     for (more, words) in [(&[][..], "be root"), (&["--calls"], "it takes root")] {
         let mut command = Command::new(&program);
-        vm::as_nobody(&mut command);
+        nobody::as_nobody(&mut command);
         command.args(["profile", name(), "--seconds", "1", "--json"]);
         is_refused(&command.args(more).output().unwrap(), words);
     }

@@ -470,10 +470,11 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         assert!(ask(1, name).is_err(), "not the VM's");
         // Never accepts: the kernel connects, nobody speaks.
-        assert_eq!(
+        // Which of them hangs on when this thread has a CPU.
+        assert!(matches!(
             ask(own(), name).unwrap_err().kind(),
-            io::ErrorKind::WouldBlock
-        );
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        ));
         let _client = UnixStream::connect(&path).unwrap();
         let _server = listener.accept().unwrap();
         let error = ask(own(), name).unwrap_err().to_string();

@@ -116,6 +116,7 @@ fn requests_arrive_whole_and_are_answered() {
 /// Between its first look and its socket, an agent has nothing to connect to: another that starts then keeps away, too.
 #[test]
 fn of_several_that_start_at_once_one_listens() {
+    let _one = crate::place::tests::one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     let open = || Door::open(&socket, &Access::default());

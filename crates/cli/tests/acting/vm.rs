@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A process that looks like a VM: the test's own program, begun once more, which may hold a tap. And somebody who has
-//! no rights.
+//! A process that looks like a VM: the test's own program, begun once more.
 use std::ffi::CString;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Marks the process.
 pub const VM: &str = "BERTH_TEST_VM";
-/// A user who owns nothing.
-pub const NOBODY: u32 = 65_534;
 
 pub struct Vm(pub Child);
 
@@ -66,34 +60,4 @@ pub fn look_like_one(vcpu: impl FnOnce() + Send + 'static) {
     // Before, it does not look like a VM.
     let _ = is_named.recv();
     println!("up");
-}
-
-/// A tap of this process's network namespace; none: no tap can be had.
-pub fn tap() -> Option<File> {
-    const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
-    let tun = File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun")
-        .ok()?;
-    let mut request = [0u8; 40];
-    request[..4].copy_from_slice(b"tapx");
-    // IFF_TAP and IFF_NO_PI.
-    request[16..18].copy_from_slice(&0x1002u16.to_ne_bytes());
-    // SAFETY: `struct ifreq` is 40 bytes, which outlive the call.
-    let done = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
-    (done == 0).then_some(tun)
-}
-
-/// A copy of `berth` that [`NOBODY`] can begin, wherever this one was built, in a folder that is his from now on.
-pub fn berth_for_nobody(folder: &Path) -> PathBuf {
-    let program = folder.join("berth");
-    std::fs::copy(env!("CARGO_BIN_EXE_berth"), &program).unwrap();
-    std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-    program
-}
-
-/// It is begun as by [`NOBODY`].
-pub fn as_nobody(command: &mut Command) {
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Somebody without rights pins a VM of his own. A thread of it is another user's, and so are the queues of its path:
 //! these are left as they are, and said.
-use super::vm::{NOBODY, Vm, call_me, idle};
+use super::nobody::NOBODY;
+use super::vm::{Vm, call_me, idle};
 use super::{Operator, everywhere, name, queues, text, until};
 use serde_json::Value;
 

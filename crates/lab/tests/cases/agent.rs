@@ -3,12 +3,14 @@
 //! killed, another scheduler is there first, a policy that starves a VM is unloaded. One boot.
 use super::noticed::{noticed, rounds_wanted};
 use super::path::cpu_ns;
+use super::survival::vms as micro_vms;
 use super::{HUNG, OBJECT, check, coarse, host, is_long, options, read_scenario, with_micro_vms};
 use berth_agent::agent::{Agent, Event, Started};
 use berth_agent::backend::{Policy, Value as Setting, Way};
 use berth_agent::place::Place;
 use berth_agent::rules::{Rule, Rules};
 use berth_agent::tripwire::LIMIT;
+use berth_host::model::Vm;
 use berth_host::root::Root;
 use berth_lab::Vcpus;
 use berth_lab::assets::Assets;
@@ -210,10 +212,15 @@ pub(super) fn quiet(events: Vec<Event>) -> Result<(), String> {
 fn beside_vms(starving: &[u8], first: &str, others: &[String]) -> Result<String, String> {
     let mut agent = Agent::new(Root::live(), place(), rules(), Some(LIMIT));
     let seen = |agent: &mut Agent, vms: usize| {
-        until(&format!("{vms} VMs are known"), &mut || {
-            quiet(agent.tick().map_err(|e| e.to_string())?)?;
-            Ok(agent.status().vms.len() == vms)
-        })
+        until(
+            &format!("{vms} VMs are known, and their vCPUs"),
+            &mut || {
+                quiet(agent.tick().map_err(|e| e.to_string())?)?;
+                let mut there = agent.vms().vms.iter();
+                let whole = there.all(|vm| vm.vcpus > 0 && vm.known_vcpus() == vm.vcpus);
+                Ok(agent.status().vms.len() == vms && whole)
+            },
+        )
     };
     seen(&mut agent, 4)?;
     let start = |agent: &mut Agent, name: &str| -> Result<Started, String> {

@@ -78,17 +78,26 @@ struct Left {
 }
 
 fn left() -> Result<Left, String> {
-    // Maps and programs go when readers are done with them.
-    std::thread::sleep(Duration::from_millis(500));
+    // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID
+    let both = || (objects(11), objects(12));
+    // They go when their readers are done with them.
+    let mut before = both();
+    let (programs, maps) = loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = both();
+        if now == before {
+            break now;
+        }
+        before = now;
+    };
     let files = std::fs::read_dir("/proc/self/fd").map_err(|e| e.to_string())?;
     let memory = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
     let available = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let available = available.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok());
     Ok(Left {
         files: files.count(),
-        // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID
-        programs: objects(11),
-        maps: objects(12),
+        programs,
+        maps,
         available_kib: available.ok_or("no MemAvailable")?,
     })
 }

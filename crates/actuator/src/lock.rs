@@ -157,8 +157,8 @@ fn told(file: &File) -> (Option<String>, Vec<PathBuf>) {
     (holder, folders.collect())
 }
 
-/// `process 4711 (berth daemon --socket /run/berth/control.sock)`; none: it has ended, or is about to: what it was begun
-/// with goes before its files do.
+/// `process 4711 (berth daemon --socket /run/berth/control.sock)`; none: it has ended, or is about to (what it was
+/// begun with goes before its files do).
 fn who(pid: i32, start: u64) -> Option<String> {
     if start_of(Path::new("/proc"), pid, pid)? != start {
         return None;

@@ -212,15 +212,12 @@ pub(super) fn quiet(events: Vec<Event>) -> Result<(), String> {
 fn beside_vms(starving: &[u8], first: &str, others: &[String]) -> Result<String, String> {
     let mut agent = Agent::new(Root::live(), place(), rules(), Some(LIMIT));
     let seen = |agent: &mut Agent, vms: usize| {
-        until(
-            &format!("{vms} VMs are known, and their vCPUs"),
-            &mut || {
-                quiet(agent.tick().map_err(|e| e.to_string())?)?;
-                let mut there = agent.vms().vms.iter();
-                let whole = there.all(|vm| vm.vcpus > 0 && vm.known_vcpus() == vm.vcpus);
-                Ok(agent.status().vms.len() == vms && whole)
-            },
-        )
+        let what = format!("{vms} VMs are known, and their vCPUs");
+        until(&what, &mut || {
+            quiet(agent.tick().map_err(|e| e.to_string())?)?;
+            let whole = |vm: &&Vm| vm.vcpus > 0 && vm.known_vcpus() == vm.vcpus;
+            Ok(agent.status().vms.len() == vms && micro_vms(agent).filter(whole).count() == vms)
+        })
     };
     seen(&mut agent, 4)?;
     let start = |agent: &mut Agent, name: &str| -> Result<Started, String> {

@@ -112,7 +112,7 @@ schedulers-lab: setup-lab ## S2, S3 and S5 of the paper on Linux's schedulers by
 affinity-lab: setup-lab ## A3 and A5 of the affinity paper on the lab's network path, by a real kernel (three hours)
 	@tools/papers-lab $(BERTH) affinity
 
-affinity-pairs: setup-lab ## `auto` beside nothing bound on that path: ten boots, with the interval (hours)
+affinity-pairs: setup-lab ## `auto` and others beside nothing bound on that path: ten boots, with the interval (hours)
 	@kept=$$(realpath -m $(or $(CARGO_TARGET_DIR),target))/pairs-$$(git rev-parse --short HEAD) && mkdir -p "$$kept" && \
 	  BERTH_LAB=1 BERTH_LAB_KERNELS= BERTH_LAB_CASES="network path" BERTH_LAB_WAYS=pairs BERTH_LAB_KEPT="$$kept" \
 	  cargo test --release -q --locked -p berth-lab --test lab

@@ -230,6 +230,12 @@ pub fn run_all() -> ExitCode {
         jobs.push((name.to_string(), Box::new(|| case(&assets))));
     }
     jobs.retain(|(name, _)| name.contains(&wanted));
+    if jobs.is_empty() {
+        println!(
+            "FAIL  no case has {wanted:?} in its name (BERTH_LAB_CASES), of those that are run so"
+        );
+        return ExitCode::FAILURE;
+    }
     let failed = side_by_side(&jobs);
     if failed == 0 {
         ExitCode::SUCCESS

@@ -79,6 +79,9 @@ pub enum Refusal {
     NoVcpus,
 }
 
+/// A CPU that is busy for this part of the time has no room.
+const FULL: f64 = 0.9;
+
 /// Where everything of these VMs goes; those with a CPU of the operator's choice first, then those that stay where they
 /// are, then the largest. In the order of `wanted`.
 pub fn plan(host: &Host, wanted: &[Wanted<'_>]) -> Vec<Result<Placed, Refusal>> {
@@ -255,7 +258,11 @@ fn one(host: &Host, room: &mut Room<'_>, w: &Wanted<'_>) -> Result<Placed, Refus
     });
     let (seat, why) = match stays {
         Some(now) => (now.clone(), "it stays where it is".to_string()),
-        None => seat(room, w, &mut placed.warnings)?,
+        None => {
+            let new = seat(room, w, &mut placed.warnings)?;
+            no_room(room, &new.0, &mut placed.warnings);
+            new
+        }
     };
     for cpu in seat.vcpus.iter().chain(&seat.path) {
         room.take(*cpu);
@@ -371,6 +378,21 @@ fn seat(
         seat.path.push(cpu.cpu);
     }
     Ok((seat, why))
+}
+
+/// Where there is nothing idle to have.
+fn no_room(room: &Room<'_>, seat: &Seat, warnings: &mut Vec<String>) {
+    let both = seat.vcpus.iter().chain(&seat.path);
+    let busy = both.filter(|c| room.cpu(**c).is_some_and(|c| c.busy >= FULL));
+    let mut busy: Vec<u32> = busy.copied().collect();
+    busy.sort_unstable();
+    busy.dedup();
+    if !busy.is_empty() {
+        warnings.push(format!(
+            "CPUs {} had hardly anything idle: a pin makes no room there, a promise does (berth optimise --dry-run)",
+            set_of(busy)
+        ));
+    }
 }
 
 fn reason(cpu: &Cpu, node: Option<u32>) -> String {

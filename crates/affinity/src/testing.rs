@@ -258,6 +258,14 @@ fn by_node_load_second_threads_and_kinds_of_cores() {
     assert_eq!(chosen(&host, &on_one), 1);
     let placed = placed(&host, &on_one, &ask(Policy::Full)).unwrap();
     assert!(placed.why.contains("node 1 are taken"), "{}", placed.why);
+    // Where all are busy that is said, and else not.
+    let says = |host: &Host| {
+        let placed = self::placed(host, &vm(1, 1), &ask(Policy::Full)).unwrap();
+        placed.warnings.iter().any(|w| w.contains("makes no room"))
+    };
+    let mut full = host.clone();
+    full.cpus.iter_mut().for_each(|c| c.busy = 0.95);
+    assert!(says(&full) && !says(&host));
     // Slow cores: two fifths of the speed of idle ones are less than a fast one's that is half busy.
     let mut kinds = paper();
     for (cpu, capacity) in [(0, 400), (1, 400), (2, 1024), (3, 1024)] {

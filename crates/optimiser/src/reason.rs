@@ -165,7 +165,7 @@ impl fmt::Display for Reason {
             Reason::Weighed { share, guarantee } => {
                 write!(
                     f,
-                    "its weight holds up {share:.3} CPUs, {guarantee:.3} of them guaranteed"
+                    "its weight holds up its share, {share:.3} CPUs; {guarantee:.3} are its own when it wants them"
                 )
             }
             Reason::OwnWeight => write!(f, "its own weight will do"),

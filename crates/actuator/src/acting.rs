@@ -62,6 +62,12 @@ impl Report {
         self.outcomes.iter().filter_map(told).collect()
     }
 
+    /// With what another one says.
+    pub fn append(&mut self, other: Report) {
+        self.outcomes.extend(other.outcomes);
+        self.of_another_boot += other.of_another_boot;
+    }
+
     pub(crate) fn add(&mut self, knob: &Knob, outcome: Outcome) {
         self.outcomes.push((knob.clone(), outcome));
     }

@@ -224,6 +224,17 @@ mod tests {
             let why = Lock::take(&path, Path::new("/b")).unwrap_err().to_string();
             assert!(why.contains("another process acts"), "{text:?}: {why}");
         }
+        // It has ended, and its number is not free yet.
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let begun = start_of(Path::new("/proc"), pid, pid).unwrap();
+        let line = format!("/proc/{pid}/cmdline");
+        while !std::fs::read(&line).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(start_of(Path::new("/proc"), pid, pid), Some(begun));
+        assert_eq!(who(pid, begun), None);
+        child.wait().unwrap();
     }
 
     #[test]

@@ -260,7 +260,7 @@ fn one(host: &Host, room: &mut Room<'_>, w: &Wanted<'_>) -> Result<Placed, Refus
         Some(now) => (now.clone(), "it stays where it is".to_string()),
         None => {
             let new = seat(room, w, &mut placed.warnings)?;
-            no_room(room, &new.0, &mut placed.warnings);
+            placed.warnings.extend(no_room(host, w.ask.isolated));
             new
         }
     };
@@ -380,19 +380,14 @@ fn seat(
     Ok((seat, why))
 }
 
-/// Where there is nothing idle to have.
-fn no_room(room: &Room<'_>, seat: &Seat, warnings: &mut Vec<String>) {
-    let both = seat.vcpus.iter().chain(&seat.path);
-    let busy = both.filter(|c| room.cpu(**c).is_some_and(|c| c.busy >= FULL));
-    let mut busy: Vec<u32> = busy.copied().collect();
-    busy.sort_unstable();
-    busy.dedup();
-    if !busy.is_empty() {
-        warnings.push(format!(
-            "CPUs {} had hardly anything idle: a pin makes no room there, a promise does (berth optimise --dry-run)",
-            set_of(busy)
-        ));
-    }
+/// Where no CPU has anything idle. What the VM itself has used is not told apart.
+fn no_room(host: &Host, isolated: bool) -> Option<String> {
+    let mut usable = host.cpus.iter().filter(|c| !c.isolated || isolated);
+    usable.all(|c| c.busy >= FULL).then(|| {
+        "every CPU was busy, by this VM or by others: among others that compute a pin makes no room, a promise does \
+         (berth optimise --dry-run)"
+            .into()
+    })
 }
 
 fn reason(cpu: &Cpu, node: Option<u32>) -> String {

@@ -31,6 +31,8 @@ const MAX_LINE: usize = 256 << 10;
 const MAX_QUESTION: usize = 256;
 /// A request must be there so long after its client has come, and its answer be taken so long after it is given.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one that was killed may take to let go of its files.
+const ENDING: Duration = Duration::from_secs(1);
 /// Clients at a time.
 const MAX_CLIENTS: usize = 64;
 /// Answers before the agent looks after its host again.
@@ -268,20 +270,28 @@ impl Drop for Door {
 }
 
 /// The right to listen there, which one agent has at a time: of several that start at once, too. Its file stays: who
-/// removed it could remove that of the next.
+/// removed it could remove that of the next. One that was just killed has it for a moment still.
 fn lock(socket: &Path) -> io::Result<File> {
     let mut beside = socket.as_os_str().to_owned();
     beside.push(".lock");
     let mut how = File::options();
     how.create(true).truncate(false).write(true).mode(0o600);
     let file = how.open(beside)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "another agent is running",
-        )),
-        Err(e) => Err(e.into()),
+    let end = Instant::now() + ENDING;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another agent is running",
+                ));
+            }
+            Err(e) => return Err(e.into()),
+        }
     }
 }
 

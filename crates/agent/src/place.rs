@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Of root's agents, wherever their sockets are.
 const LOCK: &str = "/run/berth.lock";
-/// How long a guardian that is at work is waited for.
+/// How long a guardian that is at work is waited for, and the end of whoever was killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -125,8 +125,7 @@ impl Place {
         all.iter().flat_map(|changes| both(changes)).collect()
     }
 
-    /// Keeps others from acting on this host, as long as what it gives is there. For the end of one that was killed it
-    /// is waited.
+    /// Keeps others from acting on this host, as long as what it gives is there.
     ///
     /// # Errors
     /// Another process acts: who.
@@ -138,9 +137,7 @@ impl Place {
         if let Some(lock) = held.upgrade() {
             return Ok(Some(lock));
         }
-        let lock = Arc::new(waiting(is_ending, || {
-            Lock::take(&alone.path, &self.changes)
-        })?);
+        let lock = Arc::new(Lock::take(&alone.path, &self.changes)?);
         *held = Arc::downgrade(&lock);
         Ok(Some(lock))
     }
@@ -192,7 +189,7 @@ impl Place {
             )]
         };
         // Held while it is undone: nobody begins to act on top of it.
-        match self.alone() {
+        match waiting(is_ending, || self.alone()) {
             Ok(_alone) => undone(&left),
             Err(e) => not(e.to_string()),
         }
@@ -226,8 +223,7 @@ impl Undone {
 pub fn undo(folders: &[PathBuf]) -> Undone {
     let (mut ledgers, mut undone) = (Vec::new(), Undone::default());
     for folder in folders {
-        let open = |boot: String| waiting(is_ending, || Ledger::open(folder, &boot));
-        match this_boot().and_then(open) {
+        match this_boot().and_then(|boot| Ledger::open(folder, &boot)) {
             Ok(ledger) => ledgers.push(ledger),
             Err(e @ Error::Held { .. }) => undone.held.push((folder.clone(), e)),
             Err(e) => undone.wrong.push(e),
@@ -237,7 +233,25 @@ pub fn undo(folders: &[PathBuf]) -> Undone {
         Ok(report) => undone.report = report,
         Err(e) => undone.wrong.push(e),
     }
+    undo_ending(&mut undone);
     undone
+}
+
+/// Those that are held by who is ending, after all others, and all in the time of one.
+fn undo_ending(undone: &mut Undone) {
+    let end = Instant::now() + PATIENCE;
+    for (folder, why) in std::mem::take(&mut undone.held) {
+        let open = |boot: String| waiting_until(end, is_ending, || Ledger::open(&folder, &boot));
+        let opened = match is_ending(&why) {
+            true => this_boot().and_then(open),
+            false => Err(why),
+        };
+        match opened.and_then(|ledger| restore_all(&Live::new(), &mut [ledger])) {
+            Ok(report) => undone.report.append(report),
+            Err(e @ Error::Held { .. }) => undone.held.push((folder, e)),
+            Err(e) => undone.wrong.push(e),
+        }
+    }
 }
 
 /// The same when an agent begins, in sentences: a guardian that is at work is waited for, after what others tell of.
@@ -298,7 +312,14 @@ fn waiting<T>(
     passes: impl Fn(&Error) -> bool,
     take: impl Fn() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let end = Instant::now() + PATIENCE;
+    waiting_until(Instant::now() + PATIENCE, passes, take)
+}
+
+fn waiting_until<T>(
+    end: Instant,
+    passes: impl Fn(&Error) -> bool,
+    take: impl Fn() -> Result<T, Error>,
+) -> Result<T, Error> {
     loop {
         match take() {
             Err(e) if passes(&e) && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),

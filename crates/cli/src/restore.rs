@@ -25,7 +25,8 @@ const EXAMPLES: &str = "Examples:
   berth restore                                  what an agent that was killed has left set is put back
   berth restore --state /run/user/1000/changes   of an agent with a socket of its own
 
-While an agent acts, it undoes its changes itself (berth stop). What somebody else has set since is left alone.";
+While an agent acts, it undoes its changes itself (berth stop). For the end of one that was just killed it is waited
+(5 s at most). What somebody else has set since is left alone.";
 
 #[derive(clap::Args)]
 pub struct GuardianArgs {

@@ -70,6 +70,10 @@ type Look<'a> = dyn FnMut() -> Result<View, Failure> + 'a;
 /// One picture after the other, below each other.
 fn plain(args: &Args, count: u32, look: &mut Look<'_>) -> Done {
     let stop = interrupt::flag();
+    let screen = Screen {
+        whole: !io::stdout().is_terminal(),
+        ..Screen::plain()
+    };
     for n in 0..count {
         if !wait(args.interval, &|| stop.load(Ordering::Relaxed)) {
             break;
@@ -83,7 +87,7 @@ fn plain(args: &Args, count: u32, look: &mut Look<'_>) -> Done {
             continue;
         }
         let blank = if n > 0 { "\n" } else { "" };
-        let lines = top(&view, &Screen::plain(), &output::style());
+        let lines = top(&view, &screen, &output::style());
         if !output::printed(&format!("{blank}{}\n", lines.join("\n"))) {
             break;
         }

@@ -172,7 +172,7 @@ fn acts_and_undoes() {
     let warnings = would["warnings"].to_string();
     assert!(
         warnings.contains("no VM is called berth-test-wib")
-            && warnings.contains("berth-test-web: its weight and cap would not be set"),
+            && warnings.contains("berth-test-web: weight and cap would not be set"),
         "{would}"
     );
     assert!(web.all_at(&all), "it is only said");

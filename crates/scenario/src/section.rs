@@ -310,7 +310,10 @@ impl<'a> Section<'a> {
         );
         match &node.value {
             Value::Str(text) => match two_numbers(text) {
-                Some((from, to)) => error.note(format!("a range to vary over is {from}..{to}")),
+                Some((from, to)) => error.note(format!(
+                    "to vary it over a range: --vary {}={from}..{to}",
+                    self.address(key)
+                )),
                 None => error,
             },
             _ => error,

@@ -559,7 +559,7 @@ fn what_is_given_twice_is_refused() {
         ),
         ("--vary vm.hog.weight=1..", "8..64..8"),
         ("--vary vm.hog.weight=..5", "8..64..8"),
-        ("--vary vm.hog.weight=1-4", "to vary over is 1..4"),
+        ("--vary vm.hog.weight=1-4", "--vary vm.hog.weight=1..4"),
         ("--vary vm.hog.weight=1..100..xx", "8..64..8"),
         ("--vary vm.hog.weight=0..1e30..1e-9", "8..64..8"),
     ] {

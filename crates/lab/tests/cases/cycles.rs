@@ -81,15 +81,15 @@ fn left() -> Result<Left, String> {
     // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID
     let both = || (objects(11), objects(12));
     // They go when their readers are done with them.
-    let mut before = both();
-    let (programs, maps) = loop {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = both();
+    let (mut before, mut now) = ((0, 0), both());
+    for _ in 0..20 {
         if now == before {
-            break now;
+            break;
         }
-        before = now;
-    };
+        std::thread::sleep(Duration::from_millis(500));
+        (before, now) = (now, both());
+    }
+    let (programs, maps) = now;
     let files = std::fs::read_dir("/proc/self/fd").map_err(|e| e.to_string())?;
     let memory = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
     let available = memory.lines().find_map(|l| l.strip_prefix("MemAvailable:"));

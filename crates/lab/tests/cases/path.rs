@@ -328,6 +328,10 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
         let bound = bind(&mut agent, arm)?;
         check_bound(&agent, arm, &before, &state()?)?;
         let mut row = measure(job, client, &mut agent, arm, bound)?;
+        // Where it was all the time.
+        if arm.pin.is_some_and(|p| p.2.is_some()) || arm.first_thread.is_some() {
+            check_bound(&agent, arm, &before, &state()?)?;
+        }
         let profiled = job.ways == Ways::All && table::PROFILED.contains(&arm.name);
         if profiled {
             profile(job, client, &agent, arm, &mut row)?;
@@ -388,9 +392,10 @@ fn check_bound(agent: &Agent, arm: &Arm, before: &State, now: &State) -> Result<
             None => 0,
             Some(_) => arm.vms,
         };
+        // A first thread has its process's number.
         let leads = |file: &&String| {
             let mut parts = file.rsplit('/');
-            parts.next() == parts.nth(1)
+            parts.next() == parts.nth(1) && arm.first_thread.is_some_and(|cpu| on(now, file, cpu))
         };
         return check(
             set.len() == by_hand && set.iter().all(leads),
@@ -407,10 +412,14 @@ fn check_bound(agent: &Agent, arm: &Arm, before: &State, now: &State) -> Result<
             .filter(|t| matches!(t.role, Role::Vcpu(_) | Role::Vhost))
         {
             let file = format!("/proc/{}/task/{}", thread.id.pid, thread.id.tid);
-            let cpus = now.get(&file).map(String::as_str).unwrap_or_default();
+            let asked = match vm.name.starts_with(vm::NAME) {
+                true => arm.pin.and_then(|p| p.2),
+                false => arm.confined,
+            };
+            let there = (0..CPUS).any(|cpu| on(now, &file, cpu) && asked.is_none_or(|a| a == cpu));
             check(
-                cpus.ends_with('1') || cpus.ends_with('2'),
-                format!("{}: {file} has {cpus}", arm.name),
+                there,
+                format!("{}: {file} has {:?}", arm.name, now.get(&file)),
             )?;
         }
     }
@@ -430,6 +439,14 @@ fn check_bound(agent: &Agent, arm: &Arm, before: &State, now: &State) -> Result<
         steered == path,
         format!("{}: RPS was set of {steered:?}, not of {path:?}", arm.name),
     )
+}
+
+/// A thread may run on this CPU alone.
+fn on(now: &State, thread: &str, cpu: u32) -> bool {
+    let mask = now
+        .get(thread)
+        .and_then(|line| line.split_whitespace().last());
+    mask.is_some_and(|mask| u32::from_str_radix(mask, 16) == Ok(1 << cpu))
 }
 
 /// Where the kernel spends its time meanwhile.

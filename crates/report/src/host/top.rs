@@ -56,6 +56,8 @@ pub struct Screen {
     pub live: bool,
     /// Nothing is read any more.
     pub paused: bool,
+    /// No line is cut: it is not for a screen.
+    pub whole: bool,
 }
 
 impl Screen {
@@ -71,6 +73,7 @@ impl Screen {
             height: None,
             live: false,
             paused: false,
+            whole: false,
         }
     }
 }
@@ -134,11 +137,15 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
     }
     let vms = ordered(view, screen.sort);
     let chosen_at = screen.row_of(&vms);
-    let mut lines = vec![cut(&headline(view), style.width), String::new()];
+    let cut = |line: &str| match screen.whole {
+        true => line.to_string(),
+        false => cut(line, style.width),
+    };
+    let mut lines = vec![cut(&headline(view)), String::new()];
     if vms.is_empty() {
         lines.push("  No virtual machine is running.".into());
         lines.extend(view.notes.iter().flat_map(|n| fold(n, style)));
-        lines.extend(screen.live.then(|| cut(&keys(screen), style.width)));
+        lines.extend(screen.live.then(|| cut(&keys(screen))));
         return fitted(lines, screen);
     }
     let head = HEADS.iter().enumerate().map(|(i, h)| {
@@ -180,8 +187,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
         .into_iter()
         .enumerate()
         .map(|(i, l)| {
-            // What goes on elsewhere is read there, whole.
-            let l = if screen.live { cut(&l, style.width) } else { l };
+            let l = cut(&l);
             if i == 0 || (screen.live && i == chosen_row) {
                 style.bold(&l)
             } else {
@@ -190,7 +196,7 @@ pub fn top(view: &View, screen: &Screen, style: &Style) -> Vec<String> {
         })
         .collect();
     let below = match screen.live {
-        true => vec![String::new(), cut(&keys(screen), style.width)],
+        true => vec![String::new(), cut(&keys(screen))],
         false => footnotes(view, style),
     };
     // What does not fit is left out of the table's end, never its head; the chosen line stays in sight.
@@ -232,7 +238,7 @@ fn shown(rows: Vec<(char, Vec<Cell>)>, screen: &Screen, style: &Style) -> Vec<St
 
 fn footnotes(view: &View, style: &Style) -> Vec<String> {
     let mut notes = vec![format!(
-        "Over {:.1} s. Run delay: of the time a VM wanted to run, the part it stood in a queue.",
+        "Over {:.1} s. Run delay: of the time a VM's threads wanted to run, the part they stood in a queue.",
         view.seconds
     )];
     if view.vms.iter().all(|v| v.waited.is_none()) {
@@ -265,7 +271,7 @@ const HELP: [&str; 16] = [
     "  ?, h             this page, or away with it",
     "  q, Esc, Ctrl-C   end",
     "",
-    "  RUN DELAY        of the time a VM wanted to run, the part it stood in a queue",
+    "  RUN DELAY        of the time a VM's threads wanted to run, the part they stood in a queue",
     "  WAKE-UP p99      of 100 wake-ups of its vCPUs, 99 ran after no more than this (takes BPF)",
     "  WORST            the longest wait of any of its threads",
     "  WAITS FOR        who had the CPU meanwhile",
@@ -476,7 +482,11 @@ mod tests {
             "{lines:#?}"
         );
         // In a pipe all of it is there.
-        let lines = top(&view, &Screen::plain(), &STYLE);
+        let pipe = Screen {
+            whole: true,
+            ..Screen::plain()
+        };
+        let lines = top(&view, &pipe, &STYLE);
         assert!(
             HEADS.iter().all(|head| lines[2].contains(head))
                 && lines[3].ends_with("build-server-02 90 %"),

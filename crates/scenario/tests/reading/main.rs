@@ -293,7 +293,7 @@ fn edits_of_the_command_line() {
         ("vm.web.count", "does not say what to set"),
         ("vm.web.count=", "set to nothing"),
         ("vm.web.count.x=1", "which is no table"),
-        ("vm.web.vcpus=1-4", "a range to vary over is 1..4"),
+        ("vm.web.vcpus=1-4", "--vary vm.web.vcpus=1..4"),
         ("run.measure=5", "write \"5us\""),
         ("=", ""),
         ("nonsense.x=1", "unknown key `nonsense`"),

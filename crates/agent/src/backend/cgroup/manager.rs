@@ -617,26 +617,29 @@ impl<H: Host> Manager<H> {
 
     /// What of these could not be set is said.
     fn rehearse(&mut self, host: &Keeper, changes: &[Change]) {
-        let mut remarks = Vec::new();
+        let mut remarks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for Change { vm, from, to, .. } in changes {
             let known = host.snapshot().vms.iter().find(|known| known.name == *vm);
             let Some(kept) = known.and_then(|vm| self.vms.get(&key(vm))) else {
                 continue;
             };
-            match &kept.home.shares {
-                Err(why) if from.weight != to.weight || from.cap != to.cap => remarks.push(
-                    format!("VM {vm}: its weight and cap would not be set: {why}"),
-                ),
-                _ => {}
-            }
-            match &kept.home.freeze {
-                Err(why) if from.run_fraction != to.run_fraction => {
-                    remarks.push(format!("VM {vm}: it would not be frozen: {why}"));
-                }
-                _ => {}
+            let home = &kept.home;
+            let shares = home.shares.as_ref().err();
+            let shares = shares.filter(|_| from.weight != to.weight || from.cap != to.cap);
+            let freeze = home.freeze.as_ref().err();
+            let freeze = freeze.filter(|_| from.run_fraction != to.run_fraction);
+            let both = [
+                shares.map(|why| format!("weight and cap would not be set: {why}")),
+                freeze.map(|why| format!("would not be frozen: {why}")),
+            ];
+            for what in both.into_iter().flatten() {
+                remarks.entry(what).or_default().push(vm);
             }
         }
-        remarks.into_iter().for_each(|r| self.warn(r));
+        for (what, vms) in remarks {
+            let s = if vms.len() == 1 { "" } else { "s" };
+            self.warn(format!("VM{s} {}: {what}", vms.join(", ")));
+        }
     }
 
     /// Why what could be set until now cannot be any more, or why nothing can be. What the kernel refuses is that VM's

@@ -328,7 +328,7 @@ fn beside(job: &Job, client: &Client, over: &AtomicBool) -> Result<Vec<Row>, Str
         let bound = bind(&mut agent, arm)?;
         check_bound(&agent, arm, &before, &state()?)?;
         let mut row = measure(job, client, &mut agent, arm, bound)?;
-        // Where it was all the time.
+        // It is there still.
         if arm.pin.is_some_and(|p| p.2.is_some()) || arm.first_thread.is_some() {
             check_bound(&agent, arm, &before, &state()?)?;
         }
